@@ -1,0 +1,154 @@
+"""Declared fields: a dataclass field that knows its label, meaning, unit and range.
+
+One declaration serves validation, the window's list of all settings, the command line's messages and the documentation.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+METADATA_KEY = "tunesmith"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """What is known about a field beside its type and default.
+
+    Attributes:
+        label: short name for a form.
+        meaning: one sentence for a person.
+        unit: "tokens", "steps", "%", "" for a plain number or text.
+        minimum, maximum: inclusive range of a number, None where open.
+        above: exclusive lower bound of a number, None where there is none.
+        choices: allowed texts; empty where any text will do.
+        effect: what a higher value does to memory, quality or speed; "" where nothing is to say.
+    """
+
+    label: str
+    meaning: str
+    unit: str = ""
+    minimum: float | None = None
+    maximum: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+    effect: str = ""
+
+
+def declared(default: Any, **declaration: Any) -> Any:  # Any: dataclasses.field has no useful type either
+    """Return a dataclass field with a default and its Declaration."""
+    metadata = {METADATA_KEY: Declaration(**declaration)}
+    if isinstance(default, (list, dict)):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def declaration_of(field: dataclasses.Field[Any]) -> Declaration | None:
+    """Return the Declaration of a dataclass field, or None for a field that holds a section."""
+    return field.metadata.get(METADATA_KEY)
+
+
+def type_problem(value: object, annotation: object) -> str | None:
+    """Say what is wrong with the type of a JSON value, or return None.
+
+    Whole numbers pass as decimal numbers; booleans pass only as booleans.
+    """
+    if isinstance(annotation, types.UnionType):
+        problems = [type_problem(value, option) for option in typing.get_args(annotation)]
+        return None if None in problems else " or ".join(p for p in problems if p)
+    if annotation is type(None):
+        return None if value is None else "null"
+    origin = typing.get_origin(annotation)
+    if origin in (list, tuple):
+        (item, *_) = typing.get_args(annotation)
+        good = isinstance(value, list) and all(type_problem(entry, item) is None for entry in value)
+        return None if good else f"a list of {_word(item)}"
+    if origin is dict:
+        good = isinstance(value, dict) and all(isinstance(entry, str) for entry in value.values())
+        return None if good else "an object of texts"
+    if annotation is float:
+        good = isinstance(value, (int, float)) and not isinstance(value, bool)
+    elif annotation is int:
+        good = isinstance(value, int) and not isinstance(value, bool)
+    else:
+        good = isinstance(value, annotation)  # type: ignore[arg-type]
+    return None if good else _word(annotation)
+
+
+def _word(annotation: object) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    return words.get(annotation, str(annotation))  # type: ignore[call-overload, no-any-return]
+
+
+def value_problem(value: object, declaration: Declaration) -> str | None:
+    """Say what is wrong with a value of the right type, or return None."""
+    if isinstance(value, str) and declaration.choices and value not in declaration.choices:
+        return f"must be one of {', '.join(declaration.choices)}"
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    if not math.isfinite(value):
+        return "must be a finite number"
+    if declaration.above is not None and value <= declaration.above:
+        return f"must be above {declaration.above:g}"
+    if declaration.minimum is not None and value < declaration.minimum:
+        return f"must be at least {declaration.minimum:g}"
+    if declaration.maximum is not None and value > declaration.maximum:
+        return f"must be at most {declaration.maximum:g}"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One thing that is wrong with one field: its dotted path and a phrase such as "must be at least 1"."""
+
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.problem}"
+
+
+def read_section(kind: type[Any], values: object, prefix: str, problems: list[FieldProblem]) -> Any:
+    """Build a dataclass of declared fields from JSON values, collecting every problem instead of stopping at one.
+
+    Fields that are absent take their default; fields of a wrong value take their default too and are reported.
+    """
+    if not isinstance(values, dict):
+        problems.append(FieldProblem(prefix, "must be an object"))
+        return kind()
+    hints = typing.get_type_hints(kind)
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    problems.extend(
+        FieldProblem(f"{prefix}.{name}", "is no setting that this version knows")
+        for name in values
+        if name not in known
+    )
+    arguments: dict[str, Any] = {}
+    for name, field in known.items():
+        if name not in values:
+            continue
+        declaration = declaration_of(field)
+        assert declaration is not None, f"{kind.__name__}.{name} is not declared"
+        value = values[name]
+        wanted = type_problem(value, hints[name])
+        problem = f"must be {wanted}, not {value!r}" if wanted else value_problem(value, declaration)
+        if problem:
+            problems.append(FieldProblem(f"{prefix}.{name}", problem))
+        else:
+            arguments[name] = float(value) if hints[name] is float else value
+    return kind(**arguments)
+
+
+def iter_declarations(kind: type[Any]) -> Iterator[tuple[str, object, object, Declaration]]:
+    """Yield name, type, default and Declaration of each declared field of a dataclass."""
+    hints = typing.get_type_hints(kind)
+    default = kind()
+    for field in dataclasses.fields(kind):
+        declaration = declaration_of(field)
+        if declaration is not None:
+            yield field.name, hints[field.name], getattr(default, field.name), declaration

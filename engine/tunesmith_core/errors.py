@@ -1,0 +1,128 @@
+"""Errors as values: every failure a person can meet has a stable code, a cause and a next step.
+
+Raise the subclass that says who can act: the person (`UserError`), a repair (`EnvironmentProblem`), a changed run
+(`RunFailure`) or us (`BugError`). Only the edges (command line, window, engine host) render or swallow them.
+"""
+
+from __future__ import annotations
+
+import errno
+import traceback
+from typing import Any, ClassVar, Self
+
+from tunesmith_core.error_codes import CODES
+
+
+class TunesmithError(Exception):
+    """A failure with a code from `error_codes.CODES`.
+
+    Attributes:
+        code: stable kebab-case name of the cause.
+        message: what happened, with the values of this very case (path, line, column, number).
+        context: longer evidence such as a log tail, or None.
+        hint: the next step for this case; the catalogue's general action when none is given.
+        link: address of a page that explains more, or None.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        context: str | None = None,
+        hint: str | None = None,
+        link: str | None = None,
+    ) -> None:
+        if code not in CODES:
+            raise ValueError(f"unknown error code {code!r}: add it to tunesmith_core.error_codes")
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.context = context
+        self.hint = hint or CODES[code].action
+        self.link = link
+
+    @property
+    def title(self) -> str:
+        """The short name of the cause, from the catalogue."""
+        return CODES[self.code].title
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the error as the fields of an `error` event."""
+        return {
+            "code": self.code,
+            "kind": type(self).__name__,
+            "title": self.title,
+            "message": self.message,
+            "context": self.context,
+            "hint": self.hint,
+            "link": self.link,
+        }
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> TunesmithError:
+        """Rebuild an error from `to_dict`; a code of a newer version becomes a `BugError` that keeps the text."""
+        kinds: dict[str, type[TunesmithError]] = {
+            kind.__name__: kind for kind in (UserError, EnvironmentProblem, RunFailure, BugError)
+        }
+        code = str(data.get("code"))
+        kind = kinds.get(str(data.get("kind")), BugError)
+        message = str(data.get("message") or code)
+        if code not in CODES:
+            return BugError("bug", message, context=data.get("context"), hint=data.get("hint"))
+        return kind(code, message, context=data.get("context"), hint=data.get("hint"), link=data.get("link"))
+
+    def with_context(self, context: str) -> Self:
+        """Attach longer evidence and return the error itself."""
+        self.context = context
+        return self
+
+
+class UserError(TunesmithError):
+    """The input is at fault; the person can change it."""
+
+    exit_code = 2
+
+
+class EnvironmentProblem(TunesmithError):
+    """The machine or an environment is at fault; repair can change it."""
+
+    exit_code = 3
+
+
+class RunFailure(TunesmithError):
+    """A run that was started in good order failed."""
+
+    exit_code = 4
+
+
+class BugError(TunesmithError):
+    """Our own mistake."""
+
+    exit_code = 1
+
+
+EXIT_DONE = 0
+EXIT_STOPPED = 5
+
+
+def wrap(error: BaseException) -> TunesmithError:
+    """Turn any exception into a TunesmithError.
+
+    Operating-system errors with a known meaning (disk full, no permission) get their own code; everything else is a
+    `BugError` that carries the traceback as context.
+    """
+    if isinstance(error, TunesmithError):
+        return error
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename else ""
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return EnvironmentProblem("disk-full", f"{place}no space is left on the disk.")
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return EnvironmentProblem("permission-or-antivirus", f"{place}{error.strerror}.")
+        if error.errno == errno.ENAMETOOLONG:
+            return EnvironmentProblem("path-too-long", f"{place}the path is too long.")
+    context = "".join(traceback.format_exception(error))
+    return BugError("bug", f"{type(error).__name__}: {error}", context=context)

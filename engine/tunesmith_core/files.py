@@ -1,0 +1,159 @@
+"""The one file layer: every durable write of core, setup and engine goes through here.
+
+Write beside, fsync, rename, fsync the folder: after a crash a reader finds the old file or the new one, never half of one.
+Named crash points let tests kill the process between any two of these steps.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import signal
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+CRASHPOINT_VARIABLE = "TUNESMITH_CRASHPOINT"
+
+RENAME_RETRY_S = 10.0
+"""How long a rename is retried on Windows, where antivirus holds fresh files open (uv uses the same ladder)."""
+
+
+def crashpoint(name: str) -> None:
+    """Kill this process without clean-up if a test named this point in TUNESMITH_CRASHPOINT."""
+    if os.environ.get(CRASHPOINT_VARIABLE) == name:  # pragma: no cover - the process dies here
+        os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in a folder durable; Windows has no such call and needs none for NTFS metadata."""
+    if os.name == "nt":  # pragma: no cover
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_file(path: Path) -> None:
+    """Make the content of a file that another library wrote durable (Windows needs a write handle for it)."""
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace(source: Path, target: Path) -> None:
+    """Rename a file over another, retrying while another program holds it open."""
+    deadline = time.monotonic() + RENAME_RETRY_S
+    pause_s = 0.01
+    while True:
+        try:
+            source.replace(target)
+        except PermissionError:
+            if os.name != "nt" or time.monotonic() > deadline:
+                raise
+            time.sleep(pause_s)  # pragma: no cover
+            pause_s = min(pause_s * 2, 1.0)  # pragma: no cover
+        else:
+            return
+
+
+def atomic_write_bytes(path: Path, content: bytes) -> None:
+    """Replace a file's content so that a crash leaves the old content or the new.
+
+    Raises:
+        OSError: as the file system says; the temporary file is removed and the old content stands.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        crashpoint("file.before-rename")
+        replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    crashpoint("file.after-rename")
+    fsync_folder(path.parent)
+
+
+def atomic_write_text(path: Path, text: str) -> None:
+    """Replace a file's content with UTF-8 text; see `atomic_write_bytes`."""
+    atomic_write_bytes(path, text.encode("utf-8"))
+
+
+def atomic_write_json(path: Path, value: Any) -> None:  # Any: JSON values
+    """Replace a file's content with readable JSON; see `atomic_write_bytes`."""
+    atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:  # Any: JSON values
+    """Read a JSON file.
+
+    Raises:
+        OSError: when it can't be read. ValueError: when it is no JSON.
+    """
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def publish_folder(staging: Path, final: Path) -> None:
+    """Rename a complete staging folder to its final name; an existing final name is never replaced.
+
+    Raises:
+        FileExistsError: when the final name is taken.
+    """
+    fsync_folder(staging)
+    crashpoint("folder.before-rename")
+    if final.exists():
+        raise FileExistsError(errno.EEXIST, "already exists", str(final))
+    replace(staging, final)
+    crashpoint("folder.after-rename")
+    fsync_folder(final.parent)
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's content as hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def free_bytes(path: Path) -> int:
+    """Return the free space of the volume that holds a path or would hold it."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the size of all files below a folder; files that vanish meanwhile count as nothing."""
+    total = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += (Path(parent) / name).lstat().st_size
+            except OSError:
+                continue
+    return total
+
+
+def probe_writable(folder: Path) -> None:
+    """Create the folder if needed and write a test file into it.
+
+    Raises:
+        OSError: when the folder can't be created or written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    probe = folder / f".probe-{uuid.uuid4().hex[:8]}"
+    try:
+        probe.write_bytes(b"tunesmith")
+    finally:
+        probe.unlink(missing_ok=True)

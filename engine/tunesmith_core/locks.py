@@ -1,0 +1,77 @@
+"""Locks between processes: an operating-system lock on a file, released by the system when its holder dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+if sys.platform == "win32":  # pragma: no cover
+    import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class FileLock:
+    """A lock that one process holds at a time; also a context manager that waits for nobody.
+
+    Attributes:
+        path: the lock file. It is never deleted: deleting would let two processes lock two files of one name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock."""
+        return self._descriptor is not None
+
+    def acquire(self) -> bool:
+        """Take the lock if nobody holds it; return whether it is held now."""
+        if self.held:
+            return True
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _lock(descriptor)
+        except OSError:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def release(self) -> None:
+        """Give the lock back; no effect when it is not held."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __enter__(self) -> Self:
+        if not self.acquire():
+            raise BlockingIOError(f"{self.path} is locked by another process")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Return whether some process holds the lock on a file."""
+    if not path.exists():
+        return False
+    lock = FileLock(path)
+    free = lock.acquire()
+    lock.release()
+    return not free

@@ -1,0 +1,279 @@
+"""Protocol v1: events in a run's journal and commands in its control folder.
+
+A journal line is one JSON object: `{"v":1,"seq":17,"t":1795219200.12,"type":"step",...,"crc":"9f3a12bc"}`, UTF-8, where crc is the
+CRC-32 of the line's bytes before `,"crc"`. A torn or garbled line is counted and passed over. Units are in the key suffixes;
+a number that is not finite is written as null and named in `nonfinite`.
+
+| type | fields |
+|---|---|
+| hello | protocol, version, python, torch, device, device_name, pid, resumed_from_step, threads |
+| phase | name (starting, model, data, training, evaluating, saving), done, total, unit |
+| setup | total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows, num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps |
+| step | step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes |
+| eval | step, loss, num_tokens, seconds |
+| sample | step, prompt, text |
+| checkpoint | step, path (relative to the run folder), bytes, seconds |
+| gpu | device, allocated_bytes, reserved_bytes, used_by_others_bytes, total_bytes, utilization_percent, temperature_c, power_w, process_bytes, host_used_bytes, host_total_bytes, cpu_percent (absent where unknown) |
+| log | level, text |
+| warning | code, message, hint |
+| error | code, kind, title, message, context, hint, link |
+| ack | id, command, ok, message |
+| stopping | mode (save, discard): a stop was accepted |
+| result | status (finished, stopped, failed), code, step, seconds, artifacts (name -> relative path), eval_loss_before, eval_loss_after |
+
+Commands are files `control/ID.json` with `{"v":1,"id":...,"command":...}`: stop (mode: save or discard), checkpoint, evaluate,
+sample (prompt), ping. A reader takes the same major version, ignores and counts types and fields it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+import time
+import uuid
+import zlib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import files
+from tunesmith_core.errors import EnvironmentProblem
+
+PROTOCOL_MAJOR = 1
+PROTOCOL = "1.0"
+
+EVENT_TYPES = frozenset(
+    "hello phase setup step eval sample checkpoint gpu log warning error ack stopping result".split()
+)
+DURABLE_TYPES = frozenset({"hello", "checkpoint", "error", "result", "stopping"})
+"""Events that are fsynced before `write` returns; the others may be lost with the last second of a power cut."""
+
+COMMANDS = frozenset({"stop", "checkpoint", "evaluate", "sample", "ping"})
+STOP_MODES = ("save", "discard")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a journal; `data` holds the fields of its type."""
+
+    seq: int
+    t: float
+    type: str
+    data: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command for the engine; `data` holds its arguments."""
+
+    id: str
+    name: str
+    data: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+
+
+def encode(event: Event) -> bytes:
+    """Return an event as a journal line with its checksum and newline."""
+    data, nonfinite = {}, []
+    for key, value in event.data.items():
+        bad = isinstance(value, float) and not math.isfinite(value)
+        data[key] = None if bad else value
+        if bad:
+            nonfinite.append(key)
+    if nonfinite:
+        data["nonfinite"] = nonfinite
+    envelope = {"v": PROTOCOL_MAJOR, "seq": event.seq, "t": round(event.t, 3), "type": event.type, **data}
+    text = json.dumps(envelope, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # A lone surrogate from a broken file name must not kill the writer.
+    body = text[:-1].encode("utf-8", "replace")
+    return body + b',"crc":"%08x"}\n' % zlib.crc32(body)
+
+
+CRC_TAIL_BYTES = len(b',"crc":"00000000"}')
+
+
+def decode(line: bytes) -> Event | None:
+    """Return the event of a journal line, or None for a line that is torn, garbled or no event.
+
+    Raises:
+        EnvironmentProblem: `protocol-mismatch` for a line of a newer major version.
+    """
+    line = line.rstrip(b"\r\n")
+    body, tail = line[:-CRC_TAIL_BYTES], line[-CRC_TAIL_BYTES:]
+    if tail != b',"crc":"%08x"}' % zlib.crc32(body):
+        return None
+    try:
+        data = json.loads(body + b"}")
+        major, seq, t, kind = data.pop("v"), data.pop("seq"), data.pop("t"), data.pop("type")
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        return None
+    if major != PROTOCOL_MAJOR:
+        raise EnvironmentProblem(
+            "protocol-mismatch", f"The journal has version {major}; this program reads {PROTOCOL}."
+        )
+    return Event(seq, t, kind, data)
+
+
+class JournalWriter:
+    """Appends events to a journal; safe for several threads of one process.
+
+    One process writes at a time: the engine while it lives, the supervisor before and after it. Numbering continues where
+    the file ends, and a torn last line is closed first so that it can't swallow the next event.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        self._seq = last_seq(path)
+        self._file = path.open("ab")
+        if self._file.tell() and not _ends_with_newline(path):
+            self._file.write(b"\n")
+
+    def write(self, kind: str, **data: Any) -> Event:  # Any: JSON values
+        """Append one event and return it; durable types are on the disk when this returns."""
+        if kind not in EVENT_TYPES:
+            raise ValueError(f"unknown event type {kind!r}")
+        with self._lock:
+            self._seq += 1
+            event = Event(self._seq, time.time(), kind, data)
+            self._file.write(encode(event))
+            self._file.flush()
+            if kind in DURABLE_TYPES:
+                os.fsync(self._file.fileno())
+        return event
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def last_seq(path: Path) -> int:
+    """Return the number of the last readable event of a journal, 0 when there is none."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        block = 1 << 16
+        while True:
+            file.seek(max(0, size - block))
+            for line in reversed(file.read().split(b"\n")):
+                event = decode(line)
+                if event:
+                    return event.seq
+            if block >= size:
+                return 0
+            block *= 16
+
+
+class JournalReader:
+    """Reads a journal that may still grow, in whole lines, from a byte offset.
+
+    Attributes:
+        offset: byte position after the last whole line that was read.
+        num_bad_lines: lines that were torn or garbled.
+        num_unknown: events of types that this version does not know.
+    """
+
+    def __init__(self, path: Path, offset: int = 0) -> None:
+        self.path = path
+        self.offset = offset
+        self.num_bad_lines = 0
+        self.num_unknown = 0
+
+    def read(self, max_bytes: int = 1 << 22) -> list[Event]:
+        """Return the events of the whole lines that follow, at most `max_bytes` of them; [] when there are none yet."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                block = file.read(max_bytes)
+                end = block.rfind(b"\n") + 1
+                if not end and len(block) == max_bytes:
+                    # One line longer than the block: take it whole, so that it can't hold up the reader for ever.
+                    block += file.readline()
+                    end = block.rfind(b"\n") + 1
+        except FileNotFoundError:
+            return []
+        self.offset += end
+        events = []
+        for line in block[:end].split(b"\n")[:-1]:
+            event = decode(line)
+            if event is None:
+                self.num_bad_lines += bool(line.strip())
+            elif event.type not in EVENT_TYPES:
+                self.num_unknown += 1
+            else:
+                events.append(event)
+        return events
+
+    def read_all(self) -> list[Event]:
+        """Return every event up to the present end."""
+        events = []
+        while True:
+            before = self.offset
+            events += self.read()
+            if self.offset == before:
+                return events
+
+
+def read_journal(path: Path) -> list[Event]:
+    """Return every readable event of a journal."""
+    return JournalReader(path).read_all()
+
+
+def post_command(control: Path, name: str, **data: Any) -> str:  # Any: JSON values
+    """Drop a command into a control folder and return its id.
+
+    Raises:
+        ValueError: for a command that the protocol lacks. OSError: when the folder can't be written.
+    """
+    if name not in COMMANDS:
+        raise ValueError(f"unknown command {name!r}")
+    control.mkdir(parents=True, exist_ok=True)
+    # The time comes first, so that sorting by name is sorting by time.
+    identifier = f"{time.time_ns():020d}-{uuid.uuid4().hex[:6]}"
+    files.atomic_write_json(
+        control / f"{identifier}.json", {"v": PROTOCOL_MAJOR, "id": identifier, "command": name, **data}
+    )
+    return identifier
+
+
+class CommandInbox:
+    """Takes commands out of a control folder, oldest first; files that are no command are dropped."""
+
+    def __init__(self, control: Path) -> None:
+        self.control = control
+
+    def poll(self) -> list[Command]:
+        """Remove and return the commands that have come since the last call."""
+        commands = []
+        for path in pending_commands(self.control):
+            command = read_command(path)
+            path.unlink(missing_ok=True)
+            if command:
+                commands.append(command)
+        return commands
+
+
+def pending_commands(control: Path) -> list[Path]:
+    """Return the command files of a control folder, oldest first."""
+    try:
+        names = sorted(os.listdir(control))
+    except FileNotFoundError:
+        return []
+    return [control / name for name in names if name.endswith(".json") and not name.startswith(".")]
+
+
+def read_command(path: Path) -> Command | None:
+    """Return the command in a file, or None when it is gone, damaged or unknown."""
+    try:
+        data = files.read_json(path)
+        major, identifier, name = data.pop("v"), data.pop("id"), data.pop("command")
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
+    return Command(identifier, name, data) if major == PROTOCOL_MAJOR and name in COMMANDS else None

@@ -1,0 +1,297 @@
+"""Run folders: layout, creation, lease and state.
+
+A run folder is the whole truth about a run and can be moved or copied. Its state is never stored: it is folded from the journal
+and, where the journal has no end, decided by whether the supervisor that holds the lease still lives.
+"""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import files, paths
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.locks import is_locked
+from tunesmith_core.process_identity import ProcessIdentity
+from tunesmith_core.protocol import Event, read_journal
+from tunesmith_core.spec import RunSpec
+
+MAX_NAME_CHARS = 60
+STAGING_PREFIX = ".new-"
+
+
+class RunState(enum.StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    PREPARING = "preparing"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    FINALIZING = "finalizing"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+    @property
+    def live(self) -> bool:
+        """Whether processes work on the run or wait to do so."""
+        return self in _LIVE
+
+
+_LIVE = frozenset({RunState.QUEUED, RunState.PREPARING, RunState.RUNNING, RunState.STOPPING, RunState.FINALIZING})
+
+_PHASE_STATES = {"training": RunState.RUNNING, "evaluating": RunState.RUNNING, "saving": RunState.FINALIZING}
+"""State that a phase brings; every other phase is preparation."""
+
+
+@dataclass(slots=True)
+class RunStatus:
+    """What the journal says about a run, for lists and headers.
+
+    Times are seconds since 1970; losses are in nats per token.
+    """
+
+    state: RunState = RunState.QUEUED
+    phase: str = ""
+    step: int = 0
+    total_steps: int = 0
+    loss: float | None = None
+    eval_loss: float | None = None
+    best_eval_loss: float | None = None
+    first_eval_loss: float | None = None
+    tokens_per_s: float | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    last_event_at: float | None = None
+    last_checkpoint_step: int = 0
+    device_name: str = ""
+    error: dict[str, Any] | None = None  # Any: the fields of an error event
+    artifacts: dict[str, str] = field(default_factory=dict)
+
+    def fold(self, event: Event) -> None:
+        """Take one event into account; events of one journal come in order."""
+        data = event.data
+        self.last_event_at = event.t
+        match event.type:
+            case "hello":
+                self.state, self.phase, self.error, self.ended_at = RunState.PREPARING, "starting", None, None
+                self.started_at = self.started_at or event.t
+                self.device_name = data.get("device_name") or self.device_name
+                self.step = data.get("resumed_from_step") or self.step
+            case "phase":
+                self.phase = data.get("name", "")
+                if self.state is not RunState.STOPPING or self.phase == "saving":
+                    self.state = _PHASE_STATES.get(self.phase, RunState.PREPARING)
+            case "setup":
+                self.total_steps = data.get("total_steps") or 0
+            case "step":
+                self.step, self.loss = data.get("step", self.step), data.get("loss")
+                self.tokens_per_s = data.get("tokens_per_s")
+            case "eval":
+                self._fold_eval(data.get("loss"))
+            case "checkpoint":
+                self.last_checkpoint_step = data.get("step", 0)
+            case "stopping":
+                self.state = RunState.STOPPING
+            case "error":
+                self.error = data
+            case "result":
+                self._fold_result(event)
+
+    def _fold_eval(self, loss: float | None) -> None:
+        self.eval_loss = loss
+        if loss is not None:
+            self.first_eval_loss = loss if self.first_eval_loss is None else self.first_eval_loss
+            self.best_eval_loss = loss if self.best_eval_loss is None else min(loss, self.best_eval_loss)
+
+    def _fold_result(self, event: Event) -> None:
+        status = event.data.get("status")
+        self.state = RunState(status) if status in ("finished", "stopped", "failed") else RunState.FAILED
+        self.phase = ""
+        self.step = event.data.get("step") or self.step
+        self.ended_at = event.t
+        self.artifacts = event.data.get("artifacts") or {}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run folder."""
+
+    path: Path
+
+    @property
+    def id(self) -> str:
+        """Name of the folder, unique among the runs of a data root."""
+        return self.path.name
+
+    @property
+    def journal_path(self) -> Path:
+        """The journal."""
+        return self.path / "events.jsonl"
+
+    @property
+    def control_path(self) -> Path:
+        """The folder for command files."""
+        return self.path / "control"
+
+    @property
+    def lease_path(self) -> Path:
+        """Who works on the run."""
+        return self.path / "lease.json"
+
+    @property
+    def lock_path(self) -> Path:
+        """Locked by the supervisor as long as it works on the run."""
+        return self.path / "run.lock"
+
+    @property
+    def heartbeat_path(self) -> Path:
+        """Touched once a second by the engine; its modification time is the last sign of life."""
+        return self.path / "heartbeat"
+
+    @property
+    def engine_log_path(self) -> Path:
+        """What the engine printed, capped."""
+        return self.path / "engine.log"
+
+    @property
+    def supervisor_log_path(self) -> Path:
+        """What the supervisor printed; empty unless it broke."""
+        return self.path / "supervisor.log"
+
+    @property
+    def checkpoints_path(self) -> Path:
+        """The folder of checkpoints, `step-000060` each."""
+        return self.path / "checkpoints"
+
+    @property
+    def adapter_path(self) -> Path:
+        """The product: a PEFT adapter folder."""
+        return self.path / "adapter"
+
+    @property
+    def created_at(self) -> float:
+        """When the run was created, in seconds since 1970; 0 when the header is damaged."""
+        try:
+            return float(files.read_json(self.path / "run.json")["created_at"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0.0
+
+    def load_spec(self) -> RunSpec:
+        """Return the frozen spec. Raises UserError when it is missing or damaged."""
+        return RunSpec.load(self.path / "spec.json")
+
+    def supervisor(self) -> ProcessIdentity | None:
+        """Return the supervisor named by the lease, alive or not, or None when there is no readable lease."""
+        try:
+            return ProcessIdentity.from_dict(files.read_json(self.lease_path)["supervisor"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def is_supervised(self) -> bool:
+        """Return whether a supervisor works on this run now."""
+        supervisor = self.supervisor()
+        return is_locked(self.lock_path) or (supervisor is not None and supervisor.alive())
+
+    def status(self) -> RunStatus:
+        """Read the whole journal and return where the run stands; an index may cache the folding, see `settle`."""
+        status = RunStatus()
+        for event in read_journal(self.journal_path):
+            status.fold(event)
+        return settle(self, status)
+
+
+def settle(run: Run, folded: RunStatus) -> RunStatus:
+    """Turn a live state into `interrupted` when nobody works on the run any more."""
+    if folded.state.live and not run.is_supervised():
+        folded.state = RunState.INTERRUPTED
+    return folded
+
+
+def slug(text: str) -> str:
+    """Return a name that is safe as a folder name on every system."""
+    safe = re.sub(r"[^\w.-]+", "-", text.strip(), flags=re.UNICODE).strip("-. ").lower()[:MAX_NAME_CHARS].rstrip("-. ")
+    reserved = re.fullmatch(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", safe)
+    return f"run-{safe}" if reserved or not safe else safe
+
+
+def default_name(spec: RunSpec) -> str:
+    """Return a run name made from data and model."""
+    return f"{Path(spec.data.path).stem}-{Path(spec.model.path).name}"
+
+
+def create_run(spec: RunSpec, runs_dir: Path | None = None) -> Run:
+    """Create a run folder with a frozen spec and return it.
+
+    Raises:
+        OSError: when the folder can't be written; nothing is left behind.
+    """
+    parent = runs_dir or paths.runs_dir()
+    parent.mkdir(parents=True, exist_ok=True)
+    base = slug(spec.name or default_name(spec))
+    staging = parent / f"{STAGING_PREFIX}{base}-{time.time_ns():x}"
+    staging.mkdir()
+    try:
+        for attempt in range(1, 10_000):
+            name = f"{base}-{attempt:02d}"
+            if (parent / name).exists():
+                continue
+            _write_header(staging, spec, spec.name or name)
+            try:
+                files.publish_folder(staging, parent / name)
+            except OSError:
+                # Another process took the name meanwhile, or the disk failed; only the first is worth another try.
+                if not (parent / name).exists():
+                    raise
+                continue
+            return Run(parent / name)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    raise AssertionError("ten thousand runs of one name")  # pragma: no cover
+
+
+def _write_header(folder: Path, spec: RunSpec, name: str) -> None:
+    (folder / "control").mkdir(exist_ok=True)
+    now = datetime.datetime.now(datetime.UTC)
+    files.atomic_write_json(folder / "spec.json", {**spec.to_dict(), "name": name})
+    files.atomic_write_json(
+        folder / "run.json", {"version": 1, "created_at": now.timestamp(), "created": now.isoformat(timespec="seconds")}
+    )
+
+
+def iter_runs(runs_dir: Path | None = None) -> Iterator[Run]:
+    """Yield the runs of a data root, oldest first."""
+    parent = runs_dir or paths.runs_dir()
+    found = [Run(spec.parent) for spec in parent.glob("*/spec.json") if not spec.parent.name.startswith(".")]
+    yield from sorted(found, key=lambda run: (run.created_at, run.id))
+
+
+def open_run(name: str, runs_dir: Path | None = None) -> Run:
+    """Return the run of an id or of a folder path.
+
+    Raises:
+        UserError: `run-not-found`.
+    """
+    parent = runs_dir or paths.runs_dir()
+    candidates: Iterable[Path] = (parent / name, Path(name)) if name else ()
+    for path in candidates:
+        if (path / "spec.json").is_file():
+            return Run(path.absolute())
+    raise UserError("run-not-found", f"There is no run named {name!r} in {parent}.")
+
+
+def display_name(run: Run) -> str:
+    """Return the name a person gave the run, or its id when the spec can't be read."""
+    try:
+        return run.load_spec().name or run.id
+    except TunesmithError:
+        return run.id

@@ -1,0 +1,158 @@
+"""RunSpec: the frozen configuration of one run, as JSON with a version.
+
+A spec is what `tunesmith train` takes, what the window writes into a run folder, and what every view of a run reads. Reading
+reports every wrong field at once, by its dotted path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import spec_sections as sections
+from tunesmith_core.declared import Declaration, FieldProblem, iter_declarations, read_section
+from tunesmith_core.errors import UserError
+
+SPEC_VERSION = 1
+
+SECTIONS: dict[str, type[Any]] = {
+    "model": sections.ModelSpec,
+    "data": sections.DataSpec,
+    "method": sections.MethodSpec,
+    "optimizer": sections.OptimizerSpec,
+    "schedule": sections.ScheduleSpec,
+    "evaluation": sections.EvaluationSpec,
+    "saving": sections.SavingSpec,
+    "hardware": sections.HardwareSpec,
+}
+"""Section names in the order in which forms and documents show them."""
+
+
+@dataclass(kw_only=True, slots=True)
+class RunSpec:
+    """Everything that decides the outcome of a run."""
+
+    name: str = ""
+    """Name of the run; empty means that one is made from model and data."""
+    model: sections.ModelSpec = field(default_factory=sections.ModelSpec)
+    data: sections.DataSpec = field(default_factory=sections.DataSpec)
+    method: sections.MethodSpec = field(default_factory=sections.MethodSpec)
+    optimizer: sections.OptimizerSpec = field(default_factory=sections.OptimizerSpec)
+    schedule: sections.ScheduleSpec = field(default_factory=sections.ScheduleSpec)
+    evaluation: sections.EvaluationSpec = field(default_factory=sections.EvaluationSpec)
+    saving: sections.SavingSpec = field(default_factory=sections.SavingSpec)
+    hardware: sections.HardwareSpec = field(default_factory=sections.HardwareSpec)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the spec as JSON values, version first."""
+        return {"version": SPEC_VERSION, **dataclasses.asdict(self)}
+
+    def problems(self) -> list[FieldProblem]:
+        """Return what is wrong with the values of this spec, as `from_dict` would find it."""
+        return _read(self.to_dict())[1]
+
+    @staticmethod
+    def from_dict(values: object, source: str = "run spec") -> RunSpec:
+        """Build a spec from JSON values.
+
+        Args:
+            values: the parsed JSON.
+            source: file or place, named in the error.
+
+        Raises:
+            UserError: `spec-too-new` for a newer version, `spec-invalid` with every wrong field listed.
+        """
+        spec, problems = _read(values, source)
+        if problems:
+            lines = "\n".join(f"  {problem}" for problem in problems)
+            raise UserError("spec-invalid", f"{source}:\n{lines}")
+        return spec
+
+    @staticmethod
+    def load(path: Path) -> RunSpec:
+        """Read a spec file; relative paths inside it are taken from the file's folder.
+
+        Raises:
+            UserError: `spec-invalid` when the file is missing, no JSON or wrong, `spec-too-new` for a newer version.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8-sig"))
+        except OSError as error:
+            raise UserError("spec-invalid", f"{path}: the file can't be read: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise UserError("spec-invalid", f"{path}: the file is not UTF-8 text.") from error
+        except json.JSONDecodeError as error:
+            place = f"{path}, line {error.lineno}, column {error.colno}"
+            raise UserError("spec-invalid", f"{place}: no valid JSON: {error.msg}.") from error
+        spec = RunSpec.from_dict(values, str(path))
+        spec.resolve_paths(path.parent)
+        return spec
+
+    def resolve_paths(self, folder: Path) -> None:
+        """Make the paths of model and data absolute, relative ones against a folder; a hub id stays as it is."""
+        if self.model.path and (self.model.path.startswith(".") or (folder / self.model.path).exists()):
+            self.model.path = str((folder / self.model.path).absolute())
+        for section, name in ((self.data, "path"), (self.evaluation, "path")):
+            value = getattr(section, name)
+            if value:
+                setattr(section, name, str((folder / Path(value).expanduser()).absolute()))
+
+
+def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[FieldProblem]]:
+    problems: list[FieldProblem] = []
+    if not isinstance(values, dict):
+        return RunSpec(), [FieldProblem(source, "must be a JSON object")]
+    version = values.get("version")
+    if isinstance(version, int) and not isinstance(version, bool) and version > SPEC_VERSION:
+        raise UserError(
+            "spec-too-new", f"{source}: version {version} is newer than {SPEC_VERSION}, the newest that is known here."
+        )
+    if version != SPEC_VERSION:
+        problems.append(FieldProblem("version", f"must be {SPEC_VERSION}, not {version!r}"))
+    name = values.get("name", "")
+    if not isinstance(name, str):
+        problems.append(FieldProblem("name", f"must be a text, not {name!r}"))
+        name = ""
+    unknown = values.keys() - SECTIONS.keys() - {"version", "name"}
+    problems.extend(FieldProblem(key, "is no section that this version knows") for key in sorted(unknown))
+    built = {
+        section: read_section(kind, values.get(section, {}), section, problems) for section, kind in SECTIONS.items()
+    }
+    spec = RunSpec(name=name, **built)
+    problems.extend(sections.cross_problems(spec))
+    return spec, problems
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a spec, as a form needs it."""
+
+    section: str
+    name: str
+    type: object
+    default: object
+    declaration: Declaration
+
+    @property
+    def path(self) -> str:
+        """Dotted path such as "method.rank"."""
+        return f"{self.section}.{self.name}"
+
+    def get(self, spec: RunSpec) -> Any:  # Any: the setting's type
+        """Return this setting's value in a spec."""
+        return getattr(getattr(spec, self.section), self.name)
+
+    def set(self, spec: RunSpec, value: object) -> None:
+        """Store a value of the setting's type in a spec, unchecked."""
+        setattr(getattr(spec, self.section), self.name, value)
+
+
+def iter_settings() -> Iterator[Setting]:
+    """Yield every setting of a RunSpec in the order of forms and documents."""
+    for section, kind in SECTIONS.items():
+        for name, kind_of_value, default, declaration in iter_declarations(kind):
+            yield Setting(section, name, kind_of_value, default, declaration)

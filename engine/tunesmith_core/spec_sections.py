@@ -1,0 +1,328 @@
+"""The sections of a RunSpec: every field with its default, unit, range and meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tunesmith_core.declared import FieldProblem, declared
+
+if TYPE_CHECKING:
+    from tunesmith_core.spec import RunSpec
+
+ALL_LINEAR = "all-linear"
+
+
+@dataclass(kw_only=True, slots=True)
+class ModelSpec:
+    """The base model."""
+
+    path: str = declared(
+        "",
+        label="Base model",
+        meaning="Folder of a Hugging Face model on this computer, or a hub id such as org/name.",
+    )
+    revision: str = declared(
+        "", label="Revision", meaning="Commit, tag or branch of a hub model; empty takes the newest."
+    )
+    dtype: str = declared(
+        "auto",
+        label="Number format",
+        meaning="Format of the frozen weights and of the arithmetic; auto takes bfloat16 where the GPU has it.",
+        choices=("auto", "float32", "bfloat16", "float16"),
+        effect="float32 doubles the memory of the weights and is slower on a GPU.",
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class DataSpec:
+    """The training data and how rows become tokens."""
+
+    path: str = declared("", label="Data", meaning="JSONL, JSON, CSV or Parquet file with one example per row.")
+    format: str = declared(
+        "auto",
+        label="Row format",
+        meaning="Shape of a row; auto looks at the columns of the first rows.",
+        choices=("auto", "messages", "sharegpt", "alpaca", "prompt-completion", "text"),
+    )
+    columns: dict[str, str] = declared(
+        {},
+        label="Column mapping",
+        meaning="Which column of the file plays which role, where the names differ from the usual ones.",
+    )
+    system_prompt: str = declared(
+        "", label="System prompt", meaning="Put before every chat that has no system message of its own."
+    )
+    train_on: str = declared(
+        "assistant",
+        label="Loss on",
+        meaning="Which tokens count for the loss: the assistant's answers only, or every token.",
+        choices=("assistant", "all"),
+    )
+    context_length: int = declared(
+        2048,
+        label="Context length",
+        meaning="Most tokens per example.",
+        unit="tokens",
+        minimum=8,
+        maximum=1_048_576,
+        effect="Higher needs more memory.",
+    )
+    overlong: str = declared(
+        "truncate",
+        label="Longer examples",
+        meaning="What happens to examples that are longer than the context length.",
+        choices=("truncate", "skip"),
+    )
+    skip_bad_rows: bool = declared(
+        False,
+        label="Skip bad rows",
+        meaning="Leave out rows that can't be read or lack a column, and count them; off stops at the first one.",
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class MethodSpec:
+    """How the model is adapted."""
+
+    kind: str = declared(
+        "lora",
+        label="Method",
+        meaning="LoRA trains a small adapter on 16-bit weights; QLoRA does so on a 4-bit NF4 base.",
+        choices=("lora", "qlora"),
+        effect="QLoRA needs about a quarter of the weight memory and is a little slower.",
+    )
+    rank: int = declared(
+        16,
+        label="Rank",
+        meaning="Rank r of the adapter matrices.",
+        minimum=1,
+        maximum=4096,
+        effect="Higher learns more and needs more memory.",
+    )
+    alpha: float = declared(
+        32.0, label="Alpha", meaning="Scale of the adapter: its output is multiplied by alpha / rank.", above=0.0
+    )
+    dropout: float = declared(
+        0.0,
+        label="Dropout",
+        meaning="Share of adapter inputs that are zeroed at random in training.",
+        minimum=0.0,
+        maximum=0.95,
+    )
+    target_modules: str | list[str] = declared(
+        ALL_LINEAR,
+        label="Target modules",
+        meaning='Layers that get an adapter: "all-linear", or a list of module names such as q_proj, v_proj.',
+        effect="Fewer modules need less memory and learn less.",
+    )
+    rslora: bool = declared(
+        False, label="rsLoRA", meaning="Scale by alpha / sqrt(rank), which keeps high ranks effective."
+    )
+    dora: bool = declared(
+        False,
+        label="DoRA",
+        meaning="Train the length of each weight row apart from its direction.",
+        effect="Learns a little more, is slower and needs more memory.",
+    )
+    bias: str = declared(
+        "none",
+        label="Bias",
+        meaning="Which bias vectors are trained along.",
+        choices=("none", "all", "lora_only"),
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class OptimizerSpec:
+    """How gradients become updates."""
+
+    name: str = declared(
+        "adamw",
+        label="Optimizer",
+        meaning="AdamW in 32 bits, or with 8-bit states by bitsandbytes.",
+        choices=("adamw", "adamw_8bit"),
+        effect="8-bit states need a quarter of the optimizer memory.",
+    )
+    learning_rate: float = declared(
+        2e-4,
+        label="Learning rate",
+        meaning="Size of an update at the top of the schedule.",
+        above=0.0,
+        maximum=1.0,
+        effect="Higher learns faster and breaks down sooner.",
+    )
+    weight_decay: float = declared(
+        0.0, label="Weight decay", meaning="Pull of the trained weights towards zero.", minimum=0.0, maximum=1.0
+    )
+    beta1: float = declared(0.9, label="Beta 1", meaning="Memory of the gradient mean.", minimum=0.0, maximum=0.9999)
+    beta2: float = declared(
+        0.999, label="Beta 2", meaning="Memory of the squared gradient.", minimum=0.0, maximum=0.999999
+    )
+    epsilon: float = declared(
+        1e-8, label="Epsilon", meaning="Floor of the update's denominator.", above=0.0, maximum=1.0
+    )
+    max_grad_norm: float = declared(
+        1.0,
+        label="Gradient clipping",
+        meaning="Longest gradient that is taken whole; 0 switches clipping off.",
+        minimum=0.0,
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class ScheduleSpec:
+    """How long training lasts and in which portions."""
+
+    epochs: float = declared(
+        3.0,
+        label="Epochs",
+        meaning="Passes over the data, when no number of steps is set.",
+        above=0.0,
+        maximum=10_000.0,
+    )
+    max_steps: int = declared(
+        0, label="Steps", meaning="Number of optimizer steps; 0 goes by epochs.", unit="steps", minimum=0
+    )
+    micro_batch_size: int = declared(
+        2,
+        label="Micro-batch size",
+        meaning="Examples that go through the model together.",
+        unit="examples",
+        minimum=1,
+        maximum=4096,
+        effect="Higher needs more memory and is faster on a GPU.",
+    )
+    gradient_accumulation_steps: int = declared(
+        4,
+        label="Gradient accumulation",
+        meaning="Micro-batches per step; effective batch size = micro-batch size x this.",
+        unit="micro-batches",
+        minimum=1,
+        maximum=4096,
+    )
+    scheduler: str = declared(
+        "linear",
+        label="Scheduler",
+        meaning="Course of the learning rate after the warm-up.",
+        choices=("linear", "cosine", "constant"),
+    )
+    warmup_steps: int = declared(
+        5, label="Warm-up", meaning="Steps in which the learning rate rises from zero.", unit="steps", minimum=0
+    )
+    seed: int = declared(
+        42, label="Seed", meaning="Start of every random choice: same seed, same run.", minimum=0, maximum=2**31 - 1
+    )
+    shuffle: bool = declared(True, label="Shuffle", meaning="Take the rows in a new random order in each epoch.")
+
+
+@dataclass(kw_only=True, slots=True)
+class EvaluationSpec:
+    """Held-out loss and sample texts along the way."""
+
+    path: str = declared(
+        "", label="Evaluation data", meaning="Own file of held-out rows; empty takes a share of the training data."
+    )
+    percent: float = declared(
+        5.0,
+        label="Evaluation split",
+        meaning="Share of the rows kept out of training when there is no own file; 0 switches evaluation off.",
+        unit="%",
+        minimum=0.0,
+        maximum=50.0,
+    )
+    every_steps: int = declared(
+        0,
+        label="Evaluate every",
+        meaning="Steps between evaluations; 0 takes ten evaluations per run.",
+        unit="steps",
+        minimum=0,
+    )
+    early_stopping: int = declared(
+        0,
+        label="Early stopping",
+        meaning="Stop after so many evaluations without a better loss; 0 never stops early.",
+        unit="evaluations",
+        minimum=0,
+    )
+    sample_prompts: list[str] = declared(
+        [], label="Sample prompts", meaning="Questions that the model answers along the way."
+    )
+    sample_every_steps: int = declared(
+        0,
+        label="Sample every",
+        meaning="Steps between samples; 0 takes them with each evaluation.",
+        unit="steps",
+        minimum=0,
+    )
+    sample_max_tokens: int = declared(
+        64, label="Sample length", meaning="Most tokens of a sample.", unit="tokens", minimum=1, maximum=4096
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class SavingSpec:
+    """Checkpoints."""
+
+    every_minutes: float = declared(
+        10.0,
+        label="Save every",
+        meaning="Longest time between checkpoints.",
+        unit="minutes",
+        above=0.0,
+        maximum=1440.0,
+    )
+    every_steps: int = declared(
+        0, label="Save every", meaning="Also save after so many steps; 0 goes by time only.", unit="steps", minimum=0
+    )
+    keep: int = declared(
+        2,
+        label="Keep",
+        meaning="Number of verified checkpoints that are kept.",
+        unit="checkpoints",
+        minimum=2,
+        maximum=1000,
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class HardwareSpec:
+    """Where the run computes."""
+
+    device: str = declared(
+        "auto",
+        label="Device",
+        meaning="GPU or CPU; auto takes the GPU where there is one.",
+        choices=("auto", "cuda", "cpu"),
+    )
+    gpu_index: int = declared(0, label="GPU", meaning="Number of the GPU, as nvidia-smi counts.", minimum=0, maximum=63)
+    activation_checkpointing: bool = declared(
+        False,
+        label="Activation checkpointing",
+        meaning="Compute activations twice instead of keeping them.",
+        effect="Needs much less memory and is about a third slower.",
+    )
+    cpu_threads: int = declared(
+        0,
+        label="CPU threads",
+        meaning="Threads of the arithmetic on the CPU; 0 takes all cores.",
+        minimum=0,
+        maximum=1024,
+    )
+
+
+def cross_problems(spec: RunSpec) -> list[FieldProblem]:
+    """Return what is wrong between fields that are right alone."""
+    problems = []
+    if not spec.model.path.strip():
+        problems.append(FieldProblem("model.path", "is missing: choose a base model"))
+    if not spec.data.path.strip():
+        problems.append(FieldProblem("data.path", "is missing: choose a data file"))
+    targets = spec.method.target_modules
+    if not targets or (isinstance(targets, list) and not all(name.strip() for name in targets)):
+        problems.append(FieldProblem("method.target_modules", "must name at least one module"))
+    if isinstance(targets, str) and targets != ALL_LINEAR:
+        problems.append(FieldProblem("method.target_modules", f'must be "{ALL_LINEAR}" or a list of module names'))
+    if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
+        problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
+    return problems
