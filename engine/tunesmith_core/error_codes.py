@@ -348,6 +348,11 @@ CODES: dict[str, ErrorCode] = {
         "The journal was written by a newer version.",
         "Update Tunesmith.",
     ),
+    "settings-damaged": ErrorCode(
+        "The settings could not be read in full",
+        "The settings file is damaged or holds values that do not fit.",
+        "Look through the settings page and set what is missing; saving repairs the file.",
+    ),
     "bug": ErrorCode(
         "Tunesmith made a mistake",
         "Something happened that we did not foresee.",

@@ -1,0 +1,156 @@
+"""The person's settings: declared, typed, one JSON file that window, command line and doctor read alike.
+
+A damaged file never stops a start: its last good copy serves, else the defaults, and what happened is told once.
+Values of a newer version are kept as they are, so that going back and forth between versions loses nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import files, paths
+from tunesmith_core.declared import Declaration, FieldProblem, declared, iter_declarations, read_section
+from tunesmith_core.errors import EnvironmentProblem, UserError
+
+Values = dict[str, Any]  # Any: JSON values
+
+MIGRATIONS: tuple[Callable[[Values], Values], ...] = ()
+"""The n-th function (from 1) turns the values of version n into those of version n + 1."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """Everything that is asked once for all runs; what belongs to one run is in its RunSpec."""
+
+    language: str = declared(
+        "system",
+        label="Language",
+        meaning="Language of the window.",
+        choices=("system", "en", "zh_CN"),
+    )
+    theme: str = declared(
+        "system",
+        label="Appearance",
+        meaning="Colours of the window; system follows the desktop.",
+        choices=("system", "light", "dark", "high_contrast"),
+    )
+    font_scale_percent: int = declared(
+        100,
+        label="Text size",
+        meaning="Size of all text, on top of the scaling of the system.",
+        unit="%",
+        minimum=80,
+        maximum=200,
+    )
+    keep_awake: bool = declared(
+        True,
+        label="Keep the computer awake",
+        meaning="The computer does not go to sleep while a run is going and the window is open.",
+    )
+    notify_run_end: bool = declared(
+        True,
+        label="Notify when a run ends",
+        meaning="A message of the desktop when a run is finished, was stopped or failed.",
+    )
+    confirm_close: bool = declared(
+        True,
+        label="Ask before closing during a run",
+        meaning="Off: closing the window leaves the run going without asking.",
+    )
+
+
+def iter_settings() -> list[tuple[str, object, object, Declaration]]:
+    """Return name, type, default and Declaration of every setting, in the order of the settings page."""
+    return list(iter_declarations(Settings))
+
+
+def settings_path() -> Path:
+    """Return the place of the settings file."""
+    return paths.config_dir() / "settings.json"
+
+
+class SettingsFile:
+    """The settings in memory and on disk.
+
+    Attributes:
+        values: the settings in force.
+        problem: what was wrong with the file when it was loaded, or None.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or settings_path()
+        self.values = Settings()
+        self.problem: EnvironmentProblem | None = None
+        self._version = current_version()
+        self._unknown: Values = {}
+        self._load()
+
+    @property
+    def last_good_path(self) -> Path:
+        """The copy that was written together with the file."""
+        return self.path.with_name("settings.last-good.json")
+
+    def change(self, **values: object) -> None:
+        """Set values in memory; `save` makes them last.
+
+        Raises:
+            UserError: `usage` when a name is unknown or a value does not fit; nothing is changed then.
+        """
+        problems: list[FieldProblem] = []
+        changed = read_section(Settings, dataclasses.asdict(self.values) | values, "settings", problems)
+        if problems:
+            raise UserError("usage", "; ".join(str(problem) for problem in problems))
+        self.values = changed
+
+    def save(self) -> None:
+        """Write file and last good copy, each atomically. Raises OSError as the file system says."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = {"version": self._version, **self._unknown, **dataclasses.asdict(self.values)}
+        files.atomic_write_json(self.path, content)
+        files.atomic_write_json(self.last_good_path, content)
+
+    def _load(self) -> None:
+        for path in (self.path, self.last_good_path):
+            try:
+                self._take(files.read_json(path))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                self.problem = self.problem or _damaged(path, error)
+                continue
+            return
+
+    def _take(self, content: object) -> None:
+        if not isinstance(content, dict):
+            raise ValueError("the file holds no JSON object")  # noqa: TRY004 - treated as damage like any other
+        values = dict(content)
+        version = values.pop("version", None)
+        if not isinstance(version, int) or version < 1:
+            raise ValueError("the file has no version")
+        for migrate in MIGRATIONS[version - 1 :]:
+            values = migrate(values)
+        known = {field.name for field in dataclasses.fields(Settings)}
+        self._version = max(version, current_version())
+        self._unknown = {name: value for name, value in values.items() if name not in known}
+        problems: list[FieldProblem] = []
+        self.values = read_section(
+            Settings, {name: values[name] for name in known & values.keys()}, "settings", problems
+        )
+        if problems:
+            self.problem = _damaged(self.path, "; ".join(str(problem) for problem in problems))
+
+
+def current_version() -> int:
+    """Return the version that this program writes."""
+    return len(MIGRATIONS) + 1
+
+
+def _damaged(path: Path, cause: object) -> EnvironmentProblem:
+    if isinstance(cause, json.JSONDecodeError):
+        cause = f"line {cause.lineno}, column {cause.colno}: {cause.msg}"
+    return EnvironmentProblem("settings-damaged", f"{path}: {cause}.")

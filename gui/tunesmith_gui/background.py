@@ -1,0 +1,75 @@
+"""Work off the UI thread with the answer back on it, and no answer to an owner that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from PySide6.QtCore import QObject, QRunnable, QThreadPool, Signal
+from shiboken6 import isValid
+
+from tunesmith_core.errors import TunesmithError, wrap
+
+Result = TypeVar("Result")
+
+_waiting: set[_Job] = set()
+"""Jobs on their way. They belong to nobody else: a job must outlive an owner that is closed while the work goes on."""
+
+
+class _Job(QObject):
+    """Carries one answer from the worker thread to the UI thread, where it lives."""
+
+    ended = Signal(bool, object)
+
+    def __init__(
+        self,
+        owner: QObject,
+        done: Callable[..., object],
+        failed: Callable[[TunesmithError], object],
+    ) -> None:
+        super().__init__()
+        self._owner = owner
+        self._done = done
+        self._failed = failed
+        self.ended.connect(self._deliver)
+
+    def _deliver(self, succeeded: bool, value: object) -> None:
+        _waiting.discard(self)
+        if not isValid(self._owner):
+            return
+        if succeeded:
+            self._done(value)
+        else:
+            assert isinstance(value, TunesmithError)
+            self._failed(value)
+
+
+class _Work(QRunnable, Generic[Result]):
+    def __init__(self, job: _Job, work: Callable[[], Result]) -> None:
+        super().__init__()
+        self._job = job
+        self._work = work
+
+    def run(self) -> None:
+        try:
+            value = self._work()
+        except Exception as error:
+            self._job.ended.emit(False, wrap(error))
+        else:
+            self._job.ended.emit(True, value)
+
+
+def run_in_background(
+    owner: QObject,
+    work: Callable[[], Result],
+    done: Callable[[Result], object],
+    failed: Callable[[TunesmithError], object],
+) -> None:
+    """Runs `work` on a worker thread, then `done(result)` or `failed(error)` on this one.
+
+    Call it on the UI thread. An exception that is no TunesmithError arrives wrapped into one. When `owner` is gone by
+    then, neither is called.
+    """
+    job = _Job(owner, done, failed)
+    _waiting.add(job)
+    QThreadPool.globalInstance().start(_Work(job, work))

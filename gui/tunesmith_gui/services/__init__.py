@@ -1,0 +1,1 @@
+"""What the window does outside its own thread: runs, library, hardware, desktop, secrets."""

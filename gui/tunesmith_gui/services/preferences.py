@@ -1,0 +1,55 @@
+"""The settings as the window uses them: changed at once in memory, saved on a worker thread, announced by a signal."""
+
+from __future__ import annotations
+
+import threading
+
+from PySide6.QtCore import QObject, Signal
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.settings import Settings, SettingsFile
+from tunesmith_gui.background import run_in_background
+
+
+class Preferences(QObject):
+    """Read `values`, write by `change(name=value)`.
+
+    Signals:
+        changed: a setting has another value.
+        save_failed: (TunesmithError) the file could not be written; the values hold until the window is closed.
+    """
+
+    changed = Signal()
+    save_failed = Signal(object)
+
+    def __init__(self, file: SettingsFile) -> None:
+        super().__init__()
+        self._file = file
+        self._writing = threading.Lock()
+
+    @property
+    def values(self) -> Settings:
+        """The settings in force."""
+        return self._file.values
+
+    @property
+    def problem(self) -> TunesmithError | None:
+        """What was wrong with the file at start."""
+        return self._file.problem
+
+    def change(self, **values: object) -> None:
+        """Sets values and saves them in the background.
+
+        Raises:
+            UserError: `usage` when a name or value does not fit.
+        """
+        before = self._file.values
+        self._file.change(**values)
+        if self._file.values == before:
+            return
+        run_in_background(self, self._save, lambda _nothing: None, self.save_failed.emit)
+        self.changed.emit()
+
+    def _save(self) -> None:
+        with self._writing:
+            self._file.save()

@@ -1,0 +1,104 @@
+"""Translations: loads Qt Linguist catalogues and formats counts, numbers and durations in the chosen language.
+
+How texts are written everywhere in the window:
+
+- In a QObject: `self.tr("Start run")`; elsewhere `translate("NewRun", "Start run")`. Literals only, never an f-string:
+  `self.tr("Step %1 of %2")` goes through `fill(text, step, total)`, so that a translator may reorder the parts.
+- Counts: `self.tr("%n example(s)", "", count)`; both languages get their plural forms from the catalogue.
+- Texts of error codes and of run settings come from `core_text(english)`; their literals are in `core_texts`.
+- Source language is English; `python -m tunesmith_gui.i18n_build` renews the catalogue.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
+
+from tunesmith_gui.assets import asset_folder
+
+translate = QCoreApplication.translate
+"""`translate("Context", "literal")` for code outside a QObject; lupdate finds it under this name."""
+
+LANGUAGES: dict[str, str] = {"system": "", "en": "English", "zh_CN": "简体中文"}
+"""Setting value to the language's own name; `system` is named by the settings page."""
+
+CORE_CONTEXT = "Core"
+
+_installed: list[QTranslator] = []
+
+
+def resolve_language(setting: str) -> str:
+    """The catalogue to use for a setting: `system` becomes zh_CN on a Chinese desktop, else en."""
+    if setting in LANGUAGES and setting != "system":
+        return setting
+    for name in QLocale.system().uiLanguages():
+        if name.startswith("zh"):
+            return "zh_CN"
+        if name.startswith("en"):
+            return "en"
+    return "en"
+
+
+def install_language(setting: str) -> str:
+    """Loads the catalogues for a language setting, replacing those loaded before.
+
+    Returns:
+        The language in force: en or zh_CN.
+    """
+    application = QCoreApplication.instance()
+    assert application is not None
+    while _installed:
+        application.removeTranslator(_installed.pop())
+    language = resolve_language(setting)
+    QLocale.setDefault(QLocale(language))
+    for catalogue in (f"qtbase_{language}", f"tunesmith_{language}"):
+        translator = QTranslator(application)
+        if translator.load(catalogue, str(asset_folder("i18n"))):
+            application.installTranslator(translator)
+            _installed.append(translator)
+    return language
+
+
+def core_text(english: str) -> str:
+    """A text of `tunesmith_core` (error title, setting label...) in the language in force."""
+    return translate(CORE_CONTEXT, english) if english else ""
+
+
+def fill(text: str, *values: object) -> str:
+    """Puts values in the places %1, %2... of a translated text, in one pass.
+
+    One pass matters: a value that itself holds `%2` (a file name may) is left as it is.
+    """
+    parts = text.split("%")
+    result = [parts[0]]
+    for part in parts[1:]:
+        index = int(part[0]) if part[:1].isdigit() else 0
+        if 1 <= index <= len(values):
+            result.append(str(values[index - 1]) + part[1:])
+        else:
+            result.append("%" + part)
+    return "".join(result)
+
+
+def number(value: float, decimals: int = 0) -> str:
+    """A number with the language's digit grouping, e.g. 14,812."""
+    if decimals == 0:
+        return QLocale().toString(round(value))
+    return QLocale().toString(float(value), "f", decimals)
+
+
+def size(num_bytes: float) -> str:
+    """A size in GiB, MiB or KiB, e.g. `4.9 GiB`."""
+    for unit, factor, decimals in (("GiB", 2**30, 1), ("MiB", 2**20, 0), ("KiB", 2**10, 0)):
+        if num_bytes >= factor:
+            return f"{number(num_bytes / factor, decimals)} {unit}"
+    return f"{number(num_bytes)} B"
+
+
+def duration(seconds: float) -> str:
+    """A rounded duration for people: `45 s`, `12 min`, `3 h 05 min`."""
+    whole = max(round(seconds), 0)
+    if whole < 60:
+        return fill(translate("Duration", "%1 s"), whole)
+    if whole < 3600:
+        return fill(translate("Duration", "%1 min"), round(whole / 60))
+    return fill(translate("Duration", "%1 h %2 min"), whole // 3600, f"{whole % 3600 // 60:02d}")

@@ -1,0 +1,1 @@
+"""Form and page state without widgets."""

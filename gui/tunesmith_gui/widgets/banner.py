@@ -1,0 +1,89 @@
+"""A message in place: icon and words in a tone, up to a few actions, optionally dismissable; never a pop-up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from tunesmith_gui.icons import pixmap
+from tunesmith_gui.theme import theme
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.widgets.buttons import IconButton, button
+from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
+
+Tone = Literal["accent", "ok", "warn", "error"]
+TONE_ICONS = {"accent": "info", "ok": "check-circle", "warn": "warning", "error": "error", "neutral": "info"}
+
+
+class Banner(QFrame):
+    """One message with its next steps.
+
+    Args:
+        tone: accent (plain information), ok, warn or error.
+        title: the message, at most about 90 characters.
+        text: cause and detail, optional.
+        actions: button texts with what they do; the first is the recommended one.
+        dismissable: a close button at the right.
+
+    Signals:
+        dismissed: the person closed it (it hides itself).
+    """
+
+    dismissed = Signal()
+
+    def __init__(
+        self,
+        tone: Tone,
+        title: str,
+        text: str = "",
+        *,
+        actions: tuple[tuple[str, Callable[[], object]], ...] = (),
+        dismissable: bool = False,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._tone: Tone = tone
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(SPACE * 3 // 2, SPACE, SPACE, SPACE)
+        row.setSpacing(SPACE * 3 // 2)
+        self._icon = SafeLabel(parent=self)
+        row.addWidget(self._icon, 0, Qt.AlignmentFlag.AlignTop)
+        words = QVBoxLayout()
+        words.setSpacing(2)
+        self._title = SafeLabel(role="strong", wrap=True, parent=self)
+        self._text = SafeLabel(wrap=True, selectable=True, parent=self)
+        words.addStretch(1)
+        words.addWidget(self._title)
+        words.addWidget(self._text)
+        words.addStretch(1)
+        row.addLayout(words, 1)
+        self.buttons = [button(words, run, parent=self) for words, run in actions]
+        for each in self.buttons:
+            row.addWidget(each)
+        if dismissable:
+            row.addWidget(IconButton("close", self.tr("Dismiss"), self._dismiss, parent=self))
+        theme().changed.connect(self._draw_icon)
+        self.set_message(tone, title, text)
+
+    def set_message(self, tone: Tone, title: str, text: str = "") -> None:
+        """Shows another message in the same banner."""
+        self._tone = tone
+        self._title.setText(title)
+        self._text.setText(text)
+        self._text.setVisible(bool(text))
+        self.setAccessibleName(title)
+        self.setAccessibleDescription(text)
+        self.setProperty("banner", tone)
+        restyle(self)
+        self._draw_icon()
+
+    def _draw_icon(self) -> None:
+        self._icon.setPixmap(pixmap(TONE_ICONS[self._tone], self._tone, 20))
+
+    def _dismiss(self) -> None:
+        self.hide()
+        self.dismissed.emit()

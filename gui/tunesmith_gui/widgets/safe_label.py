@@ -1,0 +1,95 @@
+"""Labels that never interpret markup: file names, model names and log lines come from outside and may hold HTML.
+
+Every text in the window is a `SafeLabel` (or `ElidedLabel` where the width is not ours to choose); plain QLabel is not
+used. `role` picks the type size: caption, body, strong (body, semi-bold), heading, title. `tone` picks the colour:
+text, muted, accent, ok, warn, error.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QPainter, QPaintEvent, QPalette
+from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
+
+
+def restyle(widget: QWidget) -> None:
+    """Makes the style sheet look at a widget's properties again after one of them changed."""
+    style = widget.style()
+    style.unpolish(widget)
+    style.polish(widget)
+    widget.update()
+
+
+class SafeLabel(QLabel):
+    """A label that shows its text literally.
+
+    Args:
+        text: what to show, as it is.
+        role: type size.
+        tone: colour.
+        wrap: break lines when the width does not suffice.
+        selectable: the text can be selected and copied by mouse.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        role: str = "body",
+        tone: str = "text",
+        wrap: bool = False,
+        selectable: bool = False,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        super().setTextFormat(Qt.TextFormat.PlainText)
+        self.setProperty("role", role)
+        self.setProperty("tone", tone)
+        self.setWordWrap(wrap)
+        if selectable:
+            self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.setText(text)
+
+    def setTextFormat(self, _format: Qt.TextFormat) -> None:
+        """Refused: the format of a safe label is plain text.
+
+        Raises:
+            TypeError: always.
+        """
+        raise TypeError("a SafeLabel shows plain text only")
+
+    def set_tone(self, tone: str) -> None:
+        """Changes the colour."""
+        if self.property("tone") != tone:
+            self.setProperty("tone", tone)
+            restyle(self)
+
+
+class ElidedLabel(SafeLabel):
+    """One line that is shortened with an ellipsis and shows the whole text as its tool tip when it was."""
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        role: str = "body",
+        tone: str = "text",
+        mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
+        parent: QWidget | None = None,
+    ) -> None:
+        self._mode = mode
+        super().__init__(text, role=role, tone=tone, parent=parent)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def minimumSizeHint(self) -> QSize:
+        """Wide enough for a few letters and the ellipsis."""
+        return QSize(self.fontMetrics().averageCharWidth() * 4, super().minimumSizeHint().height())
+
+    def paintEvent(self, _event: QPaintEvent) -> None:
+        """Draws the shortened text."""
+        rect = self.contentsRect()
+        shown = self.fontMetrics().elidedText(self.text(), self._mode, rect.width())
+        self.setToolTip("" if shown == self.text() else self.text())
+        painter = QPainter(self)
+        painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
+        painter.drawText(rect, int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), shown)

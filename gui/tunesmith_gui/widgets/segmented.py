@@ -1,0 +1,92 @@
+"""A choice of a few options side by side; one is always chosen. Arrow keys move, Tab leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+
+from tunesmith_gui.widgets.buttons import button
+
+
+class Segmented(QFrame):
+    """Exclusive buttons in one frame.
+
+    Args:
+        name: accessible name of the whole choice.
+        options: (value, words) in order; the first is chosen at the start.
+
+    Signals:
+        changed: the person or `set_value` chose another value.
+
+    Raises:
+        ValueError: no name.
+    """
+
+    changed = Signal(str)
+
+    def __init__(
+        self, name: str, options: Sequence[tuple[str, str]], *, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        if not name.strip():
+            raise ValueError("a segmented control needs an accessible name")
+        self.setAccessibleName(name)
+        self.setProperty("segmented", True)
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self._buttons: dict[str, QPushButton] = {}
+        self._group = QButtonGroup(self)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(2, 2, 2, 2)
+        row.setSpacing(2)
+        for value, words in options:
+            each = button(words, kind="segment", parent=self)
+            each.setCheckable(True)
+            each.setAccessibleDescription(name)
+            self._group.addButton(each)
+            self._buttons[value] = each
+            row.addWidget(each)
+        self._value = options[0][0]
+        self._buttons[self._value].setChecked(True)
+        self._update_focus()
+        self._group.buttonToggled.connect(self._on_toggled)
+
+    @property
+    def value(self) -> str:
+        """The chosen value."""
+        return self._value
+
+    def set_value(self, value: str) -> None:
+        """Chooses a value; KeyError when it is not among the options."""
+        self._buttons[value].setChecked(True)
+
+    def set_option_enabled(self, value: str, enabled: bool, reason: str = "") -> None:
+        """Enables or disables one option; the reason becomes its tool tip."""
+        self._buttons[value].setEnabled(enabled)
+        self._buttons[value].setToolTip(reason)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Left and right move the choice."""
+        steps = {Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1}
+        step = steps.get(Qt.Key(event.key()))
+        if step is None:
+            super().keyPressEvent(event)
+            return
+        values = [value for value, each in self._buttons.items() if each.isEnabled()]
+        chosen = self._buttons[values[(values.index(self._value) + step) % len(values)]]
+        chosen.setChecked(True)
+        chosen.setFocus(Qt.FocusReason.TabFocusReason)
+
+    def _on_toggled(self, _button: QPushButton, checked: bool) -> None:
+        if not checked:
+            return
+        self._value = next(value for value, each in self._buttons.items() if each.isChecked())
+        self._update_focus()
+        self.changed.emit(self._value)
+
+    def _update_focus(self) -> None:
+        for value, each in self._buttons.items():
+            chosen = value == self._value
+            each.setFocusPolicy(Qt.FocusPolicy.StrongFocus if chosen else Qt.FocusPolicy.ClickFocus)
