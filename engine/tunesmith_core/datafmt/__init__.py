@@ -1,0 +1,39 @@
+"""Training data as the person has it: find out what a file is, read its rows, and turn rows into conversations.
+
+`reading` yields rows with their line numbers, `formats` knows the shapes a row can have, `sniffing` looks at a file's
+head. Standard library only; Parquet is recognised here and read by the engine.
+"""
+
+from tunesmith_core.datafmt.formats import (
+    ROLES,
+    Chat,
+    Conversation,
+    Layout,
+    Message,
+    PromptCompletion,
+    Role,
+    Text,
+    resolve_layout,
+    to_messages,
+)
+from tunesmith_core.datafmt.reading import PARQUET, file_kind, read_rows
+from tunesmith_core.datafmt.sniffing import Sniffed, check_head, sniff
+
+__all__ = [
+    "PARQUET",
+    "ROLES",
+    "Chat",
+    "Conversation",
+    "Layout",
+    "Message",
+    "PromptCompletion",
+    "Role",
+    "Sniffed",
+    "Text",
+    "check_head",
+    "file_kind",
+    "read_rows",
+    "resolve_layout",
+    "sniff",
+    "to_messages",
+]

@@ -1,0 +1,117 @@
+"""Opening a data file as text: which encoding it has, and exactly where bytes break it.
+
+Undecodable bytes are read as surrogate escapes, so that a reader can go on to the next row and name line and column.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+from typing import TextIO
+
+from tunesmith_core.errors import UserError
+
+MAX_ROW_CHARACTERS = 16 * 1024**2
+"""Longest line or row that is read; longer ones are no training example but a damaged file."""
+
+HEAD_BYTES = 4096
+
+FOREIGN_MAGIC = {
+    b"PK\x03\x04": "a ZIP archive or an Excel workbook",
+    b"\x1f\x8b": "a gzip archive",
+    b"(\xb5/\xfd": "a zstd archive",
+    b"7z\xbc\xaf": "a 7-Zip archive",
+    b"%PDF": "a PDF document",
+    b"SQLite format 3": "an SQLite database",
+    b"ARROW1": "an Arrow file",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+}
+
+UNDECODABLE = re.compile("[\ud800-\udfff]")
+
+
+def parse_error(path: Path, problem: str, line: int | None = None, column: int | None = None) -> UserError:
+    """Return a `dataset-parse-error` that names file, line and column."""
+    return UserError("dataset-parse-error", f"{place(path, line, column)}: {problem}")
+
+
+def place(path: Path, line: int | None = None, column: int | None = None) -> str:
+    """Return "file, line 3, column 7" with as much as is known."""
+    return f"{path}{f', line {line}' if line else ''}{f', column {column}' if column else ''}"
+
+
+def read_head(path: Path) -> bytes:
+    """Return the first bytes of a file.
+
+    Raises:
+        UserError: `dataset-parse-error` when it can't be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(HEAD_BYTES)
+    except OSError as error:
+        raise parse_error(path, f"the file can't be read: {error.strerror}.") from error
+
+
+def text_encoding(path: Path, head: bytes) -> str:
+    """Return the encoding in which a data file is to be opened, judged by its first bytes.
+
+    Raises:
+        UserError: `dataset-parse-error` for files that are no text or of an encoding we don't read.
+    """
+    for magic, name in FOREIGN_MAGIC.items():
+        if head.startswith(magic):
+            raise parse_error(path, f"the file is {name}; JSONL, JSON, CSV, TSV or Parquet is needed.")
+    if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
+        raise parse_error(path, "the file is UTF-32 text; save it as UTF-8.")
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    nuls = (head[0::2].count(0), head[1::2].count(0))
+    if max(nuls) > len(head) // 4 and min(nuls) <= max(nuls) // 10:
+        raise parse_error(path, "the file looks like UTF-16 text without a byte order mark; save it as UTF-8.")
+    return "utf-8-sig"
+
+
+def open_text(path: Path, encoding: str, newline: str | None = None) -> TextIO:
+    """Open a data file so that undecodable UTF-8 bytes become surrogate escapes.
+
+    Raises:
+        UserError: `dataset-parse-error` when it can't be opened.
+    """
+    errors = "surrogatepass" if encoding == "utf-16" else "surrogateescape"
+    try:
+        return path.open(encoding=encoding, errors=errors, newline=newline)
+    except OSError as error:
+        raise parse_error(path, f"the file can't be read: {error.strerror}.") from error
+
+
+def text_problem(text: str) -> tuple[int, str] | None:
+    """Return the position and the kind of the first character that no text file holds, or None."""
+    nul = text.find("\0")
+    if nul >= 0:
+        return nul, "a NUL byte: the file is damaged or no text."
+    if text.isascii():
+        return None
+    broken = UNDECODABLE.search(text)
+    if broken is None:
+        return None
+    code = ord(broken.group())
+    if not 0xDC80 <= code <= 0xDCFF:
+        return broken.start(), "half a surrogate pair: the text is damaged."
+    return (
+        broken.start(),
+        f"byte 0x{code - 0xDC00:02X} is no UTF-8: the file looks like {_guess(text)}; save it as UTF-8.",
+    )
+
+
+def _guess(text: str) -> str:
+    """Name the encoding that a line with undecodable bytes most likely has."""
+    raw = text.encode("utf-8", "surrogateescape")
+    try:
+        decoded = raw.decode("gb18030")
+    except UnicodeDecodeError:
+        return "Windows-1252 (Western European)"
+    num_chinese = sum("\u4e00" <= character <= "\u9fff" for character in decoded)
+    num_other = sum(not character.isascii() for character in decoded) - num_chinese
+    return "GBK (Chinese)" if num_chinese > num_other else "Windows-1252 (Western European)"

@@ -1,0 +1,305 @@
+"""The shapes a row of training data can have, and how each becomes a conversation.
+
+A layout says which shape the rows of a file have and which column plays which role. Shapes are recognised by the names
+of the columns; the names in use out there are listed in `ROLES`, the person can map others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunesmith_core.errors import UserError
+
+Message = dict[str, str]
+"""{"role": "system" | "user" | "assistant" | "tool", "content": text}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """Messages to be rendered by the chat template.
+
+    Attributes:
+        messages: in order, at least one of the assistant.
+        first_trained: index of the first message whose answer counts for the loss (later ones count too).
+    """
+
+    messages: tuple[Message, ...]
+    first_trained: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PromptCompletion:
+    """Two plain texts that are joined as they stand; only the completion counts for the loss."""
+
+    prompt: str
+    completion: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One plain text that is learned whole."""
+
+    text: str
+
+
+Conversation = Chat | PromptCompletion | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A part that a column can play in a format.
+
+    Attributes:
+        name: key of spec.data.columns.
+        usual_names: column names that are taken for it without being told.
+        required: whether rows without it are refused.
+    """
+
+    name: str
+    usual_names: tuple[str, ...]
+    required: bool = True
+
+
+MESSAGE_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
+SYSTEM_ROLE = Role("system", ("system", "system_prompt"), required=False)
+
+ROLES: dict[str, tuple[Role, ...]] = {
+    "messages": (Role("messages", MESSAGE_COLUMNS), SYSTEM_ROLE),
+    "sharegpt": (Role("conversations", MESSAGE_COLUMNS), SYSTEM_ROLE),
+    "alpaca": (
+        Role("instruction", ("instruction",)),
+        Role("input", ("input", "context"), required=False),
+        Role("output", ("output", "response", "answer")),
+        SYSTEM_ROLE,
+    ),
+    "prompt-completion": (
+        Role("prompt", ("prompt", "question", "query", "input")),
+        Role("completion", ("completion", "answer", "response", "output")),
+    ),
+    "text": (Role("text", ("text", "content", "document")),),
+}
+"""Roles of each format, in the order in which formats are tried."""
+
+SPEAKERS = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+    "function_call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+    "observation": "tool",
+    "function_response": "tool",
+}
+"""What data sets call a speaker, and what chat templates call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How rows of one file are read: a key of ROLES, and which column plays which role."""
+
+    format: str
+    columns: Mapping[str, str]
+
+
+def resolve_layout(
+    rows: Iterable[Mapping[str, Any]],
+    format_name: str = "auto",
+    columns: Mapping[str, str] | None = None,
+    source: str = "",
+) -> Layout:
+    """Decide how the rows of a file are to be read.
+
+    Args:
+        rows: the first rows of the file, at least one.
+        format_name: spec.data.format.
+        columns: spec.data.columns, role to column; roles that it leaves out are found by the usual names.
+        source: named in the error.
+
+    Raises:
+        UserError: `dataset-column-missing` when no format fits the columns,
+            `spec-invalid` when `columns` names no role.
+    """
+    rows = list(rows)
+    present = list(dict.fromkeys(name for row in rows for name in row))
+    given = dict(columns or {})
+    candidates = list(ROLES) if format_name == "auto" else [format_name]
+    known = {role.name for name in candidates for role in ROLES[name]}
+    unknown = sorted(given.keys() - known)
+    if unknown:
+        problem = f'"{unknown[0]}" is no role of the format {format_name}: {", ".join(sorted(known))}.'
+        raise UserError("spec-invalid", f"data.columns: {problem}")
+    for name in candidates:
+        layout = Layout(name, _mapping(ROLES[name], present, given))
+        if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):
+            return layout
+    if given and format_name == "auto":
+        format_name = next((name for name in ROLES if given.keys() <= {role.name for role in ROLES[name]}), "auto")
+    if format_name != "auto":
+        # The rows will name the column that they lack; an unmapped role is looked for under its usual name.
+        usual = {role.name: role.usual_names[0] for role in ROLES[format_name] if role.required}
+        return Layout(format_name, usual | _mapping(ROLES[format_name], present, given))
+    raise UserError(
+        "dataset-column-missing",
+        f"{source}: the columns {', '.join(present) or '(none)'} are of no known shape.",
+        hint="Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.",
+    )
+
+
+def _mapping(roles: tuple[Role, ...], present: list[str], given: dict[str, str]) -> dict[str, str]:
+    lower = {name.lower(): name for name in reversed(present)}
+    mapping = {}
+    for role in roles:
+        usual = next((lower[name] for name in role.usual_names if name in lower), None)
+        column = given.get(role.name, usual)
+        if column is not None:
+            mapping[role.name] = column
+    return mapping
+
+
+def _is_complete(layout: Layout) -> bool:
+    return all(role.name in layout.columns for role in ROLES[layout.format] if role.required)
+
+
+def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
+    """Tell messages (role/content) from sharegpt (from/value), which use the same columns."""
+    key = {"messages": "role", "sharegpt": "from"}.get(layout.format)
+    if key is None:
+        return True
+    column = layout.columns[ROLES[layout.format][0].name]
+    items = (item for row in rows if isinstance(row.get(column), list) for item in row[column])
+    first = next(items, None)
+    return isinstance(first, dict) and key in first
+
+
+def to_messages(row: Mapping[str, Any], layout: Layout, place: str) -> Conversation:
+    """Turn a row into what will be rendered.
+
+    Args:
+        row: one row of the file.
+        layout: how to read it.
+        place: "file, line 3", named in errors.
+
+    Raises:
+        UserError: `dataset-column-missing` when the row lacks a mapped column, `dataset-parse-error` when a value is of
+            the wrong type, a role is unknown, or there is no answer.
+    """
+    reader = _RowReader(row, layout, place)
+    if layout.format == "text":
+        return Text(reader.text("text"))
+    if layout.format == "prompt-completion":
+        return _prompt_completion(reader)
+    if layout.format == "alpaca":
+        question = "\n\n".join(part for part in (reader.text("instruction"), reader.optional_text("input")) if part)
+        messages = [{"role": "user", "content": question}, {"role": "assistant", "content": reader.text("output")}]
+    else:
+        role = ROLES[layout.format][0].name
+        messages = reader.messages(role, reader.value(role))
+        reader.require_answer(role, messages)
+    system = reader.optional_text("system")
+    if system and messages[0]["role"] != "system":
+        messages.insert(0, {"role": "system", "content": system})
+    return Chat(tuple(messages))
+
+
+def _prompt_completion(reader: _RowReader) -> Chat | PromptCompletion:
+    prompt, completion = reader.value("prompt"), reader.value("completion")
+    if not isinstance(prompt, list) and not isinstance(completion, list):
+        return PromptCompletion(reader.text("prompt", may_be_empty=True), reader.text("completion"))
+    question, answer = reader.turn("prompt", "user"), reader.turn("completion", "assistant")
+    reader.require_answer("completion", answer)
+    return Chat((*question, *answer), first_trained=len(question))
+
+
+@dataclass(frozen=True, slots=True)
+class _RowReader:
+    """Takes the parts of one row by their roles, and says where a part is wrong."""
+
+    row: Mapping[str, Any]
+    layout: Layout
+    place: str
+
+    def value(self, role: str) -> Any:  # Any: JSON values
+        column = self.layout.columns[role]
+        if column not in self.row:
+            columns = ", ".join(self.row) or "none"
+            problem = f'the row has no column "{column}" ({role}); its columns are: {columns}.'
+            raise UserError("dataset-column-missing", f"{self.place}: {problem}")
+        return self.row[column]
+
+    def text(self, role: str, *, may_be_empty: bool = False) -> str:
+        value = self.value(role)
+        if value is None:
+            value = ""
+        if not isinstance(value, str):
+            raise self._error(role, f"must be a text, not {_kind(value)}")
+        if not may_be_empty and not value.strip():
+            raise self._error(role, "is empty")
+        return value
+
+    def optional_text(self, role: str) -> str:
+        column = self.layout.columns.get(role)
+        return self.text(role, may_be_empty=True) if column in self.row else ""
+
+    def messages(self, role: str, value: object) -> list[Message]:
+        if not isinstance(value, list):
+            raise self._error(role, f"must be a list of messages, not {_kind(value)}")
+        if not value:
+            raise self._error(role, "holds no messages")
+        return [self._message(role, number, item) for number, item in enumerate(value, start=1)]
+
+    def turn(self, role: str, speaker: str) -> list[Message]:
+        """Return a list of messages as it is, a plain text as one message of the speaker."""
+        value = self.value(role)
+        return (
+            self.messages(role, value) if isinstance(value, list) else [{"role": speaker, "content": self.text(role)}]
+        )
+
+    def require_answer(self, role: str, messages: list[Message]) -> None:
+        if not any(message["role"] == "assistant" for message in messages):
+            raise self._error(role, "has no answer of the assistant")
+
+    def _message(self, role: str, number: int, item: object) -> Message:
+        if not isinstance(item, dict):
+            raise self._error(role, f"message {number} must be an object, not {_kind(item)}")
+        speaker, content = item.get("role", item.get("from")), item.get("content", item.get("value"))
+        if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
+            shown = "no role" if speaker is None else f"the unknown role {speaker!r}"
+            raise self._error(role, f"message {number} has {shown}")
+        if item.get("tool_calls"):
+            raise self._error(role, f"message {number} holds tool calls: write them into the content to train on them")
+        if isinstance(content, list):
+            content = self._joined_parts(role, number, content)
+        if not isinstance(content, str):
+            raise self._error(role, f"message {number} must have a text as its content, not {_kind(content)}")
+        speaker = SPEAKERS[speaker.lower()]
+        if speaker == "assistant" and not content.strip():
+            raise self._error(role, f"message {number}: the answer is empty")
+        return {"role": speaker, "content": content}
+
+    def _joined_parts(self, role: str, number: int, parts: list[Any]) -> str:
+        texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+        joinable = [text for text in texts if isinstance(text, str)]
+        if len(joinable) < len(parts):
+            raise self._error(role, f"message {number} holds something else than text")
+        return "".join(joinable)
+
+    def _error(self, role: str, problem: str) -> UserError:
+        return UserError("dataset-parse-error", f'{self.place}, column "{self.layout.columns[role]}": {problem}.')
+
+
+def _kind(value: object) -> str:
+    """Name the type of a JSON value in words."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true or false"
+    names: dict[type, str] = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "an object"}
+    return names.get(type(value), type(value).__name__)

@@ -1,0 +1,257 @@
+"""Rows of JSONL, JSON, CSV and TSV files, one at a time, each with the line where it begins.
+
+Memory stays flat whatever the file's size. Every malformed row gets a verdict with file, line, column and reason; a
+reader that wants to go on after one passes `on_bad_row`.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from tunesmith_core.datafmt.encoding import (
+    MAX_ROW_CHARACTERS,
+    open_text,
+    parse_error,
+    read_head,
+    text_encoding,
+    text_problem,
+)
+from tunesmith_core.datafmt.json_stream import ArrayScanner
+from tunesmith_core.errors import UserError
+
+Row = dict[str, Any]  # Any: JSON values
+BadRow = Callable[[int, UserError], None]
+
+PARQUET = "parquet"
+KIND_OF_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
+DELIMITERS = ",;\t|"
+HEAD_CHARACTERS = 65536
+
+SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def file_kind(path: Path) -> str:
+    """Return "jsonl", "json", "csv", "tsv" or "parquet", judged by content first and by the name's ending second.
+
+    Raises:
+        UserError: `dataset-parse-error` when the file can't be read or is of no such kind,
+            `dataset-empty` when it is empty.
+    """
+    head = read_head(path)
+    if not head:
+        raise UserError("dataset-empty", f"{path}: the file is empty.")
+    if head.startswith(b"PAR1"):
+        return PARQUET
+    encoding = text_encoding(path, head)
+    named = KIND_OF_SUFFIX.get(path.suffix.lower())
+    if named in ("csv", "tsv"):
+        return named
+    with open_text(path, encoding) as file:
+        line = _first_line(path, file)
+        start = line.lstrip()[:1]
+        if start == "[":
+            return "json"
+        if start == "{":
+            return _kind_of_objects(file, line, named)
+    if named is None:
+        raise parse_error(path, f'the ending "{path.suffix}" is not known: JSONL, JSON, CSV, TSV or Parquet is needed.')
+    return named
+
+
+def _first_line(path: Path, file: TextIO) -> str:
+    """Return the first line that is not blank, cut at the longest row."""
+    try:
+        for line in iter(lambda: file.readline(MAX_ROW_CHARACTERS), ""):
+            if line.strip():
+                return line
+    except UnicodeDecodeError as error:
+        raise parse_error(path, f"broken UTF-16 text: {error.reason}.", 1) from error
+    raise UserError("dataset-empty", f"{path}: the file holds only blank lines.")
+
+
+def _kind_of_objects(file: TextIO, line: str, named: str | None) -> str:
+    """Tell JSON Lines from one JSON object: lines are whole objects, and a wrapper object holds a list of rows."""
+    try:
+        first = json.loads(line)
+    except (ValueError, RecursionError):
+        return named or "jsonl"
+    wraps_rows = any(isinstance(value, list) and value and isinstance(value[0], dict) for value in first.values())
+    more_follows = any(text.strip() for text in iter(lambda: file.readline(HEAD_CHARACTERS), ""))
+    return "json" if named == "json" and wraps_rows and not more_follows else "jsonl"
+
+
+def read_rows(path: Path, on_bad_row: BadRow | None = None) -> Iterator[tuple[int, Row]]:
+    """Yield (line number from 1, row) of a JSONL, JSON, CSV or TSV file.
+
+    Args:
+        path: the file.
+        on_bad_row: called with line number and error for each malformed row, which is left out; None raises instead.
+
+    Raises:
+        UserError: `dataset-parse-error` with file, line, column and reason, also when every row was left out;
+            `dataset-empty` when there is no row.
+    """
+    kind = file_kind(path)
+    if kind == PARQUET:
+        raise parse_error(path, "Parquet files are read by the engine only.")
+    encoding = text_encoding(path, read_head(path))
+    first_error: UserError | None = None
+    num_rows = 0
+
+    def bad(line: int, error: UserError) -> None:
+        nonlocal first_error
+        first_error = first_error or error
+        if on_bad_row is None:
+            raise error
+        on_bad_row(line, error)
+
+    with open_text(path, encoding, newline="" if kind in ("csv", "tsv") else None) as file:
+        if kind == "jsonl":
+            rows = _jsonl_rows(path, file, bad)
+        elif kind == "json":
+            rows = ArrayScanner(path, file, decode_row).rows(bad)
+        else:
+            rows = _csv_rows(path, file, kind, bad)
+        try:
+            for num_rows, numbered in enumerate(rows, start=1):  # noqa: B007 - counted for the check below
+                yield numbered
+        except UnicodeDecodeError as error:
+            raise parse_error(path, f"broken UTF-16 text after row {num_rows}: {error.reason}.") from error
+    if not num_rows:
+        raise first_error or UserError("dataset-empty", f"{path}: the file holds no rows.")
+
+
+def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Row]]:
+    number = 0
+    while text := file.readline(MAX_ROW_CHARACTERS + 1):
+        number += 1
+        if len(text) > MAX_ROW_CHARACTERS:
+            while text and not text.endswith("\n"):
+                text = file.readline(MAX_ROW_CHARACTERS)
+            bad(number, parse_error(path, f"the line is longer than {MAX_ROW_CHARACTERS:,} characters.", number))
+            continue
+        text = text.strip()
+        if not text:
+            continue
+        try:
+            row = _jsonl_row(path, text, number)
+        except UserError as error:
+            bad(number, error)
+        else:
+            yield number, row
+
+
+def _jsonl_row(path: Path, text: str, number: int) -> Row:
+    try:
+        value, end = decode_row(text, 0)
+    except json.JSONDecodeError as error:
+        raise parse_error(path, f"no valid JSON: {error.msg}.", number, error.pos + 1) from error
+    if end < len(text):
+        raise parse_error(path, "more text follows the JSON object.", number, end + 1)
+    if not isinstance(value, dict):
+        raise parse_error(path, "the line must hold a JSON object such as {...}.", number)
+    return value
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _finite_float(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {text[:20]} is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite_float)
+
+
+def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
+    """Decode one JSON value of a data file and return it with the position behind it.
+
+    Raises:
+        json.JSONDecodeError: with the position, for everything that is wrong: syntax, NUL, undecodable bytes, numbers
+            that are not finite, too deep nesting, half a surrogate pair.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, start)
+    except json.JSONDecodeError:
+        problem = text_problem(text[start:])
+        if problem is None:
+            raise
+        raise json.JSONDecodeError(problem[1].rstrip("."), text, start + problem[0]) from None
+    except RecursionError:
+        raise json.JSONDecodeError("brackets are nested too deeply", text, start) from None
+    except ValueError as error:
+        raise json.JSONDecodeError(str(error), text, start) from None
+    source = text[start:end]
+    problem = text_problem(source)
+    if problem is None and SURROGATE_ESCAPE.search(source):
+        half = text_problem(json.dumps(value, ensure_ascii=False))
+        problem = half and (0, half[1])
+    if problem:
+        raise json.JSONDecodeError(problem[1].rstrip("."), text, start + problem[0])
+    return value, end
+
+
+def _csv_rows(path: Path, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
+    header_line = file.readline(MAX_ROW_CHARACTERS)
+    file.seek(0)
+    delimiter = "\t" if kind == "tsv" else max(DELIMITERS, key=header_line.count)
+    csv.field_size_limit(MAX_ROW_CHARACTERS)
+    yield from _csv_records(path, csv.reader(_csv_lines(path, file), delimiter=delimiter, strict=True), bad)
+
+
+def _csv_lines(path: Path, file: TextIO) -> Iterator[str]:
+    number = 0
+    while line := file.readline(MAX_ROW_CHARACTERS + 1):
+        number += 1
+        if len(line) > MAX_ROW_CHARACTERS:
+            raise parse_error(path, f"the line is longer than {MAX_ROW_CHARACTERS:,} characters.", number)
+        yield line
+
+
+def _csv_records(
+    path: Path, reader: Any, bad: BadRow
+) -> Iterator[tuple[int, Row]]:  # Any: csv's reader has no public type
+    header: list[str] | None = None
+    while True:
+        number = reader.line_num + 1
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            # The reader has lost its place inside a quoted field, so there is no next row to go on with.
+            reason = f"the row that begins here is no valid CSV: {error} (is a quote open?)."
+            raise parse_error(path, reason, number) from error
+        if not any(fields):
+            continue
+        if header is None:
+            header = _checked_header(path, fields, number)
+        elif broken := text_problem("\n".join(fields)):
+            bad(number, parse_error(path, broken[1], number))
+        elif len(fields) != len(header):
+            bad(number, parse_error(path, f"the row has {len(fields)} fields, the header {len(header)}.", number))
+        else:
+            yield number, dict(zip(header, fields, strict=True))
+
+
+def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:
+    problem = text_problem("\n".join(fields))
+    if problem:
+        raise parse_error(path, problem[1], number)
+    header = [field.strip() for field in fields]
+    for column, name in enumerate(header, start=1):
+        if not name:
+            raise parse_error(path, f"field {column} of the header has no name.", number)
+        if header.index(name) != column - 1:
+            raise parse_error(path, f'the header names the column "{name}" twice.', number)
+    return header

@@ -1,0 +1,117 @@
+"""A first look at a data file: what it is, how its rows are laid out, and whether its head is sound."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunesmith_core.datafmt.encoding import place
+from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
+from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec_sections import DataSpec
+
+LAYOUT_ROWS = 50
+"""Rows that are looked at to find the layout of a file."""
+
+HEAD_ROWS = 1000
+HEAD_CHARACTERS = 16 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Sniffed:
+    """What the head of a file tells.
+
+    Attributes:
+        kind: "jsonl", "json", "csv", "tsv" or "parquet".
+        format: a key of ROLES; "auto" when no format fits or the file is Parquet, which the engine reads.
+        columns: names of the columns of the first rows; empty for Parquet.
+        mapping: role to column.
+        num_rows_estimate: exact for files that end within the head, None for Parquet.
+        num_bytes: size of the file.
+    """
+
+    kind: str
+    format: str
+    columns: tuple[str, ...]
+    mapping: Mapping[str, str]
+    num_rows_estimate: int | None
+    num_bytes: int
+
+
+def sniff(path: Path, num_rows: int = LAYOUT_ROWS) -> Sniffed:
+    """Look at the first rows of a file.
+
+    Raises:
+        UserError: `dataset-parse-error` or `dataset-empty` when no row can be read; a malformed row is left out.
+    """
+    kind = file_kind(path)
+    num_bytes = path.stat().st_size
+    if kind == PARQUET:
+        return Sniffed(kind, "auto", (), {}, None, num_bytes)
+    rows = head_rows(path, num_rows, _ignore)
+    columns = tuple(dict.fromkeys(name for row in rows for name in row))
+    estimate = len(rows)
+    if len(rows) == num_rows:
+        used = sum(_num_row_bytes(row) for row in rows)
+        estimate = max(len(rows), round(num_bytes * len(rows) / used))
+    try:
+        layout = resolve_layout(rows, source=str(path))
+    except UserError:
+        layout = Layout("auto", {})
+    return Sniffed(kind, layout.format, columns, layout.columns, estimate, num_bytes)
+
+
+def head_rows(path: Path, num_rows: int, on_bad_row: BadRow | None = None) -> list[Row]:
+    """Return the first rows of a file; see `read_rows` for the errors."""
+    return [row for _, row in itertools.islice(read_rows(path, on_bad_row), num_rows)]
+
+
+def _ignore(_line: int, _error: UserError) -> None:
+    """Leave a malformed row to the check that comes later."""
+
+
+def _num_row_bytes(row: Row) -> int:
+    return len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+def check_head(data: DataSpec, path: Path | None = None, num_rows: int = HEAD_ROWS) -> None:
+    """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
+
+    At most `num_rows` rows and 16 million characters are looked at; of a Parquet file only that it is one.
+
+    Args:
+        data: the mapping and whether bad rows are left out.
+        path: the file; data.path when None (the evaluation file is read by the same mapping).
+        num_rows: most rows to look at.
+
+    Raises:
+        UserError: the first problem, with file, line and column; with data.skip_bad_rows only when no row of the
+            head is good.
+    """
+    path = path or Path(data.path)
+    if file_kind(path) == PARQUET:
+        return
+    problems: list[UserError] = []
+
+    def bad_row(_line: int, error: UserError) -> None:
+        if not data.skip_bad_rows:
+            raise error
+        problems.append(error)
+
+    layout = resolve_layout(head_rows(path, LAYOUT_ROWS, bad_row), data.format, data.columns, str(path))
+    num_good = num_characters = 0
+    for line, row in itertools.islice(read_rows(path, bad_row), num_rows):
+        try:
+            to_messages(row, layout, place(path, line))
+            num_good += 1
+        except UserError as error:
+            bad_row(line, error)
+        num_characters += _num_row_bytes(row)
+        if num_characters > HEAD_CHARACTERS:
+            break
+    if not num_good:
+        raise problems[0]
