@@ -1,0 +1,85 @@
+"""What the page of runs decides without widgets: differing settings, the CSV of a selection, specs for another try."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import datetime
+import io
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tunesmith_core.spec import RunSpec, iter_settings
+from tunesmith_gui.models.run_table import RunRow
+
+STATE_GROUPS = ("all", "live", "finished", "stopped", "failed")
+"""The chips above the table; "stopped" holds the interrupted runs too."""
+
+
+class SettingDifference(NamedTuple):
+    """A setting that is not the same in all compared runs; `values` in the order of the runs."""
+
+    path: str
+    label: str
+    values: tuple[str, ...]
+
+
+def value_text(value: object) -> str:
+    """A setting's value as a person reads it."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(str(each) for each in value)
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {each}" for key, each in value.items())
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
+def differing_settings(specs: Sequence[RunSpec]) -> list[SettingDifference]:
+    """The settings that differ between specs, in the order of the forms."""
+    found = []
+    for setting in iter_settings():
+        values = [setting.get(spec) for spec in specs]
+        if any(value != values[0] for value in values):
+            texts = tuple(value_text(value) for value in values)
+            found.append(SettingDifference(setting.path, setting.declaration.label, texts))
+    return found
+
+
+def runs_csv(rows: Sequence[RunRow]) -> str:
+    """The rows as CSV with a header; times in ISO 8601, sizes in bytes."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(
+        ["id", "name", "state", "model", "data", "step", "best_eval_loss", "duration_s", "created", "size_bytes"]
+    )
+    for row in rows:
+        created = datetime.datetime.fromtimestamp(row.created_at, datetime.UTC).isoformat(timespec="seconds")
+        values = [row.id, row.name, row.state.value, row.model, row.data, row.step, row.best_eval_loss]
+        writer.writerow([_inert(value) for value in [*values, row.duration_s, created, row.size_bytes]])
+    return out.getvalue()
+
+
+def _inert(value: object) -> object:
+    # A spreadsheet runs a text that starts like a formula; a name comes from outside.
+    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+
+
+def duplicate_spec(spec: RunSpec) -> RunSpec:
+    """A copy to start another run from, under a name that is made anew."""
+    other = copy.deepcopy(spec)
+    other.name = ""
+    return other
+
+
+def micro_batch_one_spec(spec: RunSpec) -> RunSpec | None:
+    """The spec with micro-batches of one example and the same effective batch size; None when it has them already."""
+    schedule = spec.schedule
+    if schedule.micro_batch_size <= 1:
+        return None
+    other = copy.deepcopy(spec)
+    other.schedule.gradient_accumulation_steps = schedule.gradient_accumulation_steps * schedule.micro_batch_size
+    other.schedule.micro_batch_size = 1
+    return other
