@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Resolves every lock of this folder anew (needs uv and a package index). Names and hashes only: no addresses are written.
+# Windows: cu124-win and cu128-win need PyTorch's own index and are not made here.
+set -euo pipefail
+cd "$(dirname "$0")"
+unset "${!PIP_@}" UV_FIND_LINKS UV_INDEX UV_EXTRA_INDEX_URL
+
+declare -A platform=([linux]=x86_64-manylinux_2_34 [win]=x86_64-pc-windows-msvc)
+
+lock() { # INPUT SYSTEM PYTHON [CONSTRAINTS]
+    local output="$1-$2-py${3/./}.txt"
+    echo "$output"
+    uv pip compile --quiet --no-config --generate-hashes --no-annotate --no-header --only-binary :all: \
+        --no-python-downloads --python-platform "${platform[$2]}" --python-version "$3" \
+        ${4:+--constraints "$4"} "$1.in" --output-file "$output" "${UPGRADE[@]}"
+}
+
+pins() { # LOCKS...
+    cat "$@" | grep -E '^[a-z0-9-]+==' | sed 's/ .*//'
+}
+
+shared=$(mktemp)
+trap 'rm -f "$shared"' EXIT
+# Without --upgrade, versions that the locks name already are kept.
+UPGRADE=("$@")
+for system in linux win; do
+    for python in 3.11 3.12 3.13; do
+        profiles=()
+        [ "$system" = linux ] && profiles=(cu124 cu128)
+        # What the environments share must have one version: the test environment mixes launcher, training and
+        # development packages in one process. Only PyTorch and what it pins itself differ between profiles.
+        first="cpu-$system-py${python/./}.txt"
+        lock cpu "$system" "$python"
+        pins "$first" | grep -vE '^(torch|triton|sympy|nvidia-.*-cu12|nvidia-cusparselt.*)==' > "$shared"
+        for name in "${profiles[@]}" launcher; do lock "$name" "$system" "$python" "$shared"; done
+        if [ "$system" = linux ]; then
+            pins "$first" "launcher-$system-py${python/./}.txt" | sort -u > "$shared"
+            lock dev "$system" "$python" "$shared"
+        fi
+    done
+done
+echo example-model.txt
+uv pip compile --quiet --no-config --generate-hashes --no-annotate --no-header --no-deps --python-version 3.11 \
+    --no-python-downloads example-model.in --output-file example-model.txt "${UPGRADE[@]}"
