@@ -21,9 +21,9 @@ class StateLook(NamedTuple):
 _LOOKS = {
     RunState.QUEUED: StateLook("neutral", "clock"),
     RunState.PREPARING: StateLook("accent", "clock"),
-    RunState.RUNNING: StateLook("accent", "play"),
+    RunState.RUNNING: StateLook("accent", "activity"),
     RunState.STOPPING: StateLook("warn", "stop"),
-    RunState.FINALIZING: StateLook("accent", "save"),
+    RunState.FINALIZING: StateLook("accent", "checkpoint"),
     RunState.FINISHED: StateLook("ok", "check-circle"),
     RunState.STOPPED: StateLook("neutral", "stop"),
     RunState.FAILED: StateLook("error", "error"),

@@ -1,0 +1,54 @@
+"""The question before a run is stopped: save, discard, or keep going."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
+
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import fill
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+
+class StopRunDialog(QDialog):
+    """Three plain choices; saving is the one that Enter takes.
+
+    Attributes:
+        mode: "save" or "discard" after the dialog was accepted, "" when the run keeps going.
+    """
+
+    def __init__(self, name: str, step: int, last_checkpoint_step: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.mode = ""
+        self.setWindowTitle(self.tr("Stop the run?"))
+        self.setMinimumWidth(SPACE * 60)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
+        column.setSpacing(SPACE * 2)
+        column.addWidget(SafeLabel(self.tr("Stop the run?"), role="heading", parent=self))
+        saved = fill(
+            self.tr("%1 is at step %2. If you stop and save, you can resume it from there."), name, step
+        )
+        column.addWidget(SafeLabel(saved, wrap=True, parent=self))
+        lost = (
+            fill(self.tr("If you discard, what came after the checkpoint of step %1 is lost."), last_checkpoint_step)
+            if last_checkpoint_step
+            else self.tr("If you discard, all steps are lost: there is no checkpoint yet.")
+        )
+        column.addWidget(SafeLabel(lost, tone="muted", wrap=True, parent=self))
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        self.save = button(self.tr("Stop and save"), lambda: self._choose("save"), kind="primary", parent=self)
+        self.discard = button(self.tr("Stop and discard"), lambda: self._choose("discard"), kind="danger", parent=self)
+        self.keep = button(self.tr("Keep running"), self.reject, parent=self)
+        row.addWidget(self.discard)
+        row.addStretch(1)
+        row.addWidget(self.keep)
+        row.addWidget(self.save)
+        column.addLayout(row)
+        self.save.setDefault(True)
+        self.save.setFocus()
+
+    def _choose(self, mode: str) -> None:
+        self.mode = mode
+        self.accept()
