@@ -12,26 +12,43 @@ from tunesmith_core.errors import TunesmithError, wrap
 
 Result = TypeVar("Result")
 
-_waiting: set[_Job] = set()
+_waiting: set[Job] = set()
 """Jobs on their way. They belong to nobody else: a job must outlive an owner that is closed while the work goes on."""
 
 
-class _Job(QObject):
-    """Carries one answer from the worker thread to the UI thread, where it lives."""
+class Job(QObject):
+    """Carries one answer from a worker thread to the UI thread, where it lives; make one with `Job.start`."""
 
-    ended = Signal(bool, object)
+    _ended = Signal(bool, object)
+
+    @classmethod
+    def start(
+        cls,
+        owner: QObject,
+        work: Callable[[], Result],
+        done: Callable[[Result], object],
+        failed: Callable[[TunesmithError], object],
+    ) -> None:
+        """Runs `work` on a worker thread, then `done(result)` or `failed(error)` on the UI thread, where it is called.
+
+        An exception that is no TunesmithError arrives wrapped into one. When `owner` is gone by then, neither is called.
+        """
+        job = cls(owner, done, failed)
+        _waiting.add(job)
+        QThreadPool.globalInstance().start(_Work(job, work))
 
     def __init__(
-        self,
-        owner: QObject,
-        done: Callable[..., object],
-        failed: Callable[[TunesmithError], object],
+        self, owner: QObject, done: Callable[..., object], failed: Callable[[TunesmithError], object]
     ) -> None:
         super().__init__()
         self._owner = owner
         self._done = done
         self._failed = failed
-        self.ended.connect(self._deliver)
+        self._ended.connect(self._deliver)
+
+    def end(self, succeeded: bool, value: object) -> None:
+        """Hands over the result or the error, from the worker thread."""
+        self._ended.emit(succeeded, value)
 
     def _deliver(self, succeeded: bool, value: object) -> None:
         _waiting.discard(self)
@@ -45,7 +62,7 @@ class _Job(QObject):
 
 
 class _Work(QRunnable, Generic[Result]):
-    def __init__(self, job: _Job, work: Callable[[], Result]) -> None:
+    def __init__(self, job: Job, work: Callable[[], Result]) -> None:
         super().__init__()
         self._job = job
         self._work = work
@@ -54,22 +71,6 @@ class _Work(QRunnable, Generic[Result]):
         try:
             value = self._work()
         except Exception as error:
-            self._job.ended.emit(False, wrap(error))
+            self._job.end(False, wrap(error))
         else:
-            self._job.ended.emit(True, value)
-
-
-def run_in_background(
-    owner: QObject,
-    work: Callable[[], Result],
-    done: Callable[[Result], object],
-    failed: Callable[[TunesmithError], object],
-) -> None:
-    """Runs `work` on a worker thread, then `done(result)` or `failed(error)` on this one.
-
-    Call it on the UI thread. An exception that is no TunesmithError arrives wrapped into one. When `owner` is gone by
-    then, neither is called.
-    """
-    job = _Job(owner, done, failed)
-    _waiting.add(job)
-    QThreadPool.globalInstance().start(_Work(job, work))
+            self._job.end(True, value)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tunesmith_gui.services.hardware import Hardware
     from tunesmith_gui.services.library import Library
     from tunesmith_gui.services.run_service import RunService
-    from tunesmith_gui.services.secrets import Secrets
 
 
 class Context:
@@ -59,13 +58,6 @@ class Context:
         from tunesmith_gui.services.desktop import Desktop
 
         return Desktop()
-
-    @cached_property
-    def secrets(self) -> Secrets:
-        """Tokens in the system's key store."""
-        from tunesmith_gui.services.secrets import Secrets
-
-        return Secrets()
 
     def shutdown(self) -> None:
         """Ends the threads of every service that was used; runs go on."""

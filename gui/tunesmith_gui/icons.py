@@ -20,18 +20,24 @@ from tunesmith_gui.theme import tokens
 from tunesmith_gui.tokens import ICON_PX
 
 
-def icon(name: str, role: str = "text") -> QIcon:
+def icon(name: str, role: str = "text", checked_role: str | None = None) -> QIcon:
     """A palette-tinted icon.
 
     Args:
         name: file name in the icon folder without `.svg`.
         role: the colour's token name; `accent` means the accent as used for text.
+        checked_role: another colour while its button is checked.
 
     Raises:
         KeyError: there is no such icon.
     """
     _source(name)
-    return QIcon(_TintedEngine(name, role))
+    return QIcon(_TintedEngine(name, role, checked_role or role))
+
+
+def app_icon() -> QIcon:
+    """The program's own icon, in its own colours."""
+    return QIcon(str(asset_folder("icons") / "app.svg"))
 
 
 def pixmap(name: str, role: str = "text", size_px: int = ICON_PX) -> QPixmap:
@@ -75,28 +81,29 @@ def _render(name: str, colour: str, size_px: int, ratio: float) -> QPixmap:
 class _TintedEngine(QIconEngine):
     """Looks the colour up when it paints, which is what makes a theme switch reach every button."""
 
-    def __init__(self, name: str, role: str) -> None:
+    def __init__(self, name: str, role: str, checked_role: str) -> None:
         super().__init__()
         self._name = name
         self._role = role
+        self._checked_role = checked_role
 
-    def _pixmap(self, size: QSize, mode: QIcon.Mode, ratio: float) -> QPixmap:
-        colour = _colour(self._role)
+    def _pixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State, ratio: float) -> QPixmap:
+        colour = _colour(self._checked_role if state == QIcon.State.On else self._role)
         if mode == QIcon.Mode.Disabled:
             colour = mix(tokens().muted, tokens().surface, 0.62)
         return _render(self._name, colour, min(size.width(), size.height()), ratio)
 
-    def paint(self, painter: QPainter, rect: QRect, mode: QIcon.Mode, _state: QIcon.State) -> None:
-        image = self._pixmap(rect.size(), mode, painter.device().devicePixelRatio())
+    def paint(self, painter: QPainter, rect: QRect, mode: QIcon.Mode, state: QIcon.State) -> None:
+        image = self._pixmap(rect.size(), mode, state, painter.device().devicePixelRatio())
         left = rect.x() + (rect.width() - round(image.deviceIndependentSize().width())) // 2
         top = rect.y() + (rect.height() - round(image.deviceIndependentSize().height())) // 2
         painter.drawPixmap(left, top, image)
 
-    def pixmap(self, size: QSize, mode: QIcon.Mode, _state: QIcon.State) -> QPixmap:
-        return self._pixmap(size, mode, 1.0)
+    def pixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State) -> QPixmap:
+        return self._pixmap(size, mode, state, 1.0)
 
-    def scaledPixmap(self, size: QSize, mode: QIcon.Mode, _state: QIcon.State, scale: float) -> QPixmap:
-        return self._pixmap(QSize(round(size.width() / scale), round(size.height() / scale)), mode, scale)
+    def scaledPixmap(self, size: QSize, mode: QIcon.Mode, state: QIcon.State, scale: float) -> QPixmap:
+        return self._pixmap(QSize(round(size.width() / scale), round(size.height() / scale)), mode, state, scale)
 
     def clone(self) -> QIconEngine:
-        return _TintedEngine(self._name, self._role)
+        return _TintedEngine(self._name, self._role, self._checked_role)

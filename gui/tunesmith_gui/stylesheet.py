@@ -73,12 +73,15 @@ QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus, QComboBox:focus, QAbstra
 QLineEdit:disabled, QPlainTextEdit:disabled, QComboBox:disabled, QAbstractSpinBox:disabled { color: $disabled;
   background: $surface; border-color: $border; }
 *[invalid="true"] { border-color: $error; }
+QAbstractSpinBox > QLineEdit, QComboBox > QLineEdit { border: none; padding: 0 4px; background: transparent; }
+QAbstractSpinBox > QLineEdit:focus, QComboBox > QLineEdit:focus { border: none; padding: 0 4px; }
 QComboBox { padding-right: 24px; }
 QComboBox::drop-down { border: none; width: 24px; }
 QComboBox::down-arrow { image: url(controls:chevron-down-$ink.svg); width: 14px; height: 14px; }
 QComboBox QAbstractItemView { background: $raised; border: 1px solid $outline; padding: 4px; outline: none;
   selection-background-color: $accent_soft; selection-color: $text; }
-QAbstractSpinBox { padding-right: 22px; }
+QAbstractSpinBox { padding: 5px 22px 5px 6px; }
+QAbstractSpinBox:focus { padding: 4px 21px 4px 5px; }
 QAbstractSpinBox::up-button, QAbstractSpinBox::down-button { border: none; width: 20px; background: transparent; }
 QAbstractSpinBox::up-button { subcontrol-position: top right; margin: 2px 2px 0 0; }
 QAbstractSpinBox::down-button { subcontrol-position: bottom right; margin: 0 2px 2px 0; }
@@ -97,6 +100,7 @@ QCheckBox::indicator:indeterminate { background: $accent; border-color: $accent;
 QRadioButton::indicator:checked { background: $accent; border-color: $accent; image: url(controls:dot-$mark.svg); }
 QCheckBox::indicator:disabled, QRadioButton::indicator:disabled { border-color: $border; background: $hover; }
 
+QSlider:horizontal { min-height: 22px; }
 QSlider::groove:horizontal { height: 4px; border-radius: 2px; background: $outline; }
 QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; }
 QSlider::handle:horizontal { width: 16px; height: 16px; margin: -7px 0; border-radius: 9px; background: $accent;
@@ -145,10 +149,16 @@ QSplitter::handle:horizontal { width: 1px; }
 QSplitter::handle:vertical { height: 1px; }
 
 QFrame[rail="true"] { background: $surface; border: none; border-right: 1px solid $border; }
-QToolButton[kind="rail"] { text-align: left; padding: 8px 10px; border-radius: ${radius}px; color: $muted; }
-QToolButton[kind="rail"]:hover { background: $hover; color: $text; }
-QToolButton[kind="rail"]:checked { background: $accent_soft; color: $text; font-weight: 600; }
-QToolButton[kind="rail"]:focus { padding: 7px 9px; }
+QPushButton[kind="rail"] { background: transparent; border-color: transparent; text-align: left; padding: 8px 10px;
+  color: $muted; }
+QPushButton[kind="rail"]:hover { background: $hover; color: $text; }
+QPushButton[kind="rail"]:checked { background: $accent_soft; color: $text; font-weight: 600; }
+QPushButton[kind="rail"]:focus { border-color: $focus; padding: 7px 9px; }
+QFrame[toast="true"] { background: $text; border: none; border-radius: ${radius}px; }
+QFrame[toast="true"] QLabel { color: $surface; }
+QFrame[popup="true"] { background: $raised; border: 1px solid $outline; border-radius: ${radius}px; }
+QFrame[popup="true"] QListView { border: none; }
+QFrame[drop="true"] { background: $accent_soft; border: 2px dashed $accent_text; border-radius: ${radius}px; }
 """)
 
 

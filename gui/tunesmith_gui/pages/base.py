@@ -22,10 +22,10 @@ from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtWidgets import QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_gui import background
+from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.tokens import BODY_WIDTH_PX, SPACE
 
@@ -82,7 +82,7 @@ class Page(QWidget):
 
         Nothing is called any more once the page is gone. Without `failed` the error is shown by `notify`.
         """
-        background.run_in_background(self, work, done, failed or self._show_error)
+        Job.start(self, work, done, failed or self._show_error)
 
     def _show_error(self, error: TunesmithError) -> None:
         self.notify.emit("error", error.message)
@@ -95,13 +95,14 @@ def page_column(page: QWidget, *, max_width_px: int = BODY_WIDTH_PX) -> QVBoxLay
     scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
     scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     holder = QWidget(scroll)
-    outer = QVBoxLayout(holder)
+    outer = QHBoxLayout(holder)
     outer.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
     column_widget = QWidget(holder)
     column_widget.setMaximumWidth(max_width_px)
     column_widget.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
-    outer.addWidget(column_widget)
-    outer.setAlignment(column_widget, Qt.AlignmentFlag(0))
+    outer.addStretch(0)
+    outer.addWidget(column_widget, 1)
+    outer.addStretch(0)
     column = QVBoxLayout(column_widget)
     column.setContentsMargins(0, 0, 0, 0)
     column.setSpacing(SPACE * 2)

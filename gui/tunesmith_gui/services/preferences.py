@@ -8,7 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.settings import Settings, SettingsFile
-from tunesmith_gui.background import run_in_background
+from tunesmith_gui.background import Job
 
 
 class Preferences(QObject):
@@ -47,7 +47,7 @@ class Preferences(QObject):
         self._file.change(**values)
         if self._file.values == before:
             return
-        run_in_background(self, self._save, lambda _nothing: None, self.save_failed.emit)
+        Job.start(self, self._save, lambda _nothing: None, self.save_failed.emit)
         self.changed.emit()
 
     def _save(self) -> None:

@@ -83,6 +83,7 @@ class Field(QWidget):
         self.message = SafeLabel(help_text, role="caption", tone="muted", wrap=True, parent=self)
         self.message.setVisible(bool(help_text))
         column.addWidget(self.message)
+        column.addStretch(1)  # fields of one row align at their labels
 
     def set_error(self, error: str) -> None:
         """Shows an error below the control and marks it; an empty string clears it and brings the help back."""
