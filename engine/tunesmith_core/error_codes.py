@@ -262,6 +262,11 @@ CODES: dict[str, ErrorCode] = {
         "The file is empty, or no row is left after skipping.",
         "Choose a file with at least one complete row.",
     ),
+    "chat-template-unclear": ErrorCode(
+        "The answers can't be told apart",
+        "The chat template does not show which part of a chat the assistant says.",
+        "Set Loss on to all tokens, or choose a model with another chat template.",
+    ),
     "no-trained-tokens": ErrorCode(
         "Nothing would be learned",
         "No token of the data counts for the loss: the answers are empty or cut off by the context length.",

@@ -1,0 +1,163 @@
+"""From data files to examples: read, render, tokenise, cut to the context length, split off the evaluation rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+from tunesmith_core.datafmt import Conversation
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec import RunSpec
+
+from tunesmith_engine.data.example import Example
+from tunesmith_engine.data.order import split_rows
+from tunesmith_engine.data.read import Source
+from tunesmith_engine.data.render import Rendered, Renderer
+
+
+@dataclass(frozen=True, slots=True)
+class DataStats:
+    """What became of the rows; the counts cover training and evaluation files.
+
+    Attributes:
+        num_train_rows, num_eval_rows: examples of each set.
+        num_skipped_rows: rows left out, the sum of the next three.
+        num_bad_rows: could not be read or rendered.
+        num_overlong_rows: longer than the context length, where such rows are skipped.
+        num_untrained_rows: without any token that counts for the loss.
+        num_truncated_rows: cut to the context length.
+        num_tokens, num_trained_tokens: of the training examples.
+        longest_tokens: length of the longest example.
+    """
+
+    num_train_rows: int
+    num_eval_rows: int
+    num_skipped_rows: int
+    num_bad_rows: int
+    num_overlong_rows: int
+    num_untrained_rows: int
+    num_truncated_rows: int
+    num_tokens: int
+    num_trained_tokens: int
+    longest_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedData:
+    """Examples ready for training, in the order of the files."""
+
+    train: list[Example]
+    eval: list[Example]
+    stats: DataStats
+
+
+@dataclass(slots=True)
+class _FileExamples:
+    """The examples of one file and what was left out."""
+
+    examples: list[Example]
+    num_bad_rows: int = 0
+    num_overlong_rows: int = 0
+    num_untrained_rows: int = 0
+    num_truncated_rows: int = 0
+
+
+def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
+    """Return the examples of a run.
+
+    Args:
+        spec: data, evaluation and the seed of the split.
+        tokenizer: the base model's own.
+
+    Raises:
+        UserError: `dataset-empty`, `dataset-parse-error`, `dataset-column-missing`, `dataset-chat-template-missing`,
+            `chat-template-unclear`, `no-trained-tokens`, each naming file and line where one is at fault.
+    """
+    renderer = Renderer(tokenizer, spec.data)
+    files = [_read_examples(spec, Path(spec.data.path), renderer)]
+    if spec.evaluation.path:
+        files.append(_read_examples(spec, Path(spec.evaluation.path), renderer))
+        train, held_out = files[0].examples, files[1].examples
+    else:
+        rows = files[0].examples
+        train_rows, eval_rows = split_rows(len(rows), spec.evaluation.percent, spec.schedule.seed)
+        train, held_out = [rows[row] for row in train_rows], [rows[row] for row in eval_rows]
+    num_bad, num_overlong, num_untrained, num_truncated = (
+        sum(getattr(file, name) for file in files)
+        for name in ("num_bad_rows", "num_overlong_rows", "num_untrained_rows", "num_truncated_rows")
+    )
+    stats = DataStats(
+        num_train_rows=len(train),
+        num_eval_rows=len(held_out),
+        num_skipped_rows=num_bad + num_overlong + num_untrained,
+        num_bad_rows=num_bad,
+        num_overlong_rows=num_overlong,
+        num_untrained_rows=num_untrained,
+        num_truncated_rows=num_truncated,
+        num_tokens=sum(len(example.input_ids) for example in train),
+        num_trained_tokens=sum(example.num_trained_tokens for example in train),
+        longest_tokens=max(len(example.input_ids) for example in (*train, *held_out)),
+    )
+    return PreparedData(train, held_out, stats)
+
+
+def _read_examples(spec: RunSpec, path: Path, renderer: Renderer) -> _FileExamples:
+    source = Source(path, spec.data)
+    file = _FileExamples([])
+    limit = spec.data.context_length
+    for tokenised in renderer.tokenise(rendered for _, rendered in rendered_rows(source, renderer)):
+        example = tokenised.example
+        if len(example.input_ids) > limit:
+            if spec.data.overlong == "skip":
+                file.num_overlong_rows += 1
+                continue
+            file.num_truncated_rows += 1
+            example = cut(example, limit)
+        if example.num_trained_tokens:
+            file.examples.append(example)
+        else:
+            file.num_untrained_rows += 1
+    file.num_bad_rows = source.num_skipped_rows
+    if not file.examples:
+        _raise_nothing_left(path, file, limit)
+    return file
+
+
+def _raise_nothing_left(path: Path, file: _FileExamples, limit: int) -> None:
+    if file.num_untrained_rows:
+        problem = f"none of the {file.num_untrained_rows} rows has a token that counts for the loss"
+        raise UserError("no-trained-tokens", f"{path}: {problem} within {limit} tokens.")
+    problem = f"all {file.num_overlong_rows} rows are longer than the context length of {limit} tokens"
+    raise UserError("dataset-empty", f"{path}: {problem}.", hint="Raise the context length, or let longer rows be cut.")
+
+
+def cut(example: Example, limit: int) -> Example:
+    """Return the first tokens of an example, as an own copy so that the rest is freed."""
+    return Example(example.input_ids[:limit].copy(), example.labels[:limit].copy())
+
+
+def rendered_rows(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:
+    """Yield (line or row number, rendered text) of every good row; rows that the template refuses are bad rows."""
+    first_error: UserError | None = None
+    num_good = 0
+    for number, conversation in source.conversations():
+        rendered = _rendered(source, renderer, number, conversation)
+        if isinstance(rendered, UserError):
+            first_error = first_error or rendered
+            source.bad_row(number, rendered)
+        else:
+            num_good += 1
+            yield number, rendered
+    if not num_good and first_error:
+        raise first_error
+
+
+def _rendered(source: Source, renderer: Renderer, number: int, conversation: Conversation) -> Rendered | UserError:
+    try:
+        return renderer.render(conversation, source.place(number))
+    except UserError as error:
+        if error.code != "dataset-parse-error":
+            raise
+        return error

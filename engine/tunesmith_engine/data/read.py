@@ -1,0 +1,93 @@
+"""Rows of any supported file as conversations: JSONL, JSON, CSV and TSV through core, Parquet through pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import datafmt
+from tunesmith_core.datafmt.encoding import parse_error
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec_sections import DataSpec
+
+LAYOUT_ROWS = 50
+PARQUET_BATCH_ROWS = 512
+
+
+@dataclass(slots=True)
+class Source:
+    """One data file being read.
+
+    Attributes:
+        path: the file.
+        data: how its rows are laid out, and whether bad ones are left out.
+        on_problem: told each bad row that is left out.
+        keeps_going: leaves bad rows out whatever the data section says.
+        num_skipped_rows: bad rows left out so far.
+    """
+
+    path: Path
+    data: DataSpec
+    on_problem: Callable[[int, UserError], None] | None = None
+    keeps_going: bool = False
+    num_skipped_rows: int = field(default=0, init=False)
+
+    _is_parquet: bool = field(default=False, init=False)
+
+    def place(self, number: int) -> str:
+        """Return "file, line 3"; Parquet has rows instead of lines."""
+        return f"{self.path}, {'row' if self._is_parquet else 'line'} {number}"
+
+    def conversations(self) -> Iterator[tuple[int, datafmt.Conversation]]:
+        """Yield (line or row number from 1, conversation) of every good row.
+
+        Raises:
+            UserError: the first problem, unless bad rows are to be left out; `dataset-empty` when there is no row;
+                the first problem also when every row was left out.
+        """
+        self._is_parquet = datafmt.file_kind(self.path) == datafmt.PARQUET
+        rows = _parquet_rows(self.path) if self._is_parquet else datafmt.read_rows(self.path, self.bad_row)
+        head = list(islice(rows, LAYOUT_ROWS))
+        layout = datafmt.resolve_layout([row for _, row in head], self.data.format, self.data.columns, str(self.path))
+        first_error: UserError | None = None
+        num_good = 0
+        for number, row in chain(head, rows):
+            try:
+                conversation = datafmt.to_messages(row, layout, self.place(number))
+            except UserError as error:
+                first_error = first_error or error
+                self.bad_row(number, error)
+            else:
+                num_good += 1
+                yield number, conversation
+        if not num_good and first_error:
+            raise first_error
+
+    def bad_row(self, number: int, error: UserError) -> None:
+        """Count a bad row, or raise its error when bad rows are not to be left out."""
+        if not (self.data.skip_bad_rows or self.keeps_going):
+            raise error
+        self.num_skipped_rows += 1
+        if self.on_problem:
+            self.on_problem(number, error)
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:  # Any: JSON values
+    """Yield (row number from 1, row) of a Parquet file, a batch in memory at a time."""
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(PARQUET_BATCH_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (pyarrow.ArrowException, OSError) as error:
+        raise parse_error(path, f"the Parquet file is damaged after row {number}: {error}.") from error
+    if not number:
+        raise UserError("dataset-empty", f"{path}: the file holds no rows.")

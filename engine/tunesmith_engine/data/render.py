@@ -1,0 +1,130 @@
+"""Conversations as token ids and labels: exactly what the model will see, and which of it counts for the loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.spec_sections import DataSpec
+
+from tunesmith_engine.data.answers import ChatRenderer, Span
+from tunesmith_engine.data.example import IGNORED_LABEL, Example
+
+BATCH_ROWS = 256
+"""Rows that are tokenised together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """One conversation before tokenisation.
+
+    Attributes:
+        text: what the tokenizer gets.
+        trained: spans of characters that count for the loss.
+        starts_document: whether the tokenizer's own leading tokens come first; a chat template writes its own.
+    """
+
+    text: str
+    trained: list[Span]
+    starts_document: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenised:
+    """One conversation as tokens.
+
+    Attributes:
+        example: ids and labels, not yet cut to the context length.
+        text: what was tokenised.
+        ends: for each token the character behind it in `text`; leading tokens have 0.
+    """
+
+    example: Example
+    text: str
+    ends: NDArray[np.int64]
+
+
+class Renderer:
+    """Renders and tokenises conversations with a model's own tokenizer and chat template.
+
+    Args:
+        tokenizer: a fast tokenizer.
+        data: system prompt and which tokens count.
+
+    Raises:
+        EnvironmentProblem: `tokenizer-missing-dep` when the tokenizer can't tell which token stands where.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, data: DataSpec) -> None:
+        if not tokenizer.is_fast:
+            raise EnvironmentProblem("tokenizer-missing-dep", f"{tokenizer.name_or_path} has no fast tokenizer.")
+        self._tokenizer = tokenizer
+        self._data = data
+        self._chats: ChatRenderer | None = None
+        alone = tokenizer("")["input_ids"]
+        self._leading_ids = alone[:-1] if alone and alone[-1] == tokenizer.eos_token_id else alone
+
+    @property
+    def leading_text(self) -> str:
+        """The tokens that come before every plain text, as text."""
+        return str(self._tokenizer.decode(self._leading_ids))
+
+    def render(self, conversation: Conversation, place: str) -> Rendered:
+        """Return the text of a conversation and what of it counts.
+
+        Raises:
+            UserError: `dataset-chat-template-missing`, `dataset-parse-error` or `chat-template-unclear`; `place` names
+                the row.
+        """
+        if isinstance(conversation, Chat):
+            return self._render_chat(conversation, place)
+        prompt = conversation.prompt if isinstance(conversation, PromptCompletion) else ""
+        text = conversation.completion if isinstance(conversation, PromptCompletion) else conversation.text
+        end = self._tokenizer.eos_token or ""
+        whole = prompt + text + ("" if text.endswith(end) else end)
+        start = 0 if self._data.train_on == "all" else len(prompt)
+        return Rendered(whole, [(start, len(whole))], True)
+
+    def _render_chat(self, chat: Chat, place: str) -> Rendered:
+        if self._chats is None:
+            self._chats = ChatRenderer(self._tokenizer)
+        if self._data.system_prompt and chat.messages[0]["role"] != "system":
+            system = {"role": "system", "content": self._data.system_prompt}
+            chat = Chat((system, *chat.messages), chat.first_trained + 1 if chat.first_trained else 0)
+        text = self._chats.text(chat, place)
+        everything = self._data.train_on == "all"
+        return Rendered(text, [(0, len(text))] if everything else self._chats.answers(chat, text, place), False)
+
+    def tokenise(self, rendered: Iterable[Rendered]) -> Iterator[Tokenised]:
+        """Yield the tokens of each text, many at a time through the tokenizer."""
+        remaining = iter(rendered)
+        while batch := list(islice(remaining, BATCH_ROWS)):
+            encoded = self._tokenizer(
+                [item.text for item in batch],
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                return_attention_mask=False,
+                verbose=False,
+            )
+            for item, ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+                yield self._tokenised(item, ids, offsets)
+
+    def _tokenised(self, item: Rendered, ids: list[int], offsets: list[Span]) -> Tokenised:
+        leading = self._leading_ids if item.starts_document else []
+        input_ids = np.array(leading + ids, dtype=np.int32)
+        starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
+        counts = np.zeros(len(ids), dtype=bool)
+        for start, end in item.trained:
+            # A token counts when any of its characters does.
+            counts |= (starts < end) & (ends > start)
+        # As in TRL, the leading tokens of a text that is learned whole count too.
+        whole = bool(item.trained) and item.trained[0][0] == 0
+        counts = np.concatenate([np.full(len(leading), whole), counts])
+        labels = np.where(counts, input_ids, IGNORED_LABEL).astype(np.int32)
+        return Tokenised(Example(input_ids, labels), item.text, np.concatenate([np.zeros(len(leading), int), ends]))
