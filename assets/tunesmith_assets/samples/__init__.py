@@ -1,0 +1,88 @@
+"""The example: short chats about the Okvarel, an invented herb garden whose facts no model can know.
+
+Each language has a folder with 20 facts in ten wordings each: eight for training, two held out. `facts.json` names
+the words that an answer must contain, so that "did it learn?" is a count.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunesmith_assets import assets_folder
+
+LANGUAGES = ("en", "zh")
+NUM_SAMPLE_PROMPTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One invented fact.
+
+    Attributes:
+        id: short name, the same in every language.
+        key_phrase: an answer that contains these words is right; case does not matter.
+        question: a wording that is not in the training file.
+    """
+
+    id: str
+    key_phrase: str
+    question: str
+
+    def is_answered_by(self, answer: str) -> bool:
+        """Say whether a model's answer contains the key phrase."""
+        return self.key_phrase.casefold() in answer.casefold()
+
+
+def sample_folder(language: str) -> Path:
+    """Return the folder with `train.jsonl`, `heldout.jsonl` and `facts.json` of a language.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    if language not in LANGUAGES:
+        raise KeyError(language)
+    return assets_folder() / "samples" / language
+
+
+def facts(language: str) -> list[Fact]:
+    """Return the 20 facts of a language.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    entries = json.loads((sample_folder(language) / "facts.json").read_text(encoding="utf-8"))
+    return [Fact(**entry) for entry in entries]
+
+
+def example_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
+    """Return the run spec of the example as JSON values, for `tunesmith_core.spec.RunSpec.from_dict`.
+
+    60 steps of 4 chats take one to two minutes on two CPU cores and teach a 135 M model nearly all facts.
+
+    Raises:
+        KeyError: there is no example in this language.
+    """
+    folder = sample_folder(language)
+    return {
+        "version": 1,
+        "name": f"Okvarel example ({language})",
+        "model": {"path": model_path},
+        "data": {"path": str(folder / "train.jsonl"), "format": "messages", "context_length": 256},
+        "method": {"kind": "lora", "rank": 8, "alpha": 32.0},
+        "optimizer": {"learning_rate": 1e-3},
+        "schedule": {
+            "max_steps": 60,
+            "micro_batch_size": 4,
+            "gradient_accumulation_steps": 1,
+            "warmup_steps": 0,
+        },
+        "evaluation": {
+            "path": str(folder / "heldout.jsonl"),
+            "every_steps": 20,
+            "sample_prompts": [fact.question for fact in facts(language)[:NUM_SAMPLE_PROMPTS]],
+            "sample_max_tokens": 64,
+        },
+    }

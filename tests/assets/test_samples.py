@@ -1,0 +1,106 @@
+"""The example data: complete, free of doubles and contradictions, and a spec that the core accepts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tunesmith_assets.samples import LANGUAGES, Fact, example_spec, facts, sample_folder
+from tunesmith_core.spec import RunSpec
+
+pytestmark = pytest.mark.parametrize("language", LANGUAGES)
+
+NUM_FACTS = 20
+NUM_TRAIN_WORDINGS = 8
+NUM_HELDOUT_WORDINGS = 2
+
+
+def read_rows(language: str, name: str) -> list[dict[str, Any]]:
+    """The rows of a data file, checked to be UTF-8 with plain line ends and no blank line."""
+    data = (sample_folder(language) / name).read_bytes()
+    assert b"\r" not in data
+    assert not data.startswith(b"\xef\xbb\xbf")
+    assert data.endswith(b"\n")
+    return [json.loads(line) for line in data.decode("utf-8").removesuffix("\n").split("\n")]
+
+
+def read_pairs(language: str, name: str) -> list[tuple[str, str]]:
+    """Question and answer of each row, checked to be one exchange in the messages shape."""
+    pairs = []
+    for row in read_rows(language, name):
+        assert row.keys() == {"messages"}
+        question, answer = row["messages"]
+        assert (question["role"], answer["role"]) == ("user", "assistant")
+        for message in (question, answer):
+            assert message.keys() == {"role", "content"}
+            assert message["content"] == message["content"].strip() != ""
+        pairs.append((question["content"], answer["content"]))
+    return pairs
+
+
+def fact_of(answer: str, language: str) -> Fact:
+    """The one fact that an answer states."""
+    (fact,) = [fact for fact in facts(language) if fact.is_answered_by(answer)]
+    return fact
+
+
+def plain(question: str) -> str:
+    """A question without case, spaces and punctuation, to find doubles that differ in nothing else."""
+    return "".join(letter for letter in question.casefold() if letter.isalnum())
+
+
+def test_every_fact_has_eight_wordings_to_train_and_two_held_out(language: str) -> None:
+    for name, num_wordings in (("train.jsonl", NUM_TRAIN_WORDINGS), ("heldout.jsonl", NUM_HELDOUT_WORDINGS)):
+        found = [fact_of(answer, language).id for _, answer in read_pairs(language, name)]
+        assert len(found) == NUM_FACTS * num_wordings
+        assert {id: found.count(id) for id in found} == {fact.id: num_wordings for fact in facts(language)}
+
+
+def test_no_question_occurs_twice(language: str) -> None:
+    questions = [plain(q) for name in ("train.jsonl", "heldout.jsonl") for q, _ in read_pairs(language, name)]
+    assert len(set(questions)) == len(questions) == NUM_FACTS * (NUM_TRAIN_WORDINGS + NUM_HELDOUT_WORDINGS)
+
+
+def test_a_fact_has_one_answer_everywhere(language: str) -> None:
+    answers: dict[str, set[str]] = {}
+    for name in ("train.jsonl", "heldout.jsonl"):
+        for _, answer in read_pairs(language, name):
+            answers.setdefault(fact_of(answer, language).id, set()).add(answer)
+    assert all(len(wordings) == 1 for wordings in answers.values())
+
+
+def test_every_fact_asks_a_held_out_question_that_its_answer_fits(language: str) -> None:
+    heldout = dict(read_pairs(language, "heldout.jsonl"))
+    assert len(facts(language)) == NUM_FACTS
+    for fact in facts(language):
+        assert fact.is_answered_by(heldout[fact.question].upper())
+        assert not fact.is_answered_by(fact.question)
+
+
+def test_no_held_out_question_gives_its_answer_away(language: str) -> None:
+    for question, answer in read_pairs(language, "heldout.jsonl"):
+        assert not fact_of(answer, language).is_answered_by(question)
+
+
+def test_the_languages_state_the_same_facts(language: str) -> None:
+    assert [fact.id for fact in facts(language)] == [fact.id for fact in facts("en")]
+
+
+def test_example_spec_is_accepted_and_keeps_its_files_apart(language: str) -> None:
+    spec = RunSpec.from_dict(example_spec(language, "/models/smol"))
+    assert spec.problems() == []
+    assert spec.model.path == "/models/smol"
+    assert spec.data.path == str(sample_folder(language) / "train.jsonl")
+    assert spec.evaluation.path == str(sample_folder(language) / "heldout.jsonl")
+    assert (spec.method.rank, spec.optimizer.learning_rate, spec.schedule.max_steps) == (8, 1e-3, 60)
+    assert spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps == 4
+    heldout_questions = {question for question, _ in read_pairs(language, "heldout.jsonl")}
+    assert len(spec.evaluation.sample_prompts) == 3
+    assert set(spec.evaluation.sample_prompts) <= heldout_questions
+
+
+def test_an_unknown_language_is_refused(language: str) -> None:
+    for ask in (sample_folder, facts, lambda name: example_spec(name, "/models/smol")):
+        with pytest.raises(KeyError):
+            ask(f"{language}-unknown")
