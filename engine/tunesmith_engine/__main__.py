@@ -1,0 +1,126 @@
+"""Engine subcommands. Results are files, never standard output; the exit code says what kind of end it was.
+
+Nothing heavy is imported here: a run reports its first phase before PyTorch is loaded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import files
+from tunesmith_core.errors import EXIT_DONE, BugError, TunesmithError
+from tunesmith_core.spec import RunSpec
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from tunesmith_core.runs import Run
+    from tunesmith_engine.host import Host
+
+    host = Host(Run(arguments.run_dir.absolute()))
+    with host:
+        host.phase("starting")
+        for name in ("SIGTERM", "SIGINT"):
+            signal.signal(getattr(signal, name), host.on_signal)
+        from tunesmith_engine import phases
+
+        return phases.run(host)
+
+
+def _preview(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
+    from tunesmith_engine.data import preview
+    from tunesmith_engine.model.load import load_tokenizer, model_folder
+
+    spec = RunSpec.load(arguments.spec)
+    return preview(spec, load_tokenizer(model_folder(spec.model)), arguments.rows)
+
+
+def _plan_check(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
+    from tunesmith_engine.plan_check import plan_check
+
+    return plan_check(RunSpec.load(arguments.spec))
+
+
+def _import_gguf(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
+    from tunesmith_engine.gguf_import import import_gguf
+
+    return import_gguf(arguments.source, arguments.target)
+
+
+def _probe(_: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
+    from tunesmith_engine.probe import probe
+
+    return probe()
+
+
+def _selftest(_: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
+    from tunesmith_engine.selftest import selftest
+
+    return selftest()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tunesmith_engine", description="Tunesmith's training process.")
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    run = commands.add_parser("run", help="train the run of a run folder, or go on with it")
+    run.add_argument("--run-dir", type=Path, required=True)
+
+    def add(name: str, function: Callable[[argparse.Namespace], dict[str, Any]], help_text: str) -> Any:
+        command = commands.add_parser(name, help=help_text)
+        command.set_defaults(function=function)
+        command.add_argument("--out", type=Path, help="file for the result or the error, as JSON")
+        return command
+
+    preview = add("preview", _preview, "show how rows become trained tokens")
+    preview.add_argument("--spec", type=Path, required=True)
+    preview.add_argument("--rows", type=int, default=5)
+    plan_check = add("plan-check", _plan_check, "train one real step on the longest batch and measure the memory")
+    plan_check.add_argument("--spec", type=Path, required=True)
+    import_gguf = add("import-gguf", _import_gguf, "convert a GGUF file into a model folder")
+    import_gguf.add_argument("source", type=Path)
+    import_gguf.add_argument("target", type=Path)
+    add("probe", _probe, "say what the libraries see of this machine")
+    add("selftest", _selftest, "prove that this environment trains on this machine")
+    return parser
+
+
+def _write_result(arguments: argparse.Namespace) -> int:
+    """Run a subcommand and write what it returns, or its error, to --out. Returns the exit code."""
+    from tunesmith_engine.failures import translate
+
+    code, result = EXIT_DONE, {}
+    try:
+        result = arguments.function(arguments)
+    except Exception as error:
+        failure = translate(error)
+        code, result = failure.exit_code, {"error": failure.to_dict()}
+        _explain(failure)
+    if arguments.out:
+        files.atomic_write_json(arguments.out, result)
+    return code
+
+
+def _explain(failure: TunesmithError) -> None:
+    sys.stderr.write(f"{failure.code}: {failure.message}\n{failure.hint}\n")
+    if isinstance(failure, BugError) and failure.context:
+        sys.stderr.write(failure.context)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one subcommand and return its exit code."""
+    # Stray prints of libraries go where all other output goes: to the capped log behind standard error.
+    os.dup2(2, 1)
+    faulthandler.enable()
+    arguments = _parser().parse_args(argv)
+    return _run(arguments) if arguments.command == "run" else _write_result(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

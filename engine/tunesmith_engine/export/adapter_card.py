@@ -1,0 +1,85 @@
+"""The card of an adapter: what it was made from, with which settings, and how well it did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tunesmith_core import files
+from tunesmith_core.spec import RunSpec, iter_settings
+
+CARD_SECTIONS = ("method", "optimizer", "schedule")
+
+
+def base_model_license(folder: Path) -> str:
+    """Return the licence that a model folder states, or "unknown"."""
+    try:
+        head = (folder / "README.md").read_text(encoding="utf-8", errors="replace")[:4000]
+    except OSError:
+        return "unknown"
+    for line in head.splitlines():
+        if line.startswith("license:"):
+            return line.removeprefix("license:").strip() or "unknown"
+    return "unknown"
+
+
+def adapter_card(
+    spec: RunSpec,
+    *,
+    model_folder: Path,
+    num_train_rows: int,
+    num_eval_rows: int,
+    step: int,
+    eval_loss_before: float | None,
+    eval_loss_after: float | None,
+) -> str:
+    """Return the card as Markdown with the front matter that model sites read."""
+    data = Path(spec.data.path)
+    settings = "\n".join(
+        f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
+        for setting in iter_settings()
+        if setting.section in CARD_SECTIONS
+    )
+    losses = (
+        f"Held-out loss: {eval_loss_before:.4f} before, {eval_loss_after:.4f} after (nats per token).\n"
+        if eval_loss_before is not None and eval_loss_after is not None
+        else "No held-out loss was measured.\n"
+    )
+    return f"""---
+base_model: {spec.model.path}
+library_name: peft
+tags: [{spec.method.kind}, tunesmith]
+---
+
+# {spec.name or "Adapter"}
+
+A {spec.method.kind.upper().replace("LORA", "LoRA")} adapter, trained with Tunesmith for {step} steps.
+
+- Base model: {spec.model.path}{f" at {spec.model.revision}" if spec.model.revision else ""}
+- Licence of the base model: {base_model_license(model_folder)}; it holds for the adapter too
+- Data: {data.name} ({num_train_rows} rows, SHA-256 {files.sha256_file(data)[:16]}), {num_eval_rows} rows held out
+- Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
+
+{losses}
+## Use
+
+```python
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+base = AutoModelForCausalLM.from_pretrained({str(spec.model.path)!r})
+model = PeftModel.from_pretrained(base, "THIS_FOLDER")
+```
+
+## Settings
+
+| setting | value |
+|---|---|
+{settings}
+"""
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,1 @@
+"""Base models and what is attached to them."""

@@ -1,0 +1,118 @@
+"""Base model and tokenizer from a folder of safetensors files. Code from a model repository is never run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from tunesmith_core import files
+from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.model_folder import is_hub_id, open_model_folder
+from tunesmith_core.spec_sections import ModelSpec
+from tunesmith_engine.device import Compute
+from tunesmith_engine.model.quant import nf4_config
+
+REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
+"""Keys by which a model folder could name code or kernels to load."""
+
+DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
+
+
+def model_folder(model: ModelSpec) -> Path:
+    """Return the checked local folder of a base model, downloading a hub model into the cache first.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`.
+    """
+    folder = Path(model.path).expanduser()
+    if not folder.is_dir() and is_hub_id(model.path):
+        from huggingface_hub import snapshot_download
+
+        folder = Path(
+            snapshot_download(model.path, revision=model.revision or None, allow_patterns=DOWNLOADED_PATTERNS)
+        )
+    else:
+        # Nothing about a local model may wait for a network that is not there.
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    open_model_folder(folder)
+    return folder
+
+
+def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
+    """Return the config of a model folder without anything that could load code.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`. EnvironmentProblem: `transformers-version-mismatch`.
+    """
+    values = files.read_json(folder / "config.json")
+    model_type = values.get("model_type")
+    for key in [key for key in values if key in REMOVED_CONFIG_KEYS or key.startswith("_attn_implementation")]:
+        del values[key]
+    if not isinstance(model_type, str):
+        raise UserError("model-files-missing-or-corrupt", f"{folder / 'config.json'}: model_type is missing.")
+    if model_type not in CONFIG_MAPPING:
+        raise EnvironmentProblem(
+            "transformers-version-mismatch", f"{folder}: models of type {model_type!r} are not known here."
+        )
+    return CONFIG_MAPPING[model_type].from_dict(values)
+
+
+def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
+    """Return the tokenizer of a model folder; it may lack a chat template and a padding token."""
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+
+
+def padding_id(tokenizer: Any) -> int:  # Any: a transformers tokenizer
+    """Return the token that fills up short rows; it is neither trained nor seen, so any token will do."""
+    for token_id in (tokenizer.pad_token_id, tokenizer.eos_token_id):
+        if token_id is not None:
+            return int(token_id)
+    return 0
+
+
+def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a transformers model
+    """Return the frozen base model on its device.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` when weights are missing in the files.
+    """
+    arguments: dict[str, Any] = {
+        "config": load_config(folder),
+        "dtype": compute.dtype,
+        "use_safetensors": True,
+        "trust_remote_code": False,
+        "local_files_only": True,
+        "output_loading_info": True,
+    }
+    if four_bit:
+        arguments["quantization_config"] = nf4_config(compute.dtype)
+    if four_bit or compute.device.type == "cuda":
+        arguments["device_map"] = {"": compute.device}
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa", **arguments)
+    except ValueError as error:
+        # A few architectures have no scaled-dot-product attention in transformers; they say so by this error.
+        if "scaled_dot_product_attention" not in str(error):
+            raise
+        arguments["config"] = load_config(folder)
+        model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **arguments)
+    missing = sorted(info["missing_keys"])
+    if missing:
+        # transformers would go on with random numbers in their place.
+        raise UserError("model-files-missing-or-corrupt", f"{folder}: {len(missing)} weights such as {missing[0]} lack.")
+    model.requires_grad_(False)
+    return model
+
+
+def num_parameters(model: torch.nn.Module) -> int:
+    """Return the number of parameters; packed 4-bit weights count as what they stand for."""
+    total = 0
+    for parameter in model.parameters():
+        state = getattr(parameter, "quant_state", None)
+        total += state.shape.numel() if state is not None else parameter.numel()
+    return total

@@ -1,0 +1,22 @@
+"""4-bit base weights: NF4 with double quantisation by bitsandbytes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from transformers import BitsAndBytesConfig
+
+
+def nf4_config(compute_dtype: torch.dtype) -> BitsAndBytesConfig:
+    """Return the settings of an NF4 base whose products are computed in a number format."""
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute_dtype,
+    )

@@ -1,0 +1,1 @@
+"""Our own training loop and its parts."""

@@ -1,0 +1,235 @@
+"""Checkpoints: safetensors and JSON, complete or absent, proved by their hashes before anybody is told.
+
+A checkpoint is built in a staging folder, synced, described by a manifest, renamed and read again. The order matters: a
+process that dies at any point leaves the earlier checkpoints whole and the new one either whole or invisible.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tunesmith_core import files
+from tunesmith_core.errors import EnvironmentProblem, RunFailure
+
+MANIFEST = "MANIFEST.json"
+VERSION = 1
+SPACE_FACTOR = 1.2
+STAGING_PREFIX, TRASH_PREFIX, QUARANTINE_PREFIX = ".staging-", ".trash-", "damaged-"
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """Everything that a run needs to go on as if it had never stopped.
+
+    Attributes:
+        step: number of finished steps.
+        adapter: trained weights by parameter name.
+        optimizer: optimizer tensors by "parameter:key".
+        random: states of the random generators, uint8 tensors by device.
+        state: the rest as JSON values.
+    """
+
+    step: int
+    adapter: dict[str, torch.Tensor]
+    optimizer: dict[str, torch.Tensor]
+    random: dict[str, torch.Tensor]
+    state: dict[str, Any]  # Any: JSON values
+
+    def tensors(self) -> dict[str, dict[str, torch.Tensor]]:
+        """Return the tensors by file name."""
+        return {
+            "adapter.safetensors": self.adapter,
+            "optimizer.safetensors": self.optimizer,
+            "random.safetensors": self.random,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that is on the disk and was verified."""
+
+    path: Path
+    step: int
+    num_bytes: int
+    seconds: float
+
+
+class Checkpoints:
+    """The checkpoint folder of one run."""
+
+    def __init__(self, folder: Path, keep: int, config_hash: str) -> None:
+        self.folder = folder
+        self._keep = keep
+        self._config_hash = config_hash
+
+    def save(self, snapshot: Snapshot, fingerprint: dict[str, Any]) -> Saved:  # Any: JSON values
+        """Write, verify and rotate. A checkpoint of the same step that is there already and sound is kept.
+
+        Raises:
+            RunFailure: `nan-loss` when a weight is not finite; nothing is written then.
+            EnvironmentProblem: `disk-full` when the space does not suffice.
+            OSError: as the file system says; nothing is left behind.
+        """
+        started_s = time.monotonic()
+        final = self.folder / f"step-{snapshot.step:06d}"
+        self.folder.mkdir(exist_ok=True)
+        if final.exists():
+            if not damage(final):
+                return Saved(final, snapshot.step, files.folder_bytes(final), 0.0)
+            self._quarantine(final)
+        _refuse_nonfinite(snapshot)
+        self._check_space(snapshot)
+        staging = self.folder / f"{STAGING_PREFIX}{final.name}-{uuid.uuid4().hex[:8]}"
+        staging.mkdir()
+        try:
+            self._write(staging, snapshot, fingerprint)
+            files.publish_folder(staging, final)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+        files.crashpoint("ckpt.after-rename")
+        problem = damage(final)
+        if problem:
+            self._quarantine(final)
+            raise EnvironmentProblem("checkpoint-damaged", f"{final}: {problem} right after it was written.")
+        self._rotate()
+        return Saved(final, snapshot.step, files.folder_bytes(final), time.monotonic() - started_s)
+
+    def _check_space(self, snapshot: Snapshot) -> None:
+        size = sum(t.numel() * t.element_size() for group in snapshot.tensors().values() for t in group.values())
+        free = files.free_bytes(self.folder)
+        if free < size * SPACE_FACTOR:
+            raise EnvironmentProblem(
+                "disk-full", f"{self.folder}: a checkpoint needs {size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB are free."
+            )
+
+    def _write(self, staging: Path, snapshot: Snapshot, fingerprint: dict[str, Any]) -> None:  # Any: JSON values
+        for name, tensors in snapshot.tensors().items():
+            save_file({key: value.contiguous() for key, value in tensors.items()}, staging / name)
+            files.fsync_file(staging / name)
+            files.crashpoint(f"ckpt.after-{name.partition('.')[0]}")
+        files.atomic_write_json(staging / "state.json", snapshot.state)
+        files.crashpoint("ckpt.after-state")
+        manifest = {
+            "version": VERSION,
+            "step": snapshot.step,
+            "created_at": time.time(),
+            "config_hash": self._config_hash,
+            "fingerprint": fingerprint,
+            "files": {path.name: _described(path) for path in sorted(staging.iterdir())},
+        }
+        files.atomic_write_json(staging / MANIFEST, manifest)
+        files.crashpoint("ckpt.after-manifest")
+
+    def _rotate(self) -> None:
+        """Delete the oldest beyond `keep`. Age is the step number: clocks go wrong."""
+        for path in self._all()[self._keep :]:
+            self._trash(path)
+        files.crashpoint("ckpt.after-rotate")
+
+    def _all(self) -> list[Path]:
+        """Return the published checkpoints, newest step first."""
+        return sorted(self.folder.glob("step-*"), key=_step_of, reverse=True)
+
+    def _trash(self, path: Path) -> None:
+        # Renamed first, so that a half-deleted checkpoint can't be taken for a damaged one.
+        trash = path.with_name(f"{TRASH_PREFIX}{path.name}-{uuid.uuid4().hex[:8]}")
+        files.replace(path, trash)
+        files.crashpoint("ckpt.after-trash")
+        shutil.rmtree(trash, ignore_errors=True)
+
+    def _quarantine(self, path: Path) -> None:
+        files.replace(path, path.with_name(f"{QUARANTINE_PREFIX}{path.name}-{uuid.uuid4().hex[:8]}"))
+
+    def recover(self, warn: Callable[[str, str], None]) -> Path | None:
+        """Return the newest sound checkpoint, or None when there is none.
+
+        Leftovers of killed writers are removed; damaged checkpoints are renamed, never deleted, and reported.
+        """
+        if not self.folder.is_dir():
+            return None
+        for prefix in (STAGING_PREFIX, TRASH_PREFIX):
+            for leftover in self.folder.glob(f"{prefix}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+        for path in self._all():
+            problem = damage(path)
+            if not problem:
+                return path
+            self._quarantine(path)
+            warn("checkpoint-damaged", f"{path.name}: {problem}")
+        return None
+
+
+def load(path: Path) -> tuple[Snapshot, dict[str, Any]]:  # Any: JSON values
+    """Return a verified checkpoint's snapshot, with tensors on the CPU, and its manifest."""
+    manifest = files.read_json(path / MANIFEST)
+    groups = [load_file(path / f"{name}.safetensors") for name in ("adapter", "optimizer", "random")]
+    return Snapshot(manifest["step"], *groups, files.read_json(path / "state.json")), manifest
+
+
+def damage(path: Path) -> str:
+    """Say what is wrong with a checkpoint folder, or return ""."""
+    try:
+        manifest = files.read_json(path / MANIFEST)
+        version, listed, step = manifest["version"], manifest["files"], manifest["step"]
+        if version != VERSION:
+            return f"version {version} is not known here"
+        if step != _step_of(path):
+            return f"the manifest is of step {step}"
+        for name, described in listed.items():
+            if _described(path / name) != described:
+                return f"{name} is not as it was saved"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"{MANIFEST} can't be read: {error}"
+    return ""
+
+
+def config_hash(spec: dict[str, Any]) -> str:  # Any: JSON values
+    """Return a hash of the settings that a checkpoint belongs to; the name of a run is none of them."""
+    values = {key: value for key, value in spec.items() if key != "name"}
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def random_states(device: torch.device) -> dict[str, torch.Tensor]:
+    """Return the states of PyTorch's random generators."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def restore_random_states(states: dict[str, torch.Tensor], device: torch.device) -> None:
+    """Put the random generators back to saved states."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda" and "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def _described(path: Path) -> dict[str, Any]:  # Any: JSON values
+    return {"bytes": path.stat().st_size, "sha256": files.sha256_file(path)}
+
+
+def _step_of(path: Path) -> int:
+    with contextlib.suppress(ValueError):
+        return int(path.name.removeprefix("step-"))
+    return -1
+
+
+def _refuse_nonfinite(snapshot: Snapshot) -> None:
+    for name, tensor in snapshot.adapter.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise RunFailure("nan-loss", f"After step {snapshot.step} the weight {name} is not finite; it is not saved.")

@@ -1,0 +1,84 @@
+"""Held-out loss and sample texts. Neither changes what training does next."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import GenerationConfig
+
+from tunesmith_engine.data import Example
+from tunesmith_engine.device import Compute
+from tunesmith_engine.model.load import padding_id
+from tunesmith_engine.train.loss import make_batch, num_trained_tokens, summed_loss, takes_positions
+
+
+@contextlib.contextmanager
+def untouched_training(model: PeftModel, device: torch.device) -> Iterator[None]:
+    """Switch the model to inference and put training mode and random states back afterwards."""
+    was_training = model.training
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.no_grad():
+        model.eval()
+        try:
+            yield
+        finally:
+            model.train(was_training)
+
+
+def held_out_loss(
+    model: PeftModel,
+    examples: list[Example],
+    compute: Compute,
+    pad_token_id: int,
+    batch_size: int,
+    should_stop: Callable[[], bool],
+) -> tuple[float, int] | None:
+    """Return the mean loss per trained token in nats and the number of tokens, or None when stopped on the way."""
+    # Longest first: little padding, and a lack of memory shows at once.
+    ordered = sorted(examples, key=lambda example: -len(example.input_ids))
+    some_positions = takes_positions(model)
+    total = torch.zeros((), device=compute.device, dtype=torch.float64)
+    with untouched_training(model, compute.device), compute.autocast():
+        for start in range(0, len(ordered), batch_size):
+            if should_stop():
+                return None
+            batch = make_batch(ordered[start : start + batch_size], pad_token_id, compute.device)
+            total += summed_loss(model, batch, some_positions)
+    num_tokens = num_trained_tokens(examples)
+    return total.item() / max(1, num_tokens), num_tokens
+
+
+def prompt_ids(tokenizer: Any, prompt: str, system_prompt: str) -> list[int]:  # Any: a transformers tokenizer
+    """Return the tokens that ask a question: by the chat template where there is one, else as plain text."""
+    if not tokenizer.chat_template:
+        return list(tokenizer(prompt)["input_ids"])
+    messages = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    messages.append({"role": "user", "content": prompt})
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def generate(
+    model: PeftModel, tokenizer: Any, compute: Compute, prompt: str, system_prompt: str, max_tokens: int
+) -> str:  # Any: a transformers tokenizer
+    """Return the model's most likely answer to a prompt."""
+    input_ids = torch.tensor([prompt_ids(tokenizer, prompt, system_prompt)], device=compute.device)
+    ends = {tokenizer.eos_token_id}
+    known = getattr(model.get_base_model().generation_config, "eos_token_id", None)
+    ends.update(known if isinstance(known, list) else [known])
+    config = GenerationConfig(
+        do_sample=False,
+        max_new_tokens=max_tokens,
+        use_cache=True,
+        pad_token_id=padding_id(tokenizer),
+        eos_token_id=sorted(end for end in ends if end is not None) or None,
+    )
+    with untouched_training(model, compute.device), compute.autocast():
+        output = model.generate(
+            input_ids=input_ids, attention_mask=torch.ones_like(input_ids), generation_config=config
+        )
+    return str(tokenizer.decode(output[0, input_ids.shape[1] :], skip_special_tokens=True)).strip()

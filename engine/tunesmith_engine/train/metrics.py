@@ -1,0 +1,82 @@
+"""Step numbers read from the device one step late, so that the GPU never waits for the host."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """What is known about a finished step; `num_tokens` is cumulative, `tokens` its own."""
+
+    step: int
+    epoch: float
+    lr: float
+    num_tokens: int
+    tokens_in_step: int
+    loss: float
+    grad_norm: float
+    step_s: float
+
+    @property
+    def finite(self) -> bool:
+        """Whether the loss is a number."""
+        return math.isfinite(self.loss)
+
+
+@dataclass(slots=True)
+class _Pending:
+    step: int
+    epoch: float
+    lr: float
+    num_tokens: int
+    tokens_in_step: int
+    values: torch.Tensor
+    arrived: torch.cuda.Event | None
+
+
+class StepMeter:
+    """Gathers loss and gradient norm of each step; on a GPU they arrive after the following step was submitted."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pending: _Pending | None = None
+        self._last_s = time.monotonic()
+
+    def submit(
+        self, *, step: int, epoch: float, lr: float, num_tokens: int, tokens_in_step: int, loss: torch.Tensor,
+        grad_norm: torch.Tensor,
+    ) -> list[StepReport]:
+        """Take over a step's numbers and return the reports that are complete by now, oldest first."""
+        values, arrived = torch.stack((loss.detach().float(), grad_norm.detach().float())), None
+        if self._device.type == "cuda":
+            values = values.to("cpu", non_blocking=True)
+            arrived = torch.cuda.Event()
+            arrived.record()
+        reports = self.flush()
+        self._pending = _Pending(step, epoch, lr, num_tokens, tokens_in_step, values, arrived)
+        return reports + (self.flush() if arrived is None else [])
+
+    def flush(self) -> list[StepReport]:
+        """Wait for the step that is under way, if any, and return its report."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return []
+        if pending.arrived is not None:
+            pending.arrived.synchronize()
+        loss, grad_norm = pending.values.tolist()
+        now_s = time.monotonic()
+        step_s, self._last_s = now_s - self._last_s, now_s
+        return [
+            StepReport(
+                pending.step, pending.epoch, pending.lr, pending.num_tokens, pending.tokens_in_step, loss, grad_norm, step_s
+            )
+        ]
+
+    def restart_clock(self) -> None:
+        """Leave the time since the last step out: it went into evaluation or saving."""
+        self._last_s = time.monotonic()
