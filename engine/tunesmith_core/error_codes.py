@@ -348,6 +348,16 @@ CODES: dict[str, ErrorCode] = {
         "Tunesmith needs Python 3.11, 3.12 or 3.13.",
         "Install one of these versions, then try again.",
     ),
+    "memory-full": ErrorCode(
+        "The memory of the computer is full",
+        "The model and the batch need more memory than the computer has free.",
+        "Close other programs, lower the micro-batch size or the context length, or choose a smaller model.",
+    ),
+    "resume-differs": ErrorCode(
+        "The run goes on under other conditions",
+        "Libraries, device, threads or data differ from those of the checkpoint, so the numbers can differ a little.",
+        "Go on, or resume where the run was started if the very same numbers matter.",
+    ),
     "protocol-mismatch": ErrorCode(
         "The engine and the program do not fit together",
         "The journal was written by a newer version.",
