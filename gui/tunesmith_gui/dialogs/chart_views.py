@@ -1,0 +1,82 @@
+"""A chart seen another way: large, or as a table that a screen reader and a spreadsheet understand."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtWidgets import QDialog, QTableWidget, QTableWidgetItem, QVBoxLayout, QWidget
+
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+MAX_TABLE_ROWS = 500
+
+
+def lines_csv(lines: list[Line], x_word: str) -> str:
+    """Every point of the curves as CSV: line name, x, value."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["line", x_word, "value"])
+    for line in lines:
+        writer.writerows((line.name, f"{x:.10g}", f"{y:.10g}") for x, y in zip(line.x, line.y, strict=True))
+    return out.getvalue()
+
+
+class ChartTableDialog(QDialog):
+    """The curves as a table of at most MAX_TABLE_ROWS evenly spaced rows each."""
+
+    def __init__(self, title: str, lines: list[Line], x_word: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(title)
+        self.resize(SPACE * 70, SPACE * 70)
+        column = QVBoxLayout(self)
+        column.addWidget(SafeLabel(title, role="heading", parent=self))
+        rows = [(line.name, x, y) for line in lines for x, y in _some(line)]
+        self.table = QTableWidget(len(rows), 3, self)
+        self.table.setAccessibleName(title)
+        self.table.setHorizontalHeaderLabels([self.tr("Line"), x_word, self.tr("Value")])
+        self.table.verticalHeader().hide()
+        self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
+        self.table.setShowGrid(False)
+        self.table.horizontalHeader().setStretchLastSection(True)
+        for place, (name, x, y) in enumerate(rows):
+            for index, text in enumerate((name, f"{x:.6g}", f"{y:.6g}")):
+                item = QTableWidgetItem(text)
+                if index:
+                    item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
+                self.table.setItem(place, index, item)
+        self.table.resizeColumnsToContents()
+        column.addWidget(self.table)
+
+
+def _some(line: Line) -> list[tuple[float, float]]:
+    if not len(line.x):
+        return []
+    chosen = np.unique(np.linspace(0, len(line.x) - 1, min(MAX_TABLE_ROWS, len(line.x))).astype(np.intp))
+    return list(zip(line.x[chosen].tolist(), line.y[chosen].tolist(), strict=True))
+
+
+class LargeChartDialog(QDialog):
+    """A chart over the whole screen that goes on with its original; F11 or Esc closes it."""
+
+    def __init__(self, title: str, original: MetricPlot, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(title)
+        self.setWindowState(Qt.WindowState.WindowFullScreen)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
+        column.addWidget(SafeLabel(title, role="heading", parent=self))
+        readout = SafeLabel("", tone="muted", parent=self)
+        column.addWidget(readout)
+        plot = MetricPlot(title, x_word=original.x_word, parent=self)
+        plot.set_log(original.log)
+        plot.set_lines(original.lines)
+        plot.hovered.connect(readout.setText)
+        original.lines_changed.connect(lambda: plot.set_lines(original.lines))
+        column.addWidget(plot, 1)
+        QShortcut(QKeySequence("F11"), self, self.close)

@@ -1,0 +1,340 @@
+"""A run's page, the same while the run is live and years later: it reads the journal and the frozen spec, nothing else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QInputDialog, QScrollArea, QTabWidget, QVBoxLayout, QWidget
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.runs import Run, RunState, display_name
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.context import Context
+from tunesmith_gui.pages.base import Page
+from tunesmith_gui.pages.dashboard_banners import banner_key, make_banner
+from tunesmith_gui.pages.dashboard_header import DashboardHeader
+from tunesmith_gui.pages.dashboard_tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
+from tunesmith_gui.services.journal_tail import Follow
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.viewmodels.dashboard import DashboardModel, EventBatch, pack
+from tunesmith_gui.viewmodels.run_report import command_line, diagnostics
+from tunesmith_gui.viewmodels.runs import duplicate_spec, micro_batch_one_spec
+from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.log_console import LogConsole
+from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.samples_list import SamplesList
+
+if TYPE_CHECKING:
+    from tunesmith_gui.pages.dashboard_charts import DashboardCharts
+
+REPAINT_MS = 200
+LIFE_CHECK_EVERY = 10
+"""Repaints between two looks at heartbeat and lease."""
+
+
+class DashboardPage(Page):
+    """Build and bind: everything it shows is folded in `viewmodels.dashboard`."""
+
+    def __init__(self, context: Context, parent: QWidget | None = None) -> None:
+        super().__init__(context, parent)
+        self.run: Run | None = None
+        self.model = DashboardModel()
+        self.charts: DashboardCharts | None = None
+        self._name = ""
+        self._spec: RunSpec | None = None
+        self._follow: Follow | None = None
+        self._dirty = False
+        self._num_ticks = 0
+        self._heartbeat_at: float | None = None
+        self._banner: Banner | None = None
+        self._banner_key: tuple[object, ...] = ()
+        self._kept = False
+        self._build()
+        self._tick = QTimer(self)
+        self._tick.setInterval(REPAINT_MS)
+        self._tick.timeout.connect(self._on_tick)
+        self.run_in_background(_import_charts, self._build_charts)
+
+    def _build(self) -> None:
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, 0)
+        column.setSpacing(SPACE * 2)
+        self.header = DashboardHeader(self)
+        self.header.asked.connect(self.ask)
+        column.addWidget(self.header)
+        self._banner_place = QVBoxLayout()
+        column.addLayout(self._banner_place)
+        self.tabs = QTabWidget(self)
+        self.tabs.setDocumentMode(True)
+        self.tabs.tabBar().setAccessibleName(self.tr("Parts of the run"))
+        self._charts_area = _scroll(SafeLabel(self.tr("Loading the charts…"), tone="muted"), self)
+        self.log = LogConsole(self)
+        self.samples = SamplesList(max_shown=40, parent=self)
+        self.checkpoints = CheckpointsTable(self)
+        self.settings_used = SettingsUsedTable(self)
+        self.files = FilesTable(self)
+        self.tabs.addTab(self._charts_area, self.tr("Charts"))
+        self.tabs.addTab(_padded(self.log), self.tr("Log"))
+        self.tabs.addTab(_scroll(_padded(self.samples), self), self.tr("Samples"))
+        self.tabs.addTab(_padded(self.checkpoints), self.tr("Checkpoints"))
+        self.tabs.addTab(_padded(self.settings_used), self.tr("Settings used"))
+        self.tabs.addTab(_padded(self.files), self.tr("Files"))
+        self.tabs.currentChanged.connect(self._on_tab)
+        column.addWidget(self.tabs, 1)
+
+    @property
+    def title(self) -> str:
+        """The run's name."""
+        return self._name or self.tr("Run")
+
+    def on_shown(self, argument: object = None) -> None:
+        """Show the run with an id, or go on with the one shown before."""
+        if isinstance(argument, str) and (self.run is None or argument != self.run.id):
+            self._open(argument)
+        self._dirty = True
+        self._tick.start()
+
+    def on_hidden(self) -> None:
+        """Repaint nothing; the journal is still taken in, so that coming back is immediate."""
+        self._tick.stop()
+
+    def perform(self, action: str) -> bool:
+        """Stop, log, full screen, find and diagnostics by keyboard."""
+        if action == "stop_run" and self.model.status.state.live:
+            self.ask("stop")
+        elif action == "log":
+            self.ask("show_log")
+        elif action == "chart_full_screen" and self.charts is not None:
+            self.charts.chart_under_focus().enlarge()
+        elif action == "find":
+            self.ask("show_log")
+            self.log.search.setFocus()
+        elif action == "copy_diagnostics" and self.run is not None:
+            self.ask("copy_diagnostics")
+        else:
+            return False
+        return True
+
+    def _open(self, run_id: str) -> None:
+        service = self.context.runs
+        if self._follow is not None:
+            service.tail.cancel(self._follow)
+        self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
+        self._name, self._heartbeat_at, self._num_ticks = run_id, None, 0
+        self._drop_banner()
+        self.log.set_lines(self.model.log)
+        self._follow = service.tail.follow(self.run.journal_path, pack, self._receive, self._unreadable)
+        run = self.run
+        self.run_in_background(lambda: (run, run.load_spec(), display_name(run)), self._take_spec)
+        self._check_life()
+        self.title_changed.emit()
+
+    def _take_spec(self, found: tuple[Run, RunSpec, str]) -> None:
+        run, spec, name = found
+        if run is not self.run:
+            return
+        self._spec, self._name, self._dirty = spec, name, True
+        self._banner_key = ()
+        self.settings_used.set_spec(spec)
+        self.title_changed.emit()
+
+    def _receive(self, batches: list[EventBatch]) -> None:
+        first = not len(self.model.steps)
+        self.model.apply(batches)
+        self._dirty = True
+        if first and len(self.model.steps) and self._tick.isActive():
+            self._repaint()
+
+    def _unreadable(self, error: TunesmithError) -> None:
+        self._follow = None
+        self.notify.emit("error", error.message)
+
+    def _on_tick(self) -> None:
+        self._num_ticks += 1
+        if self._num_ticks % LIFE_CHECK_EVERY == 0 and self.model.status.state.live:
+            self._check_life()
+        if self._dirty or (self.model.status.state.live and self._num_ticks % 5 == 0):
+            self._repaint()
+
+    def _repaint(self) -> None:
+        self._dirty = False
+        self.header.show_model(self._name, self.model)
+        self._show_banner()
+        page = self.tabs.currentWidget()
+        if page is self._charts_area:
+            if self.charts is not None:
+                self.charts.show_model(self.model)
+        elif page is self.tabs.widget(1):
+            self.log.refresh()
+        self.samples.set_samples(self.model.samples)
+        self.checkpoints.set_checkpoints(self.model.checkpoints)
+
+    def _on_tab(self, index: int) -> None:
+        self._dirty = True
+        if self.tabs.widget(index) is self.files.parentWidget() and self.run is not None:
+            folder = self.run.path
+            self.run_in_background(lambda: list_files(folder), self.files.set_files)
+
+    def _check_life(self) -> None:
+        run = self.run
+        if run is not None:
+            self.run_in_background(lambda: (run, *_life(run)), self._take_life)
+
+    def _take_life(self, found: tuple[Run, bool, float | None]) -> None:
+        run, supervised, heartbeat_at = found
+        if run is not self.run:
+            return
+        self._heartbeat_at = heartbeat_at
+        status = self.model.status
+        if status.state.live and not supervised:
+            if self._follow is not None and self._follow.caught_up and self._num_ticks > LIFE_CHECK_EVERY:
+                status.state = RunState.INTERRUPTED
+                self._dirty = True
+            else:
+                QTimer.singleShot(500, self, self._check_life_soon)
+
+    def _check_life_soon(self) -> None:
+        self._num_ticks = max(self._num_ticks, LIFE_CHECK_EVERY + 1)
+        if self.model.status.state.live:
+            self._check_life()
+
+    def _show_banner(self) -> None:
+        silent = self.model.silent_since(time.time(), self._heartbeat_at)
+        key = banner_key(self.model, silent)
+        if key == self._banner_key or self.run is None:
+            return
+        self._drop_banner()
+        self._banner_key = key
+        if self._kept and self.model.status.state is RunState.INTERRUPTED:
+            return
+        self._banner = make_banner(self.model, self._spec, self.run.path, silent, self.ask, self)
+        if self._banner is not None:
+            self._banner_place.addWidget(self._banner)
+
+    def _drop_banner(self) -> None:
+        if self._banner is not None:
+            self._banner_place.removeWidget(self._banner)
+            self._banner.deleteLater()
+        self._banner, self._banner_key = None, ()
+
+    def _build_charts(self, _imported: None) -> None:
+        from tunesmith_gui.pages.dashboard_charts import DashboardCharts
+
+        self.charts = DashboardCharts()
+        self._charts_area.setWidget(self.charts)
+        self._dirty = True
+
+    def ask(self, action: str) -> None:
+        """Do what a button or menu entry names."""
+        if self.run is None:
+            return
+        run_id, service = self.run.id, self.context.runs
+        match action:
+            case "back":
+                self.navigate.emit("runs", None)
+            case "stop":
+                self._ask_stop()
+            case "checkpoint" | "evaluate":
+                service.send(run_id, action)
+            case "sample":
+                self._ask_sample()
+            case "resume":
+                service.resume(run_id, lambda _id: self._reopen(run_id))
+            case "retry_small":
+                spec = micro_batch_one_spec(self._spec) if self._spec is not None else None
+                if spec is not None:
+                    service.start(spec, lambda new_id: self.navigate.emit("dashboard", new_id))
+            case "duplicate":
+                if self._spec is not None:
+                    self.navigate.emit("train", duplicate_spec(self._spec))
+            case "delete":
+                self._ask_delete()
+            case "keep":
+                self._kept = True
+                self._drop_banner()
+            case "show_log":
+                self.tabs.setCurrentIndex(1)
+            case _:
+                self._hand_out(action, self.run.path)
+
+    def _hand_out(self, action: str, folder: Path) -> None:
+        if action == "open_folder":
+            self.context.desktop.reveal(folder)
+            return
+        if action == "copy_diagnostics":
+            model = self.model
+            self.run_in_background(lambda: diagnostics(model, folder), self._copy)
+        elif action == "copy_command":
+            self._copy(command_line(folder))
+        elif action == "copy_path":
+            self._copy(str(folder / self.model.status.artifacts.get("adapter", "")))
+
+    def _copy(self, text: str) -> None:
+        QGuiApplication.clipboard().setText(text)
+        self.notify.emit("ok", self.tr("Copied"))
+
+    def _reopen(self, run_id: str) -> None:
+        if self.run is not None and self.run.id == run_id:
+            self.run = None
+            self._open(run_id)
+
+    def _ask_stop(self) -> None:
+        from tunesmith_gui.dialogs.stop_run import StopRunDialog
+
+        status = self.model.status
+        dialog = StopRunDialog(self._name, status.step, status.last_checkpoint_step, self.window())
+        if dialog.exec() and dialog.mode and self.run is not None:
+            self.context.runs.stop(self.run.id, dialog.mode)
+
+    def _ask_sample(self) -> None:
+        prompts = self._spec.evaluation.sample_prompts if self._spec is not None else []
+        prompt, ok = QInputDialog.getText(
+            self, self.tr("Sample now"), self.tr("Prompt"), text=prompts[0] if prompts else ""
+        )
+        if ok and prompt.strip() and self.run is not None:
+            self.context.runs.send(self.run.id, "sample", prompt=prompt)
+
+    def _ask_delete(self) -> None:
+        from tunesmith_gui.dialogs.delete_run import DeleteRunDialog
+
+        row = self.context.library.row(self.run.id) if self.run is not None else None
+        if row is None:
+            self.notify.emit("warn", self.tr("The list of runs is still being read; try again in a moment."))
+            return
+        dialog = DeleteRunDialog([row], self.window())
+        if dialog.exec():
+            self.context.runs.delete([row.id], dialog.remove)
+            self.navigate.emit("runs", None)
+
+
+def _import_charts() -> None:
+    import tunesmith_gui.pages.dashboard_charts  # noqa: F401 - half a second of imports, off the UI thread
+
+
+def _life(run: Run) -> tuple[bool, float | None]:
+    try:
+        heartbeat_at = run.heartbeat_path.stat().st_mtime
+    except OSError:
+        heartbeat_at = None
+    return run.is_supervised(), heartbeat_at
+
+
+def _padded(widget: QWidget) -> QWidget:
+    holder = QWidget()
+    column = QVBoxLayout(holder)
+    column.setContentsMargins(0, SPACE * 2, 0, SPACE * 2)
+    column.addWidget(widget)
+    return holder
+
+
+def _scroll(widget: QWidget, parent: QWidget) -> QScrollArea:
+    area = QScrollArea(parent)
+    area.setWidgetResizable(True)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(widget)
+    return area
