@@ -39,6 +39,8 @@ for system in linux win; do
         fi
     done
 done
-echo example-model.txt
-uv pip compile --quiet --no-config --generate-hashes --no-annotate --no-header --no-deps --python-version 3.11 \
-    --no-python-downloads example-model.in --output-file example-model.txt "${UPGRADE[@]}"
+for name in example-model uv; do
+    echo "$name.txt"
+    uv pip compile --quiet --no-config --generate-hashes --no-annotate --no-header --no-deps --python-version 3.11 \
+        --no-python-downloads "$name.in" --output-file "$name.txt" "${UPGRADE[@]}"
+done

@@ -1,0 +1,63 @@
+"""Trains the bundled example headless, through the same supervisor and engine as the window, and says what came out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tunesmith_assets.samples import example_spec
+from tunesmith_core import launch
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import RunState, RunStatus
+from tunesmith_core.spec import RunSpec
+from tunesmith_setup.progress import Progress, duration_text
+
+STEPS_PER_LINE = 10
+
+
+def run(model: Path, progress: Progress, language: str = "en") -> int:
+    """Train the example and print the held-out loss before and after, and where the adapter is.
+
+    Returns:
+        The exit code: 0 when the run finished, 5 when it was stopped.
+
+    Raises:
+        TunesmithError: what stopped the run.
+    """
+    started = launch.start(RunSpec.from_dict(example_spec(language, str(model))))
+    progress.note(f"run {started.id} in {started.path}")
+    status = launch.wait(started, lambda event: _tell(event, progress))
+    if status.error:
+        raise TunesmithError.from_dict(status.error)
+    if status.state is RunState.STOPPED:
+        progress.note("the run was stopped")
+        return EXIT_STOPPED
+    for line in summary(status, started.path):
+        progress.note(line)
+    return EXIT_DONE
+
+
+def summary(status: RunStatus, run_path: Path) -> list[str]:
+    """Return the lines that say how a finished run went."""
+    adapter = run_path / status.artifacts.get("adapter", "adapter")
+    lines = [f"adapter: {adapter}"]
+    if status.first_eval_loss is not None and status.eval_loss is not None:
+        lines.append(f"held-out loss: {status.first_eval_loss:.3f} before, {status.eval_loss:.3f} after")
+    if status.started_at and status.ended_at:
+        lines.append(f"trained {status.step} steps in {duration_text(status.ended_at - status.started_at)}")
+    return lines
+
+
+def _tell(event: Event, progress: Progress) -> None:
+    """Print what a person who waits wants to see of a journal."""
+    data = event.data
+    if event.type == "phase":
+        progress.note(f"{data.get('name')} ...")
+    elif event.type == "step" and data.get("step", 0) % STEPS_PER_LINE == 0:
+        progress.note(f"step {data['step']}: loss {data.get('loss') or float('nan'):.3f}")
+    elif event.type == "eval":
+        progress.note(f"step {data.get('step')}: held-out loss {data.get('loss') or float('nan'):.3f}")
+    elif event.type == "sample":
+        progress.note(f"step {data.get('step')}: {data.get('prompt')} -> {data.get('text')}")
+    elif event.type == "warning":
+        progress.note(f"warning: {data.get('message')}")

