@@ -368,6 +368,11 @@ CODES: dict[str, ErrorCode] = {
         "The settings file is damaged or holds values that do not fit.",
         "Look through the settings page and set what is missing; saving repairs the file.",
     ),
+    "window-not-answering": ErrorCode(
+        "The open window does not answer",
+        "Tunesmith is open already, and its window is busy or hangs.",
+        "Wait a moment and try again, or end the other window in the task manager: its runs go on.",
+    ),
     "bug": ErrorCode(
         "Tunesmith made a mistake",
         "Something happened that we did not foresee.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP
+from PySide6.QtGui import QKeySequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,9 @@ ACTIONS: tuple[Action, ...] = (
     Action("help", str(QT_TRANSLATE_NOOP("Shortcuts", "Explain the focused setting")), "F1"),
     Action("toggle_rail", str(QT_TRANSLATE_NOOP("Shortcuts", "Collapse or expand the side bar")), "Ctrl+B"),
 )
+
+
+def keys_of(action_id: str) -> str:
+    """The key sequence of an action as this system writes it; KeyError for an unknown id."""
+    keys = {action.id: action.keys for action in ACTIONS}[action_id]
+    return QKeySequence(keys).toString(QKeySequence.SequenceFormat.NativeText)

@@ -1,0 +1,162 @@
+"""The program: one QApplication, the services, the window, and what happens when something goes wrong in a slot."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from types import TracebackType
+
+from PySide6.QtCore import QMessageLogContext, QObject, QThreadPool, QTimer, QtMsgType, qInstallMessageHandler
+from PySide6.QtWidgets import QApplication
+
+from tunesmith_core import __version__, paths
+from tunesmith_core.errors import BugError, wrap
+from tunesmith_core.settings import SettingsFile
+from tunesmith_gui import tr
+from tunesmith_gui.context import Context
+from tunesmith_gui.icons import app_icon
+from tunesmith_gui.main_window import MainWindow
+from tunesmith_gui.services.desktop import raise_window
+from tunesmith_gui.services.preferences import Preferences
+from tunesmith_gui.single_instance import SingleInstance, hand_over
+from tunesmith_gui.theme import Scheme, theme
+
+WARM_UP_MS = 1000
+_LOG_BYTES, _LOG_FILES = 1 << 20, 2
+log = logging.getLogger("tunesmith_gui")
+
+
+class App(QObject):
+    """Owns everything that lives as long as the program."""
+
+    def __init__(self, application: QApplication) -> None:
+        super().__init__(application)
+        self._application = application
+        self.context = Context(Preferences(SettingsFile()))
+        settings = self.context.preferences.values
+        self._language = settings.language
+        theme().install(Scheme(settings.theme), settings.font_scale_percent / 100)
+        tr.install_language(settings.language)
+        self.context.preferences.changed.connect(self._on_preferences_changed)
+        self.window = self._make_window()
+
+    def open_files(self, files: list[str]) -> None:
+        """Another start happened: come forward and take its files."""
+        raise_window(self.window)
+        self.window.open_files(files)
+
+    def shutdown(self) -> None:
+        """Ends our threads; runs go on."""
+        self.context.shutdown()
+        QThreadPool.globalInstance().waitForDone(5000)
+
+    def report_error(self, error: BaseException) -> None:
+        """Logs an error nobody caught and tells the person in one line."""
+        problem = wrap(error)
+        log.error("not caught: %s\n%s", problem.message, problem.context or "")
+        words = tr.core_text(problem.title)
+        self.window.toast.show_message("error", words if isinstance(problem, BugError) else problem.message)
+
+    def _make_window(self) -> MainWindow:
+        window = MainWindow(self.context)
+        window.restart_asked.connect(self._rebuild_window)
+        window.closed.connect(self._application.quit)
+        return window
+
+    def _on_preferences_changed(self) -> None:
+        settings = self.context.preferences.values
+        theme().set_appearance(Scheme(settings.theme), settings.font_scale_percent / 100)
+
+    def _rebuild_window(self) -> None:
+        """Builds the window again in the language of the settings; runs and services stay as they are."""
+        old = self.window
+        tr.install_language(self.context.preferences.values.language)
+        self.window = self._make_window()
+        self.window.setGeometry(old.geometry())
+        self.window.show_page("settings")
+        self.window.show()
+        old.closed.disconnect()
+        old.close_without_asking()
+        old.deleteLater()
+
+
+def main(arguments: list[str]) -> int:
+    """Opens the window, or hands its files to the one that is open.
+
+    Args:
+        arguments: files and folders for the Train page.
+
+    Returns:
+        The exit code of the process.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl+C in a terminal; a run does not depend on the window
+    application = QApplication([sys.argv[0]])
+    application.setApplicationName("Tunesmith")
+    application.setApplicationVersion(__version__)
+    application.setDesktopFileName("tunesmith")
+    application.setWindowIcon(app_icon())
+    application.setQuitOnLastWindowClosed(False)
+    files = [str(Path(each).expanduser().absolute()) for each in arguments]
+    instance = SingleInstance()
+    if not instance.claim():
+        return 0 if hand_over(files) else _say_busy()
+    _open_log()
+    app = App(application)
+    sys.excepthook = lambda kind, error, trace: _on_uncaught(app, kind, error, trace)
+    instance.raised.connect(app.open_files)
+    app.window.show()
+    app.window.open_files(files)
+    QTimer.singleShot(WARM_UP_MS, warm_up)
+    code = application.exec()
+    sys.excepthook = sys.__excepthook__
+    app.shutdown()
+    instance.release()
+    return code
+
+
+def warm_up() -> None:
+    """Imports what the next page will need on a thread of its own, while the person looks at the first."""
+
+    def load() -> None:
+        import tunesmith_gui.pages.dashboard
+        import tunesmith_gui.pages.runs  # noqa: F401
+
+    threading.Thread(target=load, name="warm-up", daemon=True).start()
+
+
+def _say_busy() -> int:
+    from tunesmith_core.errors import EnvironmentProblem
+    from tunesmith_gui.early import show_problem
+
+    words = "Another Tunesmith window is open and does not answer."
+    return show_problem(EnvironmentProblem("window-not-answering", words))
+
+
+def _open_log() -> None:
+    paths.logs_dir().mkdir(parents=True, exist_ok=True)
+    handler = RotatingFileHandler(
+        paths.logs_dir() / "window.log", maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8"
+    )
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(logging.INFO)
+    qInstallMessageHandler(_on_qt_message)
+
+
+def _on_qt_message(kind: QtMsgType, _context: QMessageLogContext, message: str) -> None:
+    levels = {QtMsgType.QtDebugMsg: logging.DEBUG, QtMsgType.QtInfoMsg: logging.INFO}
+    level = levels.get(kind, logging.WARNING)
+    logging.getLogger("qt").log(level, message)
+
+
+def _on_uncaught(
+    app: App, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+    else:
+        app.report_error(error)

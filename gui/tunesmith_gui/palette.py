@@ -1,0 +1,103 @@
+"""The command palette: type a few letters of an action or a run, press Enter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QFrame, QLineEdit, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
+
+from tunesmith_gui.icons import icon
+from tunesmith_gui.tokens import ICON_PX, SPACE
+
+_WIDTH_LETTERS = 72
+_SHOWN_ROWS = 9
+_LIST_KEYS = (Qt.Key.Key_Up, Qt.Key.Key_Down, Qt.Key.Key_PageUp, Qt.Key.Key_PageDown)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the palette: words, the keys that do the same, an icon, and what it does."""
+
+    words: str
+    keys: str
+    icon_name: str
+    run: Callable[[], object]
+
+
+def matches(query: str, words: str) -> bool:
+    """Whether every word of the query begins or lies inside the entry, whatever the case."""
+    folded = words.casefold()
+    return all(part in folded for part in query.casefold().split())
+
+
+class CommandPalette(QFrame):
+    """A pop-up with a search line and a list. Make it, `open_with(entries)`, and it deletes nothing when closed."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup)
+        self.setProperty("popup", True)
+        self.setAccessibleName(self.tr("Commands"))
+        self._entries: list[Entry] = []
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE, SPACE, SPACE, SPACE)
+        column.setSpacing(SPACE)
+        self.search = QLineEdit(self)
+        self.search.setPlaceholderText(self.tr("Type a command or the name of a run"))
+        self.search.setAccessibleName(self.tr("Find a command"))
+        self.search.textChanged.connect(self._filter)
+        self.search.installEventFilter(self)
+        self.list = QListWidget(self)
+        self.list.setAccessibleName(self.tr("Commands"))
+        self.list.setIconSize(QSize(ICON_PX, ICON_PX))
+        self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.list.itemClicked.connect(self._run)
+        column.addWidget(self.search)
+        column.addWidget(self.list)
+
+    def open_with(self, entries: list[Entry]) -> None:
+        """Shows the palette over the upper part of the window."""
+        self._entries = entries
+        self.search.clear()
+        self._filter("")
+        parent = self.parentWidget()
+        row_px = self.fontMetrics().height() + SPACE * 2
+        width = min(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS, parent.width() - SPACE * 4)
+        self.resize(width, min(row_px * (_SHOWN_ROWS + 2), parent.height() - SPACE * 8))
+        top_left = parent.mapToGlobal(parent.rect().topLeft())
+        self.move(top_left.x() + (parent.width() - width) // 2, top_left.y() + SPACE * 6)
+        self.show()
+        self.search.setFocus(Qt.FocusReason.PopupFocusReason)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Keys in the search line move in the list and run its current entry."""
+        if watched is self.search and event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
+            if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+                current = self.list.currentItem()
+                if current is not None:
+                    self._run(current)
+                return True
+            if event.key() in _LIST_KEYS:
+                self.list.event(event)
+                return True
+        return False
+
+    def _filter(self, query: str) -> None:
+        self.list.clear()
+        for entry in self._entries:
+            if not matches(query, entry.words):
+                continue
+            item = QListWidgetItem(icon(entry.icon_name, "muted"), entry.words)
+            if entry.keys:
+                item.setText(f"{entry.words}    {entry.keys}")
+            item.setData(Qt.ItemDataRole.UserRole, entry)
+            self.list.addItem(item)
+        self.list.setCurrentRow(0)
+
+    def _run(self, item: QListWidgetItem) -> None:
+        entry: Entry = item.data(Qt.ItemDataRole.UserRole)
+        self.hide()
+        entry.run()

@@ -1,0 +1,109 @@
+"""What the window asks of the desktop: stay awake, tell that a run ended, show a folder.
+
+Everything is best effort: a desktop without a tray, a bus or a file manager takes nothing from a run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Qt, QUrl
+from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
+
+from tunesmith_gui.background import Job
+from tunesmith_gui.icons import app_icon
+
+_BUS_TIMEOUT_MS = 2000
+
+
+class Desktop(QObject):
+    """One per program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tray: QSystemTrayIcon | None = None
+        self._awake_wanted = False
+        self._sleep_lock: int | None = None
+
+    def keep_awake(self, wanted: bool, reason: str) -> None:
+        """Keeps the computer from sleeping, or lets it again; asking twice changes nothing."""
+        if wanted == self._awake_wanted:
+            return
+        self._awake_wanted = wanted
+        if sys.platform == "win32":  # pragma: no cover
+            _set_execution_state(wanted)
+        elif wanted:
+            Job.start(self, lambda: _sleep_lock(reason), self._on_sleep_lock, lambda _error: None)
+        else:
+            self._release_sleep_lock()
+
+    def notify(self, title: str, text: str, window: QWidget) -> None:
+        """Shows a message of the desktop and marks the window in the task bar."""
+        QApplication.alert(window)
+        if not QSystemTrayIcon.isSystemTrayAvailable() or not QSystemTrayIcon.supportsMessages():
+            return
+        if self._tray is None:
+            self._tray = QSystemTrayIcon(app_icon(), self)
+            self._tray.activated.connect(lambda _reason: raise_window(window))
+            self._tray.messageClicked.connect(lambda: raise_window(window))
+        self._tray.show()
+        self._tray.showMessage(title, text)
+
+    def reveal(self, path: Path) -> bool:
+        """Opens the file manager at a folder, or at the folder of a file; False when there is none."""
+        folder = path if path.is_dir() else path.parent
+        return QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))
+
+    def shutdown(self) -> None:
+        """Gives back what was taken."""
+        self.keep_awake(False, "")
+        if self._tray is not None:
+            self._tray.hide()
+
+    def _on_sleep_lock(self, descriptor: int | None) -> None:
+        self._sleep_lock = descriptor
+        if not self._awake_wanted:
+            self._release_sleep_lock()
+
+    def _release_sleep_lock(self) -> None:
+        if self._sleep_lock is not None:
+            os.close(self._sleep_lock)
+            self._sleep_lock = None
+
+
+def raise_window(window: QWidget) -> None:
+    """Brings a window to the front, out of the task bar if need be."""
+    window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
+    window.show()
+    window.raise_()
+    window.activateWindow()
+
+
+def _set_execution_state(awake: bool) -> None:  # pragma: no cover - Windows only
+    """The Windows way: a state of the UI thread that lasts until it is taken back."""
+    import ctypes
+
+    continuous, system_required = 0x80000000, 0x00000001
+    kernel32 = ctypes.windll.kernel32  # type: ignore[attr-defined, unused-ignore]
+    kernel32.SetThreadExecutionState(continuous | (system_required if awake else 0))
+
+
+def _sleep_lock(reason: str) -> int | None:
+    """The Linux way: a descriptor from logind that keeps sleep away while it is open; None without logind."""
+    from PySide6.QtDBus import QDBusConnection, QDBusMessage, QDBusUnixFileDescriptor
+
+    bus = QDBusConnection.systemBus()
+    if not bus.isConnected():
+        return None
+    message = QDBusMessage.createMethodCall(
+        "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "Inhibit"
+    )
+    message.setArguments(["sleep:idle", "Tunesmith", reason, "block"])
+    answer = bus.call(message, timeout=_BUS_TIMEOUT_MS)
+    values = answer.arguments()
+    if answer.type() != QDBusMessage.MessageType.ReplyMessage or not isinstance(values[0], QDBusUnixFileDescriptor):
+        return None
+    return os.dup(values[0].fileDescriptor())
