@@ -1,0 +1,131 @@
+"""Settings: kept across starts, refused when wrong, never in the way of a start when the file is damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import settings as module
+from tunesmith_core.errors import UserError
+from tunesmith_core.settings import Settings, SettingsFile, iter_settings, settings_path
+
+
+def write(path: Path, content: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+def test_absent_file_means_defaults_and_no_problem(home: Path) -> None:
+    file = SettingsFile()
+    assert file.path == settings_path() == home / "config" / "settings.json"
+    assert (file.values, file.problem) == (Settings(), None)
+    assert not file.path.exists(), "loading writes nothing"
+
+
+def test_change_and_save_last(home: Path) -> None:
+    file = SettingsFile()
+    file.change(language="zh_CN", font_scale_percent=150)
+    assert SettingsFile().values == Settings(), "change alone stays in memory"
+    file.save()
+    again = SettingsFile()
+    assert (again.values.language, again.values.font_scale_percent, again.problem) == ("zh_CN", 150, None)
+    assert json.loads(again.path.read_text(encoding="utf-8"))["version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"font_scale_percent": 300}, "settings.font_scale_percent must be at most 200"),
+        ({"theme": "pink"}, "settings.theme must be one of"),
+        ({"keep_awake": "yes"}, "settings.keep_awake must be true or false"),
+        ({"colour": 1}, "settings.colour is no setting"),
+    ],
+)
+def test_wrong_change_is_refused_whole(home: Path, values: dict[str, object], words: str) -> None:
+    file = SettingsFile()
+    with pytest.raises(UserError, match=words) as caught:
+        file.change(**{"language": "en", **values})
+    assert caught.value.code == "usage"
+    assert file.values == Settings(), "nothing of it was taken"
+
+
+@pytest.mark.parametrize("damage", ["{ not json", "[1]", '{"theme": "dark"}', '{"version": "1"}', '{"version": 0}'])
+def test_damaged_file_falls_back_to_the_last_good_copy(home: Path, damage: str) -> None:
+    file = SettingsFile()
+    file.change(theme="dark")
+    file.save()
+    write(file.path, damage)
+    again = SettingsFile()
+    assert again.values.theme == "dark"
+    assert again.problem is not None
+    assert again.problem.code == "settings-damaged"
+    assert str(file.path) in again.problem.message
+
+
+def test_damage_names_line_and_column(home: Path) -> None:
+    write(settings_path(), '{\n  "version": 1,\n  oops')
+    problem = SettingsFile().problem
+    assert problem is not None
+    assert "line 3, column 3" in problem.message
+
+
+def test_both_files_damaged_means_defaults(home: Path) -> None:
+    file = SettingsFile()
+    write(file.path, "x")
+    write(file.last_good_path, "y")
+    again = SettingsFile()
+    assert again.values == Settings()
+    assert again.problem is not None
+    assert str(file.path) in again.problem.message, "the first cause is told"
+
+
+def test_file_alone_lost_is_no_damage(home: Path) -> None:
+    file = SettingsFile()
+    file.change(theme="light")
+    file.save()
+    file.path.unlink()
+    again = SettingsFile()
+    assert (again.values.theme, again.problem) == ("light", None)
+
+
+def test_one_bad_value_costs_only_itself(home: Path) -> None:
+    write(settings_path(), {"version": 1, "theme": "pink", "language": "en"})
+    file = SettingsFile()
+    assert (file.values.theme, file.values.language) == ("system", "en")
+    assert file.problem is not None
+    assert "settings.theme" in file.problem.message
+
+
+def test_values_of_a_newer_version_survive(home: Path) -> None:
+    write(settings_path(), {"version": 9, "theme": "dark", "hologram": True})
+    file = SettingsFile()
+    assert (file.values.theme, file.problem) == ("dark", None)
+    file.change(language="en")
+    file.save()
+    content = json.loads(file.path.read_text(encoding="utf-8"))
+    assert (content["version"], content["hologram"], content["language"]) == (9, True, "en")
+
+
+def test_migrations_run_in_order_from_the_version_of_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def to_two(values: dict[str, object]) -> dict[str, object]:
+        return {"theme": "dark" if values["night"] else "light"}
+
+    def to_three(values: dict[str, object]) -> dict[str, object]:
+        return {**values, "font_scale_percent": 125}
+
+    monkeypatch.setattr(module, "MIGRATIONS", (to_two, to_three))
+    write(settings_path(), {"version": 1, "night": True})
+    file = SettingsFile()
+    assert (file.values.theme, file.values.font_scale_percent) == ("dark", 125)
+    file.save()
+    assert json.loads(file.path.read_text(encoding="utf-8"))["version"] == 3
+    write(settings_path(), {"version": 2, "theme": "light"})
+    assert SettingsFile().values.theme == "light"
+
+
+def test_every_setting_is_declared_and_its_default_is_valid(home: Path) -> None:
+    names = [name for name, _type, _default, declaration in iter_settings() if declaration.label and declaration.meaning]
+    assert names == list(Settings.__slots__)
+    SettingsFile().change(**{name: default for name, _type, default, _declaration in iter_settings()})
