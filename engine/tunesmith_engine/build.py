@@ -14,9 +14,7 @@ from tunesmith_engine.train.checkpoint import Checkpoints
 from tunesmith_engine.train.trainer import Trainer
 
 
-def build_trainer(
-    host: Host, spec: RunSpec, compute: Compute, checkpoints: Checkpoints
-) -> tuple[Trainer, Path] | None:
+def build_trainer(host: Host, spec: RunSpec, compute: Compute, checkpoints: Checkpoints) -> tuple[Trainer, Path] | None:
     """Return a trainer at step 0 and the model's folder, or None when a stop was asked for meanwhile.
 
     The data is read before the weights: its mistakes are the likelier ones and show within a second.

@@ -1,4 +1,4 @@
-"""Turns exceptions of the training libraries into our errors, by type where there is one and by text where there is none."""
+"""Turns exceptions of the training libraries into our errors: by type where there is one, else by text."""
 
 from __future__ import annotations
 
@@ -27,14 +27,21 @@ _BY_TEXT: list[tuple[str, type[TunesmithError], str]] = [
     (r"DLL load failed|WinError 126|WinError 127", EnvironmentProblem, "dll-load-failed-vcredist"),
     (r"lib(cudnn|cublas|nvrtc|cudart|cusparse|nccl)\S*: cannot open", EnvironmentProblem, "cuda-runtime-lib-missing"),
     (r"CERTIFICATE_VERIFY_FAILED|SSLError|ProxyError", EnvironmentProblem, "hub-ssl-or-proxy"),
-    (r"does not recognize this architecture|Unrecognized configuration", EnvironmentProblem,
-     "transformers-version-mismatch"),
+    (
+        r"does not recognize this architecture|Unrecognized configuration",
+        EnvironmentProblem,
+        "transformers-version-mismatch",
+    ),
     (r"trust_remote_code", UserError, "transformers-version-mismatch"),
     (r"unexpected keyword argument", EnvironmentProblem, "trl-peft-api-mismatch"),
     (r"No space left on device", EnvironmentProblem, "disk-full"),
     (r"chat_template is not set|no chat template", UserError, "dataset-chat-template-missing"),
-    (r"does not appear to have a file named|Can't load (tokenizer|the model|the configuration)|Error no file named"
-     r"|size mismatch|mismatched sizes|You set `ignore_mismatched_sizes`", UserError, "model-files-missing-or-corrupt"),
+    (
+        r"does not appear to have a file named|Can't load (tokenizer|the model|the configuration)|Error no file named"
+        r"|size mismatch|mismatched sizes|You set `ignore_mismatched_sizes`",
+        UserError,
+        "model-files-missing-or-corrupt",
+    ),
 ]
 """Pattern in the text, kind and code; the first that fits wins."""
 

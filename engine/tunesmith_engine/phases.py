@@ -1,4 +1,4 @@
-"""A run from its first import to its result: model, data, training, saving. Every failure ends as a coded error event."""
+"""A run from its first import to its result: model, data, training, saving. Every failure becomes an error event."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 

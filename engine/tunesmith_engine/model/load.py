@@ -104,7 +104,9 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
     missing = sorted(info["missing_keys"])
     if missing:
         # transformers would go on with random numbers in their place.
-        raise UserError("model-files-missing-or-corrupt", f"{folder}: {len(missing)} weights such as {missing[0]} lack.")
+        raise UserError(
+            "model-files-missing-or-corrupt", f"{folder}: {len(missing)} weights such as {missing[0]} lack."
+        )
     model.requires_grad_(False)
     return model
 

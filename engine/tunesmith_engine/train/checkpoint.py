@@ -112,7 +112,8 @@ class Checkpoints:
         free = files.free_bytes(self.folder)
         if free < size * SPACE_FACTOR:
             raise EnvironmentProblem(
-                "disk-full", f"{self.folder}: a checkpoint needs {size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB are free."
+                "disk-full",
+                f"{self.folder}: a checkpoint needs {size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB are free.",
             )
 
     def _write(self, staging: Path, snapshot: Snapshot, fingerprint: dict[str, Any]) -> None:  # Any: JSON values
@@ -232,4 +233,6 @@ def _step_of(path: Path) -> int:
 def _refuse_nonfinite(snapshot: Snapshot) -> None:
     for name, tensor in snapshot.adapter.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise RunFailure("nan-loss", f"After step {snapshot.step} the weight {name} is not finite; it is not saved.")
+            raise RunFailure(
+                "nan-loss", f"After step {snapshot.step} the weight {name} is not finite; it is not saved."
+            )

@@ -48,7 +48,14 @@ class StepMeter:
         self._last_s = time.monotonic()
 
     def submit(
-        self, *, step: int, epoch: float, lr: float, num_tokens: int, tokens_in_step: int, loss: torch.Tensor,
+        self,
+        *,
+        step: int,
+        epoch: float,
+        lr: float,
+        num_tokens: int,
+        tokens_in_step: int,
+        loss: torch.Tensor,
         grad_norm: torch.Tensor,
     ) -> list[StepReport]:
         """Take over a step's numbers and return the reports that are complete by now, oldest first."""
@@ -73,7 +80,14 @@ class StepMeter:
         step_s, self._last_s = now_s - self._last_s, now_s
         return [
             StepReport(
-                pending.step, pending.epoch, pending.lr, pending.num_tokens, pending.tokens_in_step, loss, grad_norm, step_s
+                pending.step,
+                pending.epoch,
+                pending.lr,
+                pending.num_tokens,
+                pending.tokens_in_step,
+                loss,
+                grad_norm,
+                step_s,
             )
         ]
 

@@ -51,7 +51,7 @@ class StepPlan:
         return self._order[1][start : start + self.rows_per_step]
 
     def learning_rate_factor(self, step: int) -> float:
-        """Return the share of the top learning rate for a step, counted from 0, as transformers' schedules define it."""
+        """Return the share of the top learning rate for a step, counted from 0, as transformers defines it."""
         warmup, total = self.schedule.warmup_steps, self.total_steps
         if step < warmup:
             return step / warmup

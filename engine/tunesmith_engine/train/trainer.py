@@ -1,7 +1,8 @@
 """The training loop, readable from top to bottom.
 
-A step is: rows -> micro-batches -> gradients of (sum of token losses / trained tokens of the whole step) -> clip -> AdamW.
-On a GPU the host never waits inside a step; loss and gradient norm of a step are read after the next one was submitted.
+A step is: rows -> micro-batches -> gradients of (sum of token losses / trained tokens of the
+whole step) -> clip -> AdamW.
+On a GPU the host never waits inside a step; loss and gradient norm are read after the next step was submitted.
 """
 
 from __future__ import annotations
@@ -206,7 +207,11 @@ class Trainer:
         self.host.phase("evaluating", self.progress.step, self.plan.total_steps, "steps")
         result = self._with_less_memory_if_needed(
             lambda: held_out_loss(
-                self.model, self.data.eval, self.compute, self._pad_token_id, self.ladder.micro_batch_size,
+                self.model,
+                self.data.eval,
+                self.compute,
+                self._pad_token_id,
+                self.ladder.micro_batch_size,
                 self.host.stop_requested,
             )
         )

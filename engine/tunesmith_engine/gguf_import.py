@@ -1,0 +1,61 @@
+"""A GGUF file as a model folder of safetensors files, with its tokenizer and chat template."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tunesmith_core import files
+from tunesmith_core.errors import UserError
+
+GGUF_MAGIC = b"GGUF"
+
+
+def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON values
+    """Convert a GGUF file to bfloat16 safetensors.
+
+    Args:
+        source: the file.
+        target: the model folder to be; it must not exist.
+
+    Returns:
+        path and bytes of the folder.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` for a file that is no GGUF.
+        FileExistsError: when the target exists.
+    """
+    try:
+        with source.open("rb") as file:
+            magic = file.read(len(GGUF_MAGIC))
+    except OSError as error:
+        raise UserError("model-files-missing-or-corrupt", f"{source}: {error.strerror}.") from error
+    if magic != GGUF_MAGIC:
+        raise UserError("model-files-missing-or-corrupt", f"{source}: the file is no GGUF.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    staging = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        _convert(source, staging)
+        for path in staging.iterdir():
+            files.fsync_file(path)
+        files.publish_folder(staging, target)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return {"path": str(target), "bytes": files.folder_bytes(target)}
+
+
+def _convert(source: Path, folder: Path) -> None:
+    place = {"pretrained_model_name_or_path": source.parent, "gguf_file": source.name, "local_files_only": True}
+    tokenizer = AutoTokenizer.from_pretrained(**place)
+    loaded = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32)
+    # The weights are plain numbers by now; a config that still says "gguf" could not be saved.
+    del loaded.config.quantization_config
+    model = AutoModelForCausalLM.from_config(loaded.config)
+    model.load_state_dict(loaded.state_dict())
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

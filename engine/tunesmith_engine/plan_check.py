@@ -1,0 +1,70 @@
+"""The memory plan's test: one real step on the longest batch tells the true peak."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psutil
+import torch
+
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data import prepare
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.model.load import load_model, load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.lora import attach_adapter, trainable, use_activation_checkpointing
+from tunesmith_engine.train.loss import make_batch, summed_loss, takes_positions
+from tunesmith_engine.train.optim import Updater
+
+
+def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
+    """Train one step on the longest rows and return what it needed.
+
+    Returns:
+        device, dtype, peak_bytes (allocator's peak on a GPU, the process's on the CPU), reserved_bytes (GPU only),
+        micro_batch_size, longest_tokens, step_s.
+
+    Raises:
+        TunesmithError: whatever a run would meet as well, `cuda-oom` among it.
+    """
+    compute = choose_compute(spec)
+    folder = model_folder(spec.model)
+    tokenizer = load_tokenizer(folder)
+    data = prepare(spec, tokenizer)
+    model = attach_adapter(load_model(folder, compute, spec.method.kind == "qlora"), spec)
+    model.train()
+    if spec.hardware.activation_checkpointing:
+        use_activation_checkpointing(model)
+    updater = Updater(trainable(model), spec.optimizer, compute.device, compute.dtype)
+    longest = sorted(data.train, key=lambda example: -len(example.input_ids))[: spec.schedule.micro_batch_size]
+    started_s = time.monotonic()
+    batch = make_batch(longest, padding_id(tokenizer), compute.device)
+    with compute.autocast():
+        loss = summed_loss(model, batch, takes_positions(model))
+    updater.backward(loss / max(1, sum(example.num_trained_tokens for example in longest)))
+    updater.update(spec.optimizer.learning_rate).item()
+    result = {
+        "device": str(compute.device),
+        "dtype": compute.dtype_name,
+        "micro_batch_size": spec.schedule.micro_batch_size,
+        "longest_tokens": len(longest[0].input_ids),
+        "step_s": round(time.monotonic() - started_s, 4),
+    }
+    if compute.device.type == "cuda":
+        reserved_bytes = torch.cuda.max_memory_reserved(compute.device)
+        return {
+            **result,
+            "peak_bytes": torch.cuda.max_memory_allocated(compute.device),
+            "reserved_bytes": reserved_bytes,
+        }
+    return {**result, "peak_bytes": _process_peak_bytes()}
+
+
+def _process_peak_bytes() -> int:
+    memory = psutil.Process().memory_info()
+    if hasattr(memory, "peak_wset"):  # pragma: no cover - only on Windows
+        return int(memory.peak_wset)
+    import resource
+
+    # ru_maxrss is in KiB on Linux.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
