@@ -97,10 +97,15 @@ class Theme(QObject):
             return DARK
         if self.scheme is Scheme.HIGH_CONTRAST:
             return HIGH_CONTRAST
-        hints = QGuiApplication.styleHints()
-        if hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
-            return HIGH_CONTRAST
-        return DARK if hints.colorScheme() == Qt.ColorScheme.Dark else LIGHT
+        return system_tokens()
+
+
+def system_tokens() -> Tokens:
+    """The palette that the desktop asks for."""
+    hints = QGuiApplication.styleHints()
+    if hints.accessibility().contrastPreference() == Qt.ContrastPreference.HighContrast:
+        return HIGH_CONTRAST
+    return DARK if hints.colorScheme() == Qt.ColorScheme.Dark else LIGHT
 
 
 _theme: Theme | None = None

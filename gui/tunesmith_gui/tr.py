@@ -11,7 +11,7 @@ How texts are written everywhere in the window:
 
 from __future__ import annotations
 
-from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
+from PySide6.QtCore import QCoreApplication, QLibraryInfo, QLocale, QTranslator
 
 from tunesmith_gui.assets import asset_folder
 
@@ -50,9 +50,10 @@ def install_language(setting: str) -> str:
         application.removeTranslator(_installed.pop())
     language = resolve_language(setting)
     QLocale.setDefault(QLocale(language))
-    for catalogue in (f"qtbase_{language}", f"tunesmith_{language}"):
+    qt_folder = QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath)
+    for name, folder in (("qtbase", qt_folder), ("tunesmith", str(asset_folder("i18n")))):
         translator = QTranslator(application)
-        if translator.load(catalogue, str(asset_folder("i18n"))):
+        if translator.load(f"{name}_{language}", folder):
             application.installTranslator(translator)
             _installed.append(translator)
     return language

@@ -1,0 +1,95 @@
+"""Fixtures of the window's tests: a themed application, a window on its own data root, and guards against leftovers."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtCore import QCoreApplication, QEvent, QThreadPool, QTimer  # noqa: E402 - after the platform is chosen
+from PySide6.QtWidgets import QApplication  # noqa: E402
+from pytestqt.qtbot import QtBot  # noqa: E402
+from shiboken6 import isValid  # noqa: E402
+
+from tunesmith_core.settings import SettingsFile  # noqa: E402
+from tunesmith_gui import tr  # noqa: E402
+from tunesmith_gui.context import Context  # noqa: E402
+from tunesmith_gui.main_window import MainWindow  # noqa: E402
+from tunesmith_gui.services.preferences import Preferences  # noqa: E402
+from tunesmith_gui.theme import Scheme, theme  # noqa: E402
+
+PATIENCE_S = 5.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def themed(qapp: QApplication) -> None:
+    """The application as it looks for a person: themed, in English."""
+    theme().install(Scheme.LIGHT, 1.0)
+    tr.install_language("en")
+
+
+@pytest.fixture(autouse=True)
+def no_leftovers(themed: None) -> Iterator[None]:
+    """Fail a test that leaves a window, a thread or a running timer behind."""
+    threads, windows, timers = set(threading.enumerate()), set(QApplication.topLevelWidgets()), _active_timers()
+    yield
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        settle()
+        left = _leftovers(threads, windows, timers)
+        if not left:
+            return
+        time.sleep(0.02)
+    pytest.fail(f"left behind: {left}")
+
+
+@pytest.fixture
+def context(home: Path, themed: None) -> Iterator[Context]:
+    """The services of a window."""
+    result = Context(Preferences(SettingsFile()))
+    yield result
+    result.shutdown()
+    settle()
+
+
+@pytest.fixture
+def window(qtbot: QtBot, context: Context) -> Iterator[MainWindow]:
+    """The real window, shown at its first size."""
+    result = MainWindow(context)
+    result.show()
+    qtbot.waitExposed(result)
+    yield result
+    result.close_without_asking()
+    result.deleteLater()
+    settle()
+
+
+def settle() -> None:
+    """Lets worker threads finish, events arrive and deleted widgets go."""
+    QThreadPool.globalInstance().waitForDone(round(PATIENCE_S * 1000))
+    for _ in range(3):
+        QCoreApplication.processEvents()
+        QCoreApplication.sendPostedEvents(None, QEvent.Type.DeferredDelete.value)
+    gc.collect()
+
+
+def _active_timers() -> set[QTimer]:
+    return {each for each in gc.get_objects() if type(each) is QTimer and isValid(each) and each.isActive()}
+
+
+def _leftovers(threads: set[threading.Thread], windows: set[object], timers: set[QTimer]) -> list[object]:
+    alive = [
+        each
+        for each in threading.enumerate()
+        if each not in threads and not isinstance(each, threading._DummyThread)  # the thread pool's own
+    ]
+    shown = [each for each in QApplication.topLevelWidgets() if each not in windows and isValid(each)]
+    running = _active_timers() - timers
+    return [*alive, *shown, *running]
