@@ -13,11 +13,17 @@ if sys.platform == "win32":  # pragma: no cover
 
     def _lock(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+    _probe = _lock
 else:
     import fcntl
 
     def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _probe(descriptor: int) -> None:
+        # Shared, so that two processes that only look do not take each other for a holder.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
 
 
 class FileLock:
@@ -69,9 +75,14 @@ class FileLock:
 
 def is_locked(path: Path) -> bool:
     """Return whether some process holds the lock on a file."""
-    if not path.exists():
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
         return False
-    lock = FileLock(path)
-    free = lock.acquire()
-    lock.release()
-    return not free
+    try:
+        _probe(descriptor)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

@@ -7,7 +7,7 @@ a number that is not finite is written as null and named in `nonfinite`.
 | type | fields |
 |---|---|
 | hello | protocol, version, python, torch, device, device_name, pid, resumed_from_step, threads |
-| phase | name (starting, model, data, training, evaluating, saving), done, total, unit |
+| phase | name (queued, written by the supervisor; starting, model, data, training, evaluating, saving), done, total, unit |
 | setup | total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows, num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps |
 | step | step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes |
 | eval | step, loss, num_tokens, seconds |

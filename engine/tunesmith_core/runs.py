@@ -51,6 +51,9 @@ _LIVE = frozenset({RunState.QUEUED, RunState.PREPARING, RunState.RUNNING, RunSta
 _PHASE_STATES = {"training": RunState.RUNNING, "evaluating": RunState.RUNNING, "saving": RunState.FINALIZING}
 """State that a phase brings; every other phase is preparation."""
 
+QUEUED_PHASE = "queued"
+"""Written by the supervisor when it takes a run over, so that a resumed run does not look ended while it waits."""
+
 
 @dataclass(slots=True)
 class RunStatus:
@@ -86,6 +89,8 @@ class RunStatus:
                 self.started_at = self.started_at or event.t
                 self.device_name = data.get("device_name") or self.device_name
                 self.step = data.get("resumed_from_step") or self.step
+            case "phase" if data.get("name") == QUEUED_PHASE:
+                self.state, self.phase, self.error, self.ended_at = RunState.QUEUED, QUEUED_PHASE, None, None
             case "phase":
                 self.phase = data.get("name", "")
                 if self.state is not RunState.STOPPING or self.phase == "saving":

@@ -22,7 +22,10 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
     """Finds our top-level packages; their submodules are found through the packages' own paths."""
 
     def find_spec(
-        self, fullname: str, path: object = None, target: object = None  # noqa: ARG002
+        self,
+        fullname: str,
+        path: object = None,
+        target: object = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of one of our packages, or None for every other name."""
         if fullname not in PACKAGES:

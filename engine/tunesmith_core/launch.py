@@ -1,0 +1,202 @@
+"""Starting, resuming, stopping and following runs: what the window and the command line share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import environments, files, paths, preflight
+from tunesmith_core.capped_log import clean, tail_of
+from tunesmith_core.errors import BugError, EnvironmentProblem, UserError, wrap
+from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_commands, post_command
+from tunesmith_core.runs import Run, RunState, RunStatus, create_run, settle
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.store import Library
+
+LEASE_WAIT_S = 30.0
+ENDING_WAIT_S = 5.0
+POLL_S = 0.1
+
+_supervisors: list[subprocess.Popen[bytes]] = []
+"""Supervisors that this process started; they outlive it, but as long as it lives it must reap them."""
+
+
+def start(spec: RunSpec) -> Run:
+    """Check a spec, create its run and start a supervisor; return as soon as that works on the run.
+
+    Raises:
+        TunesmithError: the first problem that `preflight.check` finds; then nothing was created. EnvironmentProblem when the
+            run folder can't be written. BugError when the supervisor did not come up.
+    """
+    preflight.check(spec)
+    try:
+        run = create_run(spec)
+    except OSError as error:
+        raise wrap(error) from error
+    files.crashpoint("launch.after-create")
+    _start_supervisor(run)
+    return run
+
+
+def resume(run: Run) -> None:
+    """Continue an ended run from its newest checkpoint, in the background.
+
+    Raises:
+        UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished or lost all its checkpoints.
+        TunesmithError: what `preflight.check` finds.
+    """
+    status = run.status()
+    if not status.state.live:
+        _wait_until(lambda: not run.is_supervised(), ENDING_WAIT_S)
+    if run.is_supervised():
+        raise UserError("run-busy", f"The run {run.id} is still going.")
+    if status.state is RunState.FINISHED:
+        raise UserError("run-nothing-to-resume", f"The run {run.id} is finished.")
+    if status.step and not has_checkpoint(run):
+        raise UserError(
+            "run-nothing-to-resume", f"The run {run.id} reached step {status.step} but holds no complete checkpoint."
+        )
+    preflight.check(run.load_spec())
+    for stale in pending_commands(run.control_path):
+        # Commands to the run's former life, such as the stop that ended it.
+        stale.unlink(missing_ok=True)
+    _start_supervisor(run)
+
+
+def has_checkpoint(run: Run) -> bool:
+    """Return whether a run holds a checkpoint that was completely written; its content is checked by the engine."""
+    return any(run.checkpoints_path.glob("step-*/MANIFEST.json"))
+
+
+def send(run: Run, command: str, **arguments: Any) -> str:  # Any: JSON values
+    """Drop a command for a going run and return its id, by which the journal's `ack` answers.
+
+    Raises:
+        UserError: `run-not-live` when nobody works on the run. EnvironmentProblem when the folder can't be written.
+    """
+    if not run.is_supervised():
+        raise UserError("run-not-live", f"The run {run.id} is not going.")
+    try:
+        return post_command(run.control_path, command, **arguments)
+    except OSError as error:
+        raise wrap(error) from error
+
+
+def stop(run: Run, mode: str = "save") -> str:
+    """Ask a run to stop: "save" finishes the step and saves, "discard" does not save. See `send` for errors."""
+    if mode not in STOP_MODES:
+        raise ValueError(f"unknown stop mode {mode!r}")
+    return send(run, "stop", mode=mode)
+
+
+def wait(run: Run, on_event: Callable[[Event], None] | None = None, offset: int = 0) -> RunStatus:
+    """Follow a run's journal until nobody works on it any more, and return where it stands.
+
+    Args:
+        run: the run to follow.
+        on_event: called with each event behind `offset`.
+        offset: byte of the journal from which events are passed on, for runs that were resumed.
+    """
+    status = RunStatus()
+    if offset:
+        for event in JournalReader(run.journal_path).read_all():
+            status.fold(event)
+    reader = JournalReader(run.journal_path, offset)
+    while True:
+        # Asked before reading: what the last owner wrote is then surely read.
+        supervised = run.is_supervised()
+        for event in reader.read_all():
+            status.fold(event)
+            if on_event:
+                on_event(event)
+        if not supervised:
+            return settle(run, status)
+        time.sleep(POLL_S)
+
+
+def delete(run: Run) -> None:
+    """Delete a run's folder and forget it.
+
+    Raises:
+        UserError: `run-busy` while it is going. EnvironmentProblem when the folder can't be deleted.
+    """
+    if run.is_supervised():
+        raise UserError("run-busy", f"The run {run.id} is still going.")
+    # Renamed first: a deletion that is cut off must not leave half a run in the list.
+    trash = run.path.with_name(f".trash-{run.id}-{time.time_ns():x}")
+    try:
+        files.replace(run.path, trash)
+        files.crashpoint("launch.after-trash")
+        shutil.rmtree(trash)
+        with contextlib.closing(Library(paths.library_path())) as library:
+            library.delete(run)
+    except OSError as error:
+        raise wrap(error) from error
+
+
+def _start_supervisor(run: Run) -> None:
+    _supervisors[:] = [process for process in _supervisors if process.poll() is None]
+    command = environments.own_command("tunesmith_core.supervisor", str(run.path))
+    before = run.supervisor()
+    try:
+        with run.supervisor_log_path.open("ab") as log:
+            process = _spawn(command, run.path, log.fileno())
+    except OSError as error:
+        raise wrap(error) from error
+    _supervisors.append(process)
+    # A new lease is awaited, not one of this pid: on Windows a venv's python.exe starts the real one as its child.
+    if _wait_until(lambda: run.supervisor() != before or process.poll() is not None, LEASE_WAIT_S):
+        if run.supervisor() == before:
+            raise _early_end(run, process.returncode)
+        return
+    process.kill()
+    raise EnvironmentProblem(
+        "permission-or-antivirus", f"The supervisor of the run {run.id} did not come up within {LEASE_WAIT_S:g} s."
+    )
+
+
+def _early_end(run: Run, code: int) -> UserError | BugError:
+    if code == UserError.exit_code:
+        return UserError("run-busy", f"Another process works on the run {run.id}.")
+    log = clean(tail_of(run.supervisor_log_path))
+    return BugError("bug", f"The supervisor of {run.id} ended at once with exit code {code}.", context=log)
+
+
+def _spawn(command: list[str], folder: Path, log: int) -> subprocess.Popen[bytes]:
+    if sys.platform == "win32":  # pragma: no cover
+        flags = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
+        try:
+            return _popen(command, folder, log, creationflags=flags | subprocess.CREATE_BREAKAWAY_FROM_JOB)
+        except OSError:
+            # A job that forbids breaking away, such as a terminal's: the run then ends with it.
+            return _popen(command, folder, log, creationflags=flags)
+    return _popen(command, folder, log, start_new_session=True)
+
+
+def _popen(command: list[str], folder: Path, log: int, **options: Any) -> subprocess.Popen[bytes]:  # Any: of Popen
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=dict(os.environ) | {paths.HOME_VARIABLE: str(paths.data_root())},
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        close_fds=True,
+        **options,
+    )
+
+
+def _wait_until(condition: Callable[[], bool], limit_s: float) -> bool:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S / 5)
+    return True

@@ -1,0 +1,197 @@
+"""A model folder, looked at without any library: are the files there, whole, safe, and do they fit each other.
+
+Only headers are read, so a folder of any size is checked in milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core.errors import UserError
+
+INDEX_NAME = "model.safetensors.index.json"
+SINGLE_NAME = "model.safetensors"
+PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+MAX_HEADER_BYTES = 100 << 20
+"""What the safetensors format itself allows."""
+
+TOKENIZER_FILES: tuple[tuple[str, ...], ...] = (
+    ("tokenizer.json",),
+    ("tokenizer.model",),
+    ("spiece.model",),
+    ("sentencepiece.bpe.model",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+    ("tekken.json",),
+)
+"""Each group alone makes a tokenizer."""
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_LFS_START = b"version https://git-lfs"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """What the files of a model say.
+
+    Attributes:
+        shapes: tensor name to its dimensions, over all weight files.
+        has_chat_template: whether the tokenizer can render chats.
+    """
+
+    path: Path
+    shapes: dict[str, tuple[int, ...]]
+    has_chat_template: bool
+
+    def adapter_bytes(self, rank: int) -> int:
+        """Return an upper estimate of a 32-bit adapter of a rank on every linear layer."""
+        sides = (
+            sum(shape)
+            for name, shape in self.shapes.items()
+            if len(shape) == 2 and "embed" not in name and "lm_head" not in name
+        )
+        return 4 * rank * sum(sides)
+
+
+def is_hub_id(text: str) -> bool:
+    """Return whether a text has the form of a hub id, org/name."""
+    return _HUB_ID.fullmatch(text) is not None
+
+
+def open_model_folder(folder: Path) -> ModelFolder:
+    """Check a model folder and return what its files say.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` with the file and what is wrong, or `model-pickle-refused`.
+    """
+    if not folder.is_dir():
+        raise _damaged(
+            folder,
+            "is no folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
+        )
+    if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
+        raise _damaged(folder, "holds an adapter, not a model. Choose the base model that it was trained on")
+    config = _read_object(folder / "config.json")
+    if not config.get("model_type") and not config.get("architectures"):
+        raise _damaged(folder / "config.json", "names neither a model_type nor an architecture")
+    shapes = _read_weights(folder)
+    _check_tokenizer(folder)
+    return ModelFolder(folder, shapes, _has_chat_template(folder))
+
+
+def _damaged(path: Path, problem: str) -> UserError:
+    return UserError("model-files-missing-or-corrupt", f"{path}: {problem}.")
+
+
+def _read_object(path: Path) -> dict[str, Any]:  # Any: JSON values
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise _damaged(path, "the file is missing") from None
+    except OSError as error:
+        raise _damaged(path, f"the file can't be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        _refuse_pointer(path)
+        raise _damaged(path, f"no valid JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise _damaged(path, "holds no JSON object")
+    return value
+
+
+def _refuse_pointer(path: Path) -> None:
+    with path.open("rb") as file:
+        start = file.read(len(_LFS_START))
+    if start == _LFS_START:
+        raise _damaged(path, "is a Git LFS pointer, not the file itself. Run git lfs pull, or download the model again")
+
+
+def _read_weights(folder: Path) -> dict[str, tuple[int, ...]]:
+    if (folder / INDEX_NAME).is_file():
+        return _read_sharded(folder)
+    if (folder / SINGLE_NAME).is_file():
+        return read_safetensors_shapes(folder / SINGLE_NAME)
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    shards = [name for name in names if name.endswith(".safetensors")]
+    if shards:
+        raise _damaged(folder / INDEX_NAME, f"the file is missing, so {shards[0]} can't be placed")
+    pickles = [name for name in names if name.endswith(PICKLE_SUFFIXES)]
+    if pickles:
+        raise UserError("model-pickle-refused", f"{folder / pickles[0]}: the weights are in pickle format.")
+    raise _damaged(folder / SINGLE_NAME, "the file is missing")
+
+
+def _read_sharded(folder: Path) -> dict[str, tuple[int, ...]]:
+    index = folder / INDEX_NAME
+    weight_map = _read_object(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(n, str) for n in weight_map.values()):
+        raise _damaged(index, "holds no weight_map")
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in sorted(set(weight_map.values())):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            raise _damaged(index, f"names {name!r}, which is no safetensors file of this folder")
+        shapes |= read_safetensors_shapes(folder / name)
+    missing = sorted(weight_map.keys() - shapes.keys())
+    if missing:
+        raise _damaged(folder / weight_map[missing[0]], f"lacks the tensor {missing[0]} that {INDEX_NAME} lists")
+    return shapes
+
+
+def read_safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return tensor names and dimensions of a safetensors file, checking its header against its size.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or not 2 <= length <= min(size - 8, MAX_HEADER_BYTES):
+                _refuse_pointer(path)
+                raise _damaged(path, f"no safetensors header; the file has {size} bytes")
+            header = json.loads(file.read(length))
+    except FileNotFoundError:
+        raise _damaged(path, "the file is missing") from None
+    except OSError as error:
+        raise _damaged(path, f"the file can't be read: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        raise _damaged(path, "the safetensors header is no valid JSON") from None
+    try:
+        header.pop("__metadata__", None)
+        shapes = {name: tuple(int(side) for side in entry["shape"]) for name, entry in header.items()}
+        end = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        raise _damaged(path, "the safetensors header is malformed") from None
+    if size < 8 + length + end:
+        raise _damaged(path, f"is cut short: {size} of {8 + length + end} bytes")
+    return shapes
+
+
+def _check_tokenizer(folder: Path) -> None:
+    for group in TOKENIZER_FILES:
+        if all((folder / name).is_file() for name in group):
+            for name in group:
+                _refuse_empty(folder / name)
+                _refuse_pointer(folder / name)
+            return
+    raise _damaged(folder / "tokenizer.json", "the tokenizer is missing")
+
+
+def _refuse_empty(path: Path) -> None:
+    if not path.stat().st_size:
+        raise _damaged(path, "the file is empty")
+
+
+def _has_chat_template(folder: Path) -> bool:
+    if any(_is_filled(folder / name) for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    path = folder / "tokenizer_config.json"
+    return path.is_file() and bool(_read_object(path).get("chat_template"))
+
+
+def _is_filled(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0

@@ -1,0 +1,91 @@
+"""The first checks of a run: everything that would fail soon is said at once, before anything is created or started.
+
+Standard library only and fast: headers and the head of the data are read, nothing is loaded.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tunesmith_core import datafmt, devices, environments, files, paths
+from tunesmith_core.errors import EnvironmentProblem, UserError, wrap
+from tunesmith_core.model_folder import ModelFolder, is_hub_id, open_model_folder
+from tunesmith_core.spec import RunSpec
+
+MIN_FREE_BYTES = 64 << 20
+COPIES_PER_CHECKPOINT = 3
+"""An adapter and the two states of its optimizer."""
+
+NUM_CHECKPOINTS_AT_ONCE = 3
+"""Two that are kept and one being written."""
+
+
+def check(spec: RunSpec) -> None:
+    """Check that a run of this spec can start here.
+
+    Raises:
+        UserError: the first thing that is wrong with spec, model or data.
+        EnvironmentProblem: the first thing that is wrong with this computer.
+    """
+    problems = spec.problems()
+    if problems:
+        raise UserError("spec-invalid", "\n".join(str(problem) for problem in problems))
+    environments.training_python()
+    if spec.hardware.device == "cuda" and not devices.nvidia_present():
+        raise EnvironmentProblem("driver-missing", "The spec asks for a GPU, but there is no NVIDIA driver here.")
+    model = check_model(spec)
+    check_data(spec, model)
+    _check_disk(spec, model)
+
+
+def check_model(spec: RunSpec) -> ModelFolder | None:
+    """Check the base model; None for a hub id, which the engine resolves.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`.
+    """
+    path = Path(spec.model.path).expanduser()
+    if not path.exists() and is_hub_id(spec.model.path):
+        return None
+    return open_model_folder(path)
+
+
+def check_data(spec: RunSpec, model: ModelFolder | None) -> None:
+    """Check the head of the data files and that chats can be rendered. Raises UserError with file and line."""
+    data_path = Path(spec.data.path)
+    datafmt.check_head(spec.data)
+    if spec.evaluation.path:
+        datafmt.check_head(spec.data, Path(spec.evaluation.path))
+    if model and not model.has_chat_template and _holds_chats(spec, data_path):
+        raise UserError(
+            "dataset-chat-template-missing", f"{model.path} holds no chat template, but {data_path} holds chats."
+        )
+
+
+def _holds_chats(spec: RunSpec, path: Path) -> bool:
+    if datafmt.file_kind(path) == datafmt.PARQUET:
+        return spec.data.format in ("messages", "sharegpt")
+    for line, row in datafmt.read_rows(path, lambda _line, _error: None):
+        layout = datafmt.resolve_layout([row], spec.data.format, spec.data.columns, str(path))
+        try:
+            return isinstance(datafmt.to_messages(row, layout, f"{path}, line {line}"), datafmt.Chat)
+        except UserError:
+            # A bad row that the spec says to skip; the next one tells.
+            continue
+    return False
+
+
+def _check_disk(spec: RunSpec, model: ModelFolder | None) -> None:
+    runs_dir = paths.runs_dir()
+    try:
+        files.probe_writable(runs_dir)
+    except OSError as error:
+        raise wrap(error) from error
+    adapter_bytes = model.adapter_bytes(spec.method.rank) if model else 0
+    needed_bytes = max(MIN_FREE_BYTES, adapter_bytes * COPIES_PER_CHECKPOINT * NUM_CHECKPOINTS_AT_ONCE)
+    free_bytes = files.free_bytes(runs_dir)
+    if free_bytes < needed_bytes:
+        raise EnvironmentProblem(
+            "disk-full",
+            f"{runs_dir}: {free_bytes >> 20} MiB are free; the checkpoints of this run need {needed_bytes >> 20} MiB.",
+        )

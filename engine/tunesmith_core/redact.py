@@ -1,0 +1,67 @@
+"""Removal of secrets and names from texts that are stored or shown: log lines, error contexts, diagnostics.
+
+The rules err on the side of removing too much; a text that passed once passes again unchanged.
+"""
+
+from __future__ import annotations
+
+import getpass
+import re
+from functools import cache
+from pathlib import Path
+
+MIN_USER_NAME_CHARS = 4
+"""Shorter user names are parts of ordinary words; their home folder is replaced all the same."""
+
+COMMON_USER_NAMES = frozenset({"root", "user", "admin", "administrator", "ubuntu", "debian", "home", "guest", "python"})
+
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"\bhf_[A-Za-z0-9]{8,}"), "<token>"),
+    (re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"), "<token>"),
+    (re.compile(r"\b(?:ghp|gho|ghs|ghu|github_pat|glpat|xox[abp])[_-][A-Za-z0-9_-]{8,}"), "<token>"),
+    (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), r"\1 <token>"),
+    (
+        re.compile(
+            r"\b([\w-]*(?:token|secret|password|passwd|api[_-]?key))(\"?'?\s*[=:]\s*\"?'?)[^\s\"'&,;<]{6,}",
+            re.IGNORECASE,
+        ),
+        r"\1\2<secret>",
+    ),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@:<]+(?::[^\s/@]*)?@", re.IGNORECASE), r"\1<credentials>@"),
+    (re.compile(r"([?&][\w.~%-]+=)[^\s&#\"'<>]+"), r"\1<value>"),
+    (re.compile(r"\b[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b"), "<e-mail>"),
+)
+
+_HOME_OF_ANYONE = re.compile(r"((?:/home/|/Users/|\\+Users\\+))(?!<user>)[^/\\\s\"':,]+")
+
+
+def redact(text: str) -> str:
+    """Return a text without access tokens, passwords, e-mail addresses, query values, home folder and user name."""
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    home, user = _home(), _user()
+    if home:
+        text = text.replace(home, "~")
+    text = _HOME_OF_ANYONE.sub(r"\1<user>", text)
+    return user.sub("<user>", text) if user else text
+
+
+@cache
+def _home() -> str:
+    try:
+        home = str(Path.home())
+    except RuntimeError:
+        return ""
+    # A home such as "/" would turn every path into nonsense.
+    return home if len(home) > MIN_USER_NAME_CHARS else ""
+
+
+@cache
+def _user() -> re.Pattern[str] | None:
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):
+        return None
+    if len(name) < MIN_USER_NAME_CHARS or name.lower() in COMMON_USER_NAMES:
+        return None
+    return re.compile(rf"(?<![\w-]){re.escape(name)}(?![\w-])")

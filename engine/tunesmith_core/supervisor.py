@@ -1,0 +1,238 @@
+"""The supervisor of one run: `python start.py tunesmith_core.supervisor RUN`.
+
+It holds the run's lock, waits for the device, starts the engine, keeps its output within bounds, enforces a stop and writes the
+end when the engine could not. It waits on no reader: everything it says is in the run folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import time
+from contextlib import closing
+from types import FrameType
+from typing import Any
+
+from tunesmith_core import devices, environments, files, paths, run_queue
+from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
+from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
+from tunesmith_core.errors import RunFailure, TunesmithError, UserError, wrap
+from tunesmith_core.locks import FileLock
+from tunesmith_core.process_identity import current
+from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
+from tunesmith_core.runs import QUEUED_PHASE, Run, RunStatus, open_run
+from tunesmith_core.stop_ladder import Limits, Rung, StopLadder
+from tunesmith_core.store import Library
+
+logger = logging.getLogger(__name__)
+
+POLL_S = 0.2
+LOCK_TRIES = 20
+"""How often a taken run lock is tried again: a process that only looks holds it for a moment."""
+
+
+class Supervisor:
+    """Supervises one run from the queue to its end."""
+
+    def __init__(self, run: Run, limits: Limits | None = None, log_cap_bytes: int = LOG_CAP_BYTES) -> None:
+        self.run = run
+        self.terminated = False
+        self._limits = limits or Limits()
+        self._log_cap_bytes = log_cap_bytes
+        self._lock = FileLock(run.lock_path)
+        self._reader = JournalReader(run.journal_path)
+        self._status = RunStatus()
+
+    def supervise(self) -> RunStatus:
+        """Take the run over, see it through and return its status.
+
+        Raises:
+            UserError: `run-busy` when another supervisor works on the run.
+        """
+        self._take_lock()
+        try:
+            self._see_through()
+        except Exception as error:
+            logger.exception("the run could not be seen through")
+            self._end_failed(wrap(error))
+        finally:
+            self._update_index()
+            self._lock.release()
+        return self._status
+
+    def _take_lock(self) -> None:
+        for _ in range(LOCK_TRIES):
+            if self._lock.acquire():
+                return
+            time.sleep(POLL_S / 4)
+        raise UserError("run-busy", f"Another process works on the run {self.run.id}.")
+
+    def _see_through(self) -> None:
+        leftover = run_queue.leased_engine(self.run)
+        if leftover and kill_leftover(leftover):
+            logger.warning("ended an engine that had lost its supervisor: pid %d", leftover.pid)
+        self._write("phase", name=QUEUED_PHASE)
+        device = devices.device_of(self.run.load_spec())
+        run_queue.write_lease(self.run, current(), waiting_for=device)
+        files.crashpoint("supervisor.after-lease")
+        lock = run_queue.device_lock(device)
+        try:
+            if self._wait_for(lock, device):
+                self._run_engine(device)
+        finally:
+            lock.release()
+
+    def _wait_for(self, lock: FileLock, device: devices.Device) -> bool:
+        """Wait for the device; False when the person stopped the run meanwhile."""
+        while not (run_queue.is_first(self.run, device) and lock.acquire()):
+            if mode := self._take_stop():
+                self._write("stopping", mode=mode)
+                self._write("result", status="stopped", step=self._status.step, artifacts={})
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _take_stop(self) -> str | None:
+        """Remove a waiting stop command and return its mode; every other command waits for the engine."""
+        if self.terminated:
+            return "save"
+        for path in pending_commands(self.run.control_path):
+            command = read_command(path)
+            if command and command.name == "stop":
+                path.unlink(missing_ok=True)
+                self._write("ack", id=command.id, command="stop", ok=True, message="")
+                return str(command.data.get("mode", "save"))
+        return None
+
+    def _run_engine(self, device: devices.Device) -> None:
+        engine = EngineProcess(
+            environments.engine_command("run", "--run-dir", str(self.run.path)),
+            folder=self.run.path,
+            environment=environments.engine_environment() | device.environment(),
+            log_path=self.run.engine_log_path,
+            log_cap_bytes=self._log_cap_bytes,
+        )
+        ladder = StopLadder(self._limits)
+        try:
+            files.crashpoint("supervisor.after-engine-start")
+            run_queue.write_lease(self.run, current(), engine=engine.identity)
+            enforced = self._watch(engine, ladder)
+        finally:
+            code = engine.close()
+        self._follow(ladder)
+        files.crashpoint("supervisor.before-end")
+        if not ladder.has_result:
+            self._end_without_result(code, ladder.mode if enforced else None)
+
+    def _watch(self, engine: EngineProcess, ladder: StopLadder) -> bool:
+        """Follow the engine until it has ended; return whether it was made to."""
+        signalled = False
+        done = Rung.WAIT
+        while not engine.ended():
+            if self.terminated and not signalled:
+                post_command(self.run.control_path, "stop", mode="save")
+                signalled = True
+            self._look_for_stop(ladder)
+            self._follow(ladder)
+            rung = ladder.rung(time.monotonic())
+            if rung > done:
+                logger.warning("the engine is made to end: %s", rung.name.lower())
+                if rung is Rung.TERMINATE:
+                    engine.terminate()
+                else:
+                    engine.kill()
+                done = rung
+            time.sleep(POLL_S)
+        return done is not Rung.WAIT
+
+    def _look_for_stop(self, ladder: StopLadder) -> None:
+        """See a stop that lies in the control folder: the engine may never take it."""
+        for path in pending_commands(self.run.control_path):
+            command = read_command(path)
+            if command and command.name == "stop":
+                ladder.ask(str(command.data.get("mode", "save")), time.monotonic())
+
+    def _follow(self, ladder: StopLadder | None = None) -> None:
+        while events := self._reader.read():
+            for event in events:
+                self._status.fold(event)
+                if ladder:
+                    ladder.see(event, time.monotonic())
+
+    def _end_without_result(self, code: int, enforced_mode: str | None) -> None:
+        status = self._status
+        if enforced_mode and (enforced_mode == "discard" or status.step <= status.last_checkpoint_step):
+            self._write("result", status="stopped", step=status.step, artifacts={})
+        elif enforced_mode:
+            self._end_failed(
+                RunFailure(
+                    "engine-hung",
+                    f"The engine did not stop and was ended; steps after {status.last_checkpoint_step} were not saved.",
+                )
+            )
+        elif status.error:
+            self._write("result", status="failed", code=status.error.get("code"), step=status.step, artifacts={})
+        else:
+            self._end_failed(engine_error(code).with_context(clean(tail_of(self.run.engine_log_path))))
+
+    def _end_failed(self, error: TunesmithError) -> None:
+        try:
+            self._write("error", **error.to_dict())
+            self._write("result", status="failed", code=error.code, step=self._status.step, artifacts={})
+        except OSError:
+            # A full or read-only disk: without a result the run counts as interrupted, which is the truth.
+            logger.exception("the end could not be written")
+
+    def _write(self, kind: str, **data: Any) -> None:  # Any: JSON values
+        """Append an event; only while no engine lives, for a journal has one writer."""
+        with closing(JournalWriter(self.run.journal_path)) as journal:
+            journal.write(kind, **data)
+        self._follow()
+
+    def _update_index(self) -> None:
+        try:
+            with closing(Library(paths.library_path())) as library:
+                library.refresh(self.run)
+        except Exception:
+            # The index can be rebuilt at any time; it must never spoil the end of a run.
+            logger.exception("the index could not be updated")
+
+
+def engine_error(code: int) -> RunFailure:
+    """Return what an exit code without a result means (negative: the number of the signal)."""
+    if code == -getattr(signal, "SIGKILL", 9):
+        return RunFailure("engine-killed", "The training process was killed (SIGKILL).")
+    if code < 0:
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return RunFailure("engine-crashed", f"The training process was ended by {name}.")
+    shown = f"{code:#010x}" if code > 255 else str(code)
+    return RunFailure("engine-crashed", f"The training process ended with exit code {shown} and without a result.")
+
+
+def main(arguments: list[str]) -> int:
+    """Supervise the run of the first argument; return the exit code."""
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    become_subreaper()
+    supervisor = Supervisor(open_run(arguments[0]))
+
+    def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        supervisor.terminated = True
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        supervisor.supervise()
+    except TunesmithError as error:
+        logger.error("%s: %s", error.code, error.message)  # noqa: TRY400 - foreseen, so no traceback
+        return error.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

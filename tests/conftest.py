@@ -1,0 +1,137 @@
+"""Fixtures for every test: a data root of its own, a scripted engine, and guards against noise and leftovers."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import math
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunesmith_core.spec import RunSpec
+
+TESTS = Path(__file__).resolve().parent
+OUR_LOGGERS = ("tunesmith_core", "tunesmith_engine", "tunesmith_gui", "tunesmith_setup", "tunesmith_assets")
+THREAD_GRACE_S = 5.0
+PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data root of its own below tmp_path, without proxies of this machine."""
+    root = tmp_path / "home"
+    root.mkdir()
+    monkeypatch.setenv("TUNESMITH_HOME", str(root))
+    for name in PROXY_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return root
+
+
+@pytest.fixture(autouse=True)
+def no_print(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test whose code writes to standard output, unless it reads what was written (capsys, capfd)."""
+    if {"capsys", "capfd", "capfdbinary"} & set(request.fixturenames):
+        yield
+        return
+    capture = request.getfixturevalue("capsys")
+    yield
+    printed = capture.readouterr().out
+    assert not printed, f"printed to standard output: {printed[:500]!r}"
+
+
+@pytest.fixture(autouse=True)
+def no_unexpected_log(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Fail a test in which one of our loggers warns, unless the test asks for caplog to read the log itself."""
+    yield
+    reads_log = "caplog" in inspect.signature(getattr(request, "function", None) or (lambda: None)).parameters
+    records = [
+        record.getMessage()
+        for record in caplog.get_records("call")
+        if record.levelno >= logging.WARNING and record.name.split(".")[0] in OUR_LOGGERS
+    ]
+    assert reads_log or not records, f"logged: {records}"
+
+
+@pytest.fixture(autouse=True)
+def no_dangling_thread() -> Iterator[None]:
+    """Fail a test that leaves a thread behind which would keep the program from ending."""
+    before = set(threading.enumerate())
+    yield
+    deadline = time.monotonic() + THREAD_GRACE_S
+    while left := [t for t in threading.enumerate() if t not in before and t.is_alive() and not t.daemon]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.02)
+    assert not left, f"threads left behind: {left}"
+
+
+def write_safetensors(path: Path, shapes: dict[str, list[int]]) -> None:
+    """Write a safetensors file of zeros in 32 bits."""
+    header, end = {}, 0
+    for name, shape in shapes.items():
+        size = 4 * math.prod(shape)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(end))
+
+
+@pytest.fixture
+def model_folder(tmp_path: Path) -> Path:
+    """A model folder that passes the first checks; its weights mean nothing."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "llama", "architectures": ["LlamaForCausalLM"]}')
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    write_safetensors(folder / "model.safetensors", {"layers.0.q_proj.weight": [4, 8], "embed_tokens.weight": [16, 8]})
+    return folder
+
+
+@pytest.fixture
+def data_file(tmp_path: Path) -> Path:
+    """Three rows of chats as JSONL."""
+    path = tmp_path / "data.jsonl"
+    turns = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Me."}]
+    path.write_text((json.dumps({"messages": turns}) + "\n") * 3)
+    return path
+
+
+@pytest.fixture
+def make_spec(home: Path, model_folder: Path, data_file: Path) -> Callable[..., RunSpec]:  # noqa: ARG001 - the data root
+    """Return a function that makes a spec for the fake engine, on the CPU."""
+
+    def make(name: str = "") -> RunSpec:
+        spec = RunSpec(name=name)
+        spec.model.path, spec.data.path, spec.hardware.device = str(model_folder), str(data_file), "cpu"
+        return spec
+
+    return make
+
+
+@pytest.fixture
+def fake_engine(home: Path, tmp_path: Path) -> Callable[[dict[str, Any]], None]:
+    """Install the scripted engine as training environment; call the result with scripts, see tests/fake_engine.py."""
+    folder = tmp_path / "fake-environment"
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{TESTS / "fake_engine.py"}" "$@"\n')
+    python.chmod(0o755)
+    (home / "envs").mkdir()
+    (home / "envs" / "train.current").write_text(str(folder))
+    scripts = home / "fake-engine.json"
+    scripts.write_text("{}")
+
+    def script(actions: dict[str, Any]) -> None:
+        scripts.write_text(json.dumps(actions))
+
+    return script
