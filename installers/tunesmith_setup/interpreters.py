@@ -19,6 +19,7 @@ from tunesmith_core.errors import EnvironmentProblem
 
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 BROKEN = {(3, 13, 8)}
+SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin")
 ANSWER_TIMEOUT_S = 20
 QUESTION = (
     "import json, os, sys; base = sys.base_prefix; print(json.dumps({"
@@ -69,7 +70,7 @@ def _candidates(version: tuple[int, int]) -> Iterator[str | Path]:
         found = shutil.which(name, path=folder) if folder else None
         if found:
             yield found
-    yield from (Path(folder) / name for folder in ("/usr/local/bin", "/usr/bin"))
+    yield from (Path(folder) / name for folder in SYSTEM_FOLDERS)
     yield from sorted(pyenv.glob(f"{version[0]}.{version[1]}.*/bin/{name}"), reverse=True)
     if sys.platform == "win32":  # pragma: no cover
         local = Path(os.environ.get("LOCALAPPDATA", "")) / "Programs" / "Python"

@@ -1,0 +1,115 @@
+"""Fixtures of the installer's tests: recorded progress, scripted programs, and tiny wheels instead of gigabytes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import shutil
+import stat
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.progress import Progress
+
+
+PYTHON = sys.executable
+"""The Python of scripted programs, whatever a test makes of sys.executable."""
+
+
+class RecordedProgress(Progress):
+    """Keeps the lines instead of writing them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def line(self, text: str = "") -> None:
+        self.lines.append(text)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+@pytest.fixture
+def progress() -> RecordedProgress:
+    return RecordedProgress()
+
+
+@pytest.fixture
+def interpreter() -> Interpreter:
+    """The Python that runs the tests."""
+    base = getattr(sys, "_base_executable", sys.executable)
+    return Interpreter(Path(base), sys.version_info[:2])
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An otherwise empty PATH folder for scripted programs."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def script(path: Path, body: str) -> Path:
+    """Write an executable Python script; `args` holds its arguments."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{PYTHON}\nimport os, sys\nargs = sys.argv[1:]\n{body}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def wheel(folder: Path, name: str, version: str, contents: dict[str, str]) -> str:
+    """Build a wheel that any Python can install, and return the lock lines that pin it.
+
+    Args:
+        folder: where the wheel file goes.
+        name: package name.
+        version: its version.
+        contents: text by path inside the wheel.
+    """
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    texts = contents | {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = []
+    for path, text in texts.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        rows.append(f"{path},sha256={digest},{len(text.encode())}")
+    rows.append(f"{info}/RECORD,,")
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name.replace('-', '_')}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(target, "w") as archive:
+        for path, text in (texts | {f"{info}/RECORD": "\n".join(rows) + "\n"}).items():
+            archive.writestr(path, text)
+    return f"{name}=={version} \\\n    --hash=sha256:{hashlib.sha256(target.read_bytes()).hexdigest()}\n"
+
+
+@pytest.fixture
+def real_uv() -> Path:
+    """The real uv of this computer."""
+    for folder in [Path(sys.prefix) / "bin", Path(getattr(sys, "_base_executable", sys.executable)).parent]:
+        if (folder / "uv").exists():
+            return folder / "uv"
+    found = shutil.which("uv")
+    if not found:
+        pytest.fail("the tests need uv; bootstrap.py puts it on their PATH")
+    return Path(found)
+
+
+@pytest.fixture
+def tiny_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that uv takes wheels from instead of a package index."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    for name in ("UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return folder

@@ -1,0 +1,74 @@
+"""Which Pythons are taken: full CPython 3.11 to 3.13, not conda's, not the Store's, not a shim."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.setup.conftest import script
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup import interpreters
+from tunesmith_setup.interpreters import Interpreter, examine
+
+
+def answering(path: Path, version: tuple[int, int, int], *, conda: bool = False, implementation: str = "cpython") -> Path:
+    """A program that answers the question of `examine` as an interpreter would."""
+    facts = {"executable": str(path), "version": version, "conda": conda, "implementation": implementation}
+    return script(path, f"print({json.dumps(json.dumps(facts))})")
+
+
+@pytest.fixture
+def nothing_installed(programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Only scripted interpreters can be found; returns the PATH folder."""
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    monkeypatch.setattr(interpreters, "SYSTEM_FOLDERS", ())
+    return programs
+
+
+def test_the_running_python_serves() -> None:
+    interpreter = interpreters.choose()
+    assert interpreter.version == sys.version_info[:2]
+    assert interpreter.tag == f"py3{sys.version_info[1]}"
+    assert interpreter == examine(interpreter.executable)
+
+
+def test_what_can_not_serve_is_passed_over(tmp_path: Path) -> None:
+    assert examine(answering(tmp_path / "conda", (3, 12, 1), conda=True)) is None
+    assert examine(answering(tmp_path / "old", (3, 10, 13))) is None
+    assert examine(answering(tmp_path / "new", (3, 14, 0))) is None
+    assert examine(answering(tmp_path / "no-torch", (3, 13, 8))) is None
+    assert examine(answering(tmp_path / "pypy", (3, 11, 0), implementation="pypy")) is None
+    assert examine(answering(tmp_path / "shims" / "python3.12", (3, 12, 1))) is None
+    assert examine(answering(tmp_path / "WindowsApps" / "python3.12", (3, 12, 1))) is None
+    assert examine(script(tmp_path / "mute", "print('Python was not found')")) is None
+    assert examine(tmp_path / "absent") is None
+    good = answering(tmp_path / "good", (3, 12, 1))
+    assert examine(good) == Interpreter(good, (3, 12))
+
+
+def test_a_version_is_found_on_the_path_or_among_pyenvs_versions(
+    nothing_installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert interpreters.find((3, 12)) is None
+    older = answering(tmp_path / "pyenv/versions/3.12.1/bin/python3.12", (3, 12, 1))
+    assert interpreters.find((3, 12)) == Interpreter(older, (3, 12))
+    shims = tmp_path / "shims"
+    answering(shims / "python3.12", (3, 12, 1))
+    monkeypatch.setenv("PATH", os.pathsep.join(["", str(shims), str(nothing_installed)]))
+    on_path = answering(nothing_installed / "python3.12", (3, 12, 3))
+    assert interpreters.find((3, 12)) == Interpreter(on_path, (3, 12))
+
+
+def test_another_python_carries_when_the_running_one_can_not(
+    nothing_installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(answering(nothing_installed / "python3.14", (3, 14, 0))))
+    with pytest.raises(EnvironmentProblem, match="Neither the running Python") as caught:
+        interpreters.choose()
+    assert caught.value.code == "python-unsupported"
+    serving = answering(nothing_installed / "python3.13", (3, 13, 2))
+    assert interpreters.choose() == Interpreter(serving, (3, 13))

@@ -1,0 +1,181 @@
+"""uv is taken from the PATH, else fetched by pip and checked by hash, else the one command that helps is named."""
+
+from __future__ import annotations
+
+import json
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.setup.conftest import RecordedProgress, script
+from tunesmith_core import paths
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup import system_libraries, uvtool
+from tunesmith_setup.uvtool import Uv
+
+GOOD = "print('uv 0.13.8 (x86_64)')"
+
+
+def recording_uv(tmp_path: Path, body: str = "") -> tuple[Uv, Path]:
+    """A uv that writes its calls and variables down; returns it and that file."""
+    calls = tmp_path / "uv-calls.jsonl"
+    record = (
+        f"import json; open({str(calls)!r}, 'a').write("
+        "json.dumps([args, {k: v for k, v in os.environ.items() if k.startswith('UV_')}]) + '\\n')\n"
+    )
+    return Uv(script(tmp_path / "recording-uv", record + body)), calls
+
+
+def read_calls(calls: Path) -> list[list[str]]:
+    return [json.loads(line)[0] for line in calls.read_text().splitlines()]
+
+
+def python_with(tmp_path: Path, *, pip: bool, venv: bool) -> Path:
+    """A bare Python: its pip writes a wheel with a uv program, its venv makes a folder whose Python has pip."""
+    wheel = tmp_path / "index" / "uv-0.13.8-py3-none-any.whl"
+    wheel.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("uv-0.13.8.dist-info/METADATA", "")
+        archive.writestr("uv-0.13.8.data/scripts/uv", f"#!{sys.executable}\n{GOOD}\n")
+    body = f"""
+import shutil
+from pathlib import Path
+if args[1:3] == ['-m', 'pip'] and {pip}:
+    assert '--require-hashes' in args and args[-1].endswith('uv.txt')
+    shutil.copy({str(wheel)!r}, args[args.index('--dest') + 1])
+elif args[1:3] == ['-m', 'venv'] and ({venv} or Path({str(tmp_path / "venv-installed")!r}).exists()):
+    python = Path(args[3]) / 'bin' / 'python'
+    python.parent.mkdir(parents=True)
+    text = Path(__file__).read_text().replace('and {pip}:', 'and True:')
+    python.write_text(text)
+    python.chmod(0o755)
+else:
+    sys.exit('No module named ' + args[2])
+"""
+    return script(tmp_path / "bare-python", body)
+
+
+@pytest.fixture
+def bare(home: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A computer without uv whose apt-get can do nothing; returns the folder for its Python."""
+    monkeypatch.setattr(system_libraries, "apt_install", lambda *_: False)
+    return tmp_path
+
+
+def test_uv_on_the_path_is_used(home: Path, programs: Path, progress: RecordedProgress) -> None:
+    program = script(programs / "uv", GOOD)
+    assert uvtool.obtain(progress) == Uv(program)
+
+
+@pytest.mark.parametrize("answer", ["print('uv 0.4.1')", "print('something else')", "sys.exit(1)"])
+def test_an_old_or_broken_uv_is_not_used(
+    bare: Path, programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    script(programs / "uv", answer)
+    monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=True, venv=False)))
+    assert uvtool.obtain(progress).executable == paths.data_root() / "tools" / "uv"
+
+
+def test_pip_fetches_uv_into_the_data_root_once(
+    bare: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=True, venv=False)))
+    uv = uvtool.obtain(progress)
+    assert uvtool.version_of(uv.executable) == (0, 13, 8)
+    assert list(paths.tmp_dir().iterdir()) == []
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert uvtool.obtain(progress) == uv
+
+
+def test_a_temporary_environments_pip_fetches_uv(
+    bare: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=False, venv=True)))
+    assert uvtool.version_of(uvtool.obtain(progress).executable) == (0, 13, 8)
+
+
+def test_the_package_with_venv_is_installed_where_that_is_allowed(
+    bare: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=False, venv=False)))
+
+    def install(packages: tuple[str, ...], _: RecordedProgress) -> bool:
+        assert packages == ("python3-venv",)
+        (bare / "venv-installed").touch()
+        return True
+
+    monkeypatch.setattr(system_libraries, "apt_install", install)
+    assert uvtool.version_of(uvtool.obtain(progress).executable) == (0, 13, 8)
+
+
+@pytest.mark.parametrize("apt_works", [False, True])
+def test_without_pip_and_venv_the_command_that_helps_is_named(
+    bare: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, apt_works: bool
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=False, venv=False)))
+    monkeypatch.setattr(system_libraries, "apt_install", lambda *_: apt_works)
+    with pytest.raises(EnvironmentProblem, match="uv is not installed") as caught:
+        uvtool.obtain(progress)
+    assert "-m pip install uv" in caught.value.hint
+    assert not (paths.data_root() / "tools").exists()
+
+
+def test_uv_runs_with_its_cache_in_the_data_root(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
+    monkeypatch.setenv("VIRTUAL_ENV", "/somewhere")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    uv, calls = recording_uv(tmp_path)
+    uv.run("pip", "sync", "lock.txt")
+    arguments, variables = json.loads(calls.read_text())
+    assert arguments == ["pip", "sync", "lock.txt"]
+    assert variables["UV_CACHE_DIR"] == str(home / "cache" / "uv")
+    assert variables["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
+    assert variables["UV_PYTHON_DOWNLOADS"] == "never"
+    assert variables["UV_NO_PROGRESS"] == "1"
+
+
+def test_what_the_person_set_for_uv_stands(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", "/their/cache")
+    monkeypatch.setenv("UV_INDEX_URL", "https://theirs.example/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
+    monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
+    monkeypatch.delenv("UV_NO_PROGRESS", raising=False)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    uv, calls = recording_uv(tmp_path)
+    uv.run("venv")
+    variables = json.loads(calls.read_text())[1]
+    assert variables["UV_CACHE_DIR"] == "/their/cache"
+    assert "UV_DEFAULT_INDEX" not in variables
+    assert "UV_NO_PROGRESS" not in variables
+
+
+def test_a_failure_of_uv_is_an_environment_problem(home: Path, tmp_path: Path) -> None:
+    uv, _ = recording_uv(tmp_path, "sys.exit(2)")
+    with pytest.raises(EnvironmentProblem, match="uv pip sync ended with exit code 2") as caught:
+        uv.run("pip", "sync", "lock.txt")
+    assert caught.value.code == "environment-build-failed"
+
+
+def test_the_network_is_used_only_when_the_cache_lacks_something(home: Path, tmp_path: Path) -> None:
+    uv, calls = recording_uv(tmp_path)
+    uv.run_offline_first("pip", "sync")
+    assert read_calls(calls) == [["--offline", "--quiet", "pip", "sync"]]
+    calls.unlink()
+    uv, calls = recording_uv(tmp_path, "sys.exit('--offline' in args)")
+    uv.run_offline_first("pip", "sync")
+    assert read_calls(calls) == [["--offline", "--quiet", "pip", "sync"], ["pip", "sync"]]
+
+
+def test_downloads_are_forgotten_in_our_own_cache_only(home: Path, tmp_path: Path) -> None:
+    uv, calls = recording_uv(tmp_path)
+    uv.forget(["torch"])
+    assert not calls.exists()
+    uvtool.own_cache().mkdir(parents=True)
+    uv.forget(["torch", "triton"])
+    assert read_calls(calls) == [["--quiet", "--cache-dir", str(home / "cache/uv"), "cache", "clean", "torch", "triton"]]
