@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from string import Template
 
-from tunesmith_gui.tokens import RADIUS, RADIUS_SMALL, TYPE_SCALE_PT, Tokens
+from tunesmith_gui.tokens import ICON_PX, RADIUS, RADIUS_SMALL, TYPE_SCALE_PT, Tokens
 
 _RULES = Template("""
 * { outline: none; }
@@ -34,6 +34,8 @@ QFrame[banner="ok"] { background: $ok_soft; border: 1px solid $ok_soft; border-r
 QFrame[banner="warn"] { background: $warn_soft; border: 1px solid $warn_soft; border-radius: ${radius}px; }
 QFrame[banner="error"] { background: $error_soft; border: 1px solid $error_soft; border-radius: ${radius}px; }
 
+QPushButton, QToolButton { icon-size: ${icon}px; }
+QPushButton[kind="rail"] { icon-size: ${rail_icon}px; }
 QPushButton { background: $raised; color: $text; border: 1px solid $outline; border-radius: ${radius}px;
   padding: 6px 14px; }
 QPushButton:hover { background: $hover; }
@@ -77,7 +79,7 @@ QAbstractSpinBox > QLineEdit, QComboBox > QLineEdit { border: none; padding: 0 4
 QAbstractSpinBox > QLineEdit:focus, QComboBox > QLineEdit:focus { border: none; padding: 0 4px; }
 QComboBox { padding-right: 24px; }
 QComboBox::drop-down { border: none; width: 24px; }
-QComboBox::down-arrow { image: url(controls:chevron-down-$ink.svg); width: 14px; height: 14px; }
+QComboBox::down-arrow { image: url(controls:chevron-down-$ink.svg); width: ${arrow}px; height: ${arrow}px; }
 QComboBox QAbstractItemView { background: $raised; border: 1px solid $outline; padding: 4px; outline: none;
   selection-background-color: $accent_soft; selection-color: $text; }
 QAbstractSpinBox { padding: 5px 22px 5px 6px; }
@@ -91,10 +93,10 @@ QAbstractSpinBox::down-arrow { image: url(controls:chevron-down-$ink.svg); width
 QCheckBox, QRadioButton { spacing: 8px; padding: 3px; border: 2px solid transparent; border-radius: ${radius_small}px; }
 QCheckBox:focus, QRadioButton:focus { border-color: $focus; }
 QCheckBox:disabled, QRadioButton:disabled { color: $disabled; }
-QCheckBox::indicator, QRadioButton::indicator { width: 16px; height: 16px; border: 1px solid $control;
+QCheckBox::indicator, QRadioButton::indicator { width: ${box}px; height: ${box}px; border: 1px solid $control;
   background: $raised; }
 QCheckBox::indicator { border-radius: 4px; }
-QRadioButton::indicator { border-radius: 9px; }
+QRadioButton::indicator { border-radius: ${round}px; }
 QCheckBox::indicator:checked { background: $accent; border-color: $accent; image: url(controls:check-$mark.svg); }
 QCheckBox::indicator:indeterminate { background: $accent; border-color: $accent; image: url(controls:dash-$mark.svg); }
 QRadioButton::indicator:checked { background: $accent; border-color: $accent; image: url(controls:dot-$mark.svg); }
@@ -154,6 +156,8 @@ QPushButton[kind="rail"] { background: transparent; border-color: transparent; t
 QPushButton[kind="rail"]:hover { background: $hover; color: $text; }
 QPushButton[kind="rail"]:checked { background: $accent_soft; color: $text; font-weight: 600; }
 QPushButton[kind="rail"]:focus { border-color: $focus; padding: 7px 9px; }
+QPushButton[kind="rail"][folded="true"] { text-align: center; padding: 8px 0; }
+QPushButton[kind="rail"][folded="true"]:focus { padding: 7px 0; }
 QFrame[toast="true"] { background: $text; border: none; border-radius: ${radius}px; }
 QFrame[toast="true"] QLabel { color: $surface; }
 QFrame[popup="true"] { background: $raised; border: 1px solid $outline; border-radius: ${radius}px; }
@@ -165,12 +169,18 @@ QFrame[drop="true"] { background: $accent_soft; border: 2px dashed $accent_text;
 def build(tokens: Tokens, font_scale: float, *, dark: bool) -> str:
     """The style sheet for one palette at one font scale (1.0 is 100 %)."""
     sizes = {role: f"{points * font_scale:g}" for role, points in TYPE_SCALE_PT.items()}
+    box = round(16 * font_scale)
     on_accent_is_dark = int(tokens.on_accent[1:3], 16) < 0x80
     values = {name: getattr(tokens, name) for name in Tokens.__slots__ if name not in ("chart",)}
     return _RULES.substitute(
         values,
         **sizes,
         radius=RADIUS,
+        box=box,
+        round=(box + 2) // 2,
+        arrow=round(14 * font_scale),
+        icon=round(ICON_PX * font_scale),
+        rail_icon=round((ICON_PX + 2) * font_scale),
         radius_small=RADIUS_SMALL,
         disabled=mix(tokens.muted, tokens.surface, 0.62),
         control=mix(tokens.muted, tokens.raised, 0.8),

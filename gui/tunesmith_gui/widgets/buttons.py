@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
 
 from tunesmith_gui.icons import icon
-from tunesmith_gui.tokens import ICON_PX
 
 Kind = Literal["primary", "secondary", "quiet", "danger", "link", "segment"]
 _ICON_ROLES = {"primary": "on_accent", "danger": "error", "link": "accent"}
@@ -34,7 +33,6 @@ def button(
     result.setAccessibleName(text)
     if icon_name is not None:
         result.setIcon(icon(icon_name, _ICON_ROLES.get(kind, "text")))
-        result.setIconSize(QSize(ICON_PX, ICON_PX))
     if on_click is not None:
         result.clicked.connect(lambda _checked=False: on_click())
     return result
@@ -60,7 +58,6 @@ class IconButton(QToolButton):
         if not name.strip():
             raise ValueError("an icon button needs an accessible name")
         self.setIcon(icon(icon_name, role))
-        self.setIconSize(QSize(ICON_PX, ICON_PX))
         self.setAccessibleName(name)
         self.setToolTip(name)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)

@@ -58,7 +58,7 @@ def compact_number(value: float) -> str:
 
 
 class _Axis(pg.AxisItem):
-    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:  # noqa: N802
+    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         if self.logMode:
             return [compact_number(10**value) if abs(value - round(value)) < 0.5 else "" for value in values]
         del spacing
@@ -68,7 +68,7 @@ class _Axis(pg.AxisItem):
 class _Canvas(pg.PlotWidget):
     """Zooms with Ctrl and the wheel only, so that the page scrolls under the pointer as everywhere else."""
 
-    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: N802
+    def wheelEvent(self, event: QWheelEvent) -> None:
         if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
             super().wheelEvent(event)
         else:
@@ -162,7 +162,7 @@ class MetricPlot(QWidget):
         self.render(image, flags=QWidget.RenderFlag.DrawChildren)
         return image
 
-    def eventFilter(self, _watched: object, event: QEvent) -> bool:  # noqa: N802
+    def eventFilter(self, _watched: object, event: QEvent) -> bool:
         """Takes the cursor line away when the pointer leaves."""
         if event.type() == QEvent.Type.Leave:
             self._cursor.hide()
@@ -248,6 +248,7 @@ class MetricPlot(QWidget):
         self.hovered.emit("   ".join(words))
 
     def _theme_changed(self) -> None:
+        self._canvas.setBackground(tokens().raised)
         self._cursor.setPen(pg.mkPen(tokens().outline, width=1))
         for side in ("left", "bottom"):
             axis = self._plot.getAxis(side)

@@ -40,13 +40,13 @@ class ProgressStrip(QWidget):
         self.setAccessibleDescription(fill(self.tr("%1, %2 percent"), phase_word(phase), percent))
         self.update()
 
-    def sizeHint(self) -> QSize:  # noqa: N802
+    def sizeHint(self) -> QSize:
         """Bar and one line of words."""
         return QSize(320, _BAR_PX + SPACE + self.fontMetrics().height())
 
-    minimumSizeHint = sizeHint  # noqa: N815
+    minimumSizeHint = sizeHint
 
-    def paintEvent(self, _event: QPaintEvent) -> None:  # noqa: N802
+    def paintEvent(self, _event: QPaintEvent) -> None:
         """Draws segments and words."""
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)

@@ -9,11 +9,11 @@ from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QS
 
 from tunesmith_gui.icons import app_icon, icon
 from tunesmith_gui.theme import theme
-from tunesmith_gui.tokens import ICON_PX, SPACE
+from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.gpu_strip import GpuStrip
-from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
 _WIDTH_LETTERS = 26
 _COLLAPSED_PX = SPACE * 8
@@ -29,7 +29,6 @@ class RailButton(QPushButton):
         self._collapsed = False
         self.setProperty("kind", "rail")
         self.setIcon(icon(icon_name, "muted", "accent"))
-        self.setIconSize(QSize(ICON_PX + 2, ICON_PX + 2))
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
         self.set_words(words)
@@ -44,6 +43,8 @@ class RailButton(QPushButton):
     def set_collapsed(self, collapsed: bool) -> None:
         """Shows or hides the words."""
         self._collapsed = collapsed
+        self.setProperty("folded", collapsed)
+        restyle(self)
         self._show_words()
 
     def resizeEvent(self, event: object) -> None:
@@ -98,16 +99,14 @@ class Rail(QFrame):
         self._resize()
 
     def _build_head(self) -> QHBoxLayout:
-        row = QHBoxLayout()
-        row.setContentsMargins(SPACE, 0, 0, 0)
+        row = self._head = QHBoxLayout()
         row.setSpacing(SPACE)
         self._mark = SafeLabel(parent=self)
         self._mark.setPixmap(app_icon().pixmap(QSize(24, 24), self.devicePixelRatio()))
         self._name = SafeLabel("Tunesmith", role="strong", parent=self)
         self._fold = IconButton("sidebar", self.tr("Collapse the side bar"), self.toggle, parent=self)
         row.addWidget(self._mark)
-        row.addWidget(self._name)
-        row.addStretch(1)
+        row.addWidget(self._name, 1)
         row.addWidget(self._fold)
         return row
 
@@ -123,6 +122,7 @@ class Rail(QFrame):
     def set_collapsed(self, collapsed: bool) -> None:
         """Shows icons only, or icons and words."""
         self.collapsed = collapsed
+        self._head.setContentsMargins(0 if collapsed else SPACE, 0, 0, 0)
         self._name.setVisible(not collapsed)
         self._mark.setVisible(not collapsed)
         words = translate("Rail", "Expand the side bar") if collapsed else translate("Rail", "Collapse the side bar")
@@ -134,4 +134,5 @@ class Rail(QFrame):
         self._resize()
 
     def _resize(self) -> None:
-        self.setFixedWidth(_COLLAPSED_PX if self.collapsed else self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS)
+        letters_px = self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS
+        self.setFixedWidth(round(_COLLAPSED_PX * max(theme().font_scale, 1)) if self.collapsed else letters_px)

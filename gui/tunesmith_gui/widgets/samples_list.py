@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
-from tunesmith_gui.tr import fill
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import fill
 from tunesmith_gui.viewmodels.dashboard import Sample
 from tunesmith_gui.widgets.card import line
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel

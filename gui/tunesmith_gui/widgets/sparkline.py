@@ -50,6 +50,6 @@ class SparklineDelegate(QStyledItemDelegate):
             rect = QRectF(option.rect).adjusted(SPACE, SPACE, -SPACE, -SPACE)
             paint_sparkline(painter, rect, row.sparkline, colour)
 
-    def sizeHint(self, option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:  # noqa: N802
+    def sizeHint(self, option: QStyleOptionViewItem, _index: QModelIndex | QPersistentModelIndex) -> QSize:
         """Wide enough to tell falling from rising."""
         return QSize(_WIDTH_PX, option.fontMetrics.height() + SPACE * 2)
