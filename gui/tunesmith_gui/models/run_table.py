@@ -148,15 +148,15 @@ class RunTableModel(QAbstractTableModel):
     def _sorted(self, rows: list[RunRow]) -> list[RunRow]:
         return sorted(rows, key=_SORT_KEYS[self._column], reverse=self._order == Qt.SortOrder.DescendingOrder)
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: N802, B008
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
         """The number of runs."""
         return 0 if parent.isValid() else len(self.rows)
 
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: N802, B008
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008
         """The number of columns."""
         return 0 if parent.isValid() else len(Column)
 
-    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> object:  # noqa: N802
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> object:
         """The column's name."""
         if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
             return self._headers[Column(section)]
@@ -231,7 +231,7 @@ class RunFilter(QSortFilterProxyModel):
         self._states = states
         self.endFilterChange(QSortFilterProxyModel.Direction.Rows)
 
-    def filterAcceptsRow(self, source_row: int, _source_parent: Index) -> bool:  # noqa: N802
+    def filterAcceptsRow(self, source_row: int, _source_parent: Index) -> bool:
         """Whether a run is shown."""
         row = self._model.rows[source_row]
         if self._states and row.state not in self._states:

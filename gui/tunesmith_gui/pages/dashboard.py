@@ -1,4 +1,4 @@
-"""A run's page, the same while the run is live and years later: it reads the journal and the frozen spec, nothing else."""
+"""A run's page, the same while the run is live and years later: it reads the journal and the frozen spec only."""
 
 from __future__ import annotations
 
@@ -70,6 +70,7 @@ class DashboardPage(Page):
         column.addLayout(self._banner_place)
         self.tabs = QTabWidget(self)
         self.tabs.setDocumentMode(True)
+        self.tabs.tabBar().setDrawBase(False)
         self.tabs.tabBar().setAccessibleName(self.tr("Parts of the run"))
         self._charts_area = _scroll(SafeLabel(self.tr("Loading the charts…"), tone="muted"), self)
         self.log = LogConsole(self)

@@ -16,7 +16,7 @@ from tunesmith_gui.viewmodels.runs import micro_batch_one_spec
 from tunesmith_gui.widgets.banner import Banner
 
 Ask = Callable[[str], object]
-"""Takes the id of an action: resume, keep, retry_small, show_log, copy_diagnostics, copy_path, open_folder, duplicate."""
+"""Takes the id of an action, see `DashboardPage.ask`."""
 
 
 def banner_key(model: DashboardModel, silent_since: float | None) -> tuple[object, ...]:

@@ -185,7 +185,7 @@ class DashboardCharts(QWidget):
         self.norm = ChartCard(self.tr("Gradient norm"), x_word=self.tr("step"), height_px=120, parent=self)
         self.memory = ChartCard(self.tr("Memory, GiB"), x_word=self.tr("minute"), height_px=120, parent=self)
         self.samples_card = Card(self.tr("Samples"), parent=self)
-        self.samples = SamplesList(max_shown=2, short=True, parent=self.samples_card)
+        self.samples = SamplesList(max_shown=1, short=True, parent=self.samples_card)
         self.samples_card.body.addWidget(self.samples)
         self.samples_card.body.addStretch(1)
         self._small = QWidget(self)
@@ -210,7 +210,8 @@ class DashboardCharts(QWidget):
         steps = model.steps.column("step")
         if self._is_news("steps", model, model.steps.revision):
             self.rate.plot.set_lines([Line(self.tr("learning rate"), steps, model.steps.column("lr"), "line", 0)])
-            self.norm.plot.set_lines([Line(self.tr("gradient norm"), steps, model.steps.column("grad_norm"), "line", 2)])
+            norms = model.steps.column("grad_norm")
+            self.norm.plot.set_lines([Line(self.tr("gradient norm"), steps, norms, "line", 2)])
         if self._is_news("memory", model, model.memory.revision):
             self.memory.plot.set_lines(self._memory_lines(model))
 
@@ -244,13 +245,13 @@ class DashboardCharts(QWidget):
                 lines.append(Line(name, minutes, values / _GIB, "line", colour, dashed=True))
         return lines
 
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
+    def resizeEvent(self, event: QResizeEvent) -> None:
         """One column when two would be too narrow at the present font size."""
         super().resizeEvent(event)
         room = self.width() / math.sqrt(theme().font_scale)
         self._arrange(2 if room >= _TWO_COLUMNS_FROM_PX else 1)
 
-    def minimumSizeHint(self) -> QSize:  # noqa: N802
+    def minimumSizeHint(self) -> QSize:
         """The width of one column, so that a scroll area may make this narrow."""
         return QSize(SPACE * 30, super().minimumSizeHint().height())
 

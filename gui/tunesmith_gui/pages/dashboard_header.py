@@ -7,7 +7,7 @@ import time
 
 from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QHBoxLayout, QMenu, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
@@ -56,6 +56,8 @@ class DashboardHeader(QWidget):
             row.addWidget(each)
         column.addLayout(row)
         card = Card(parent=self)
+        card.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         tiles = QHBoxLayout()
         tiles.setSpacing(SPACE * 2)
         self.step = StatTile(self.tr("Step"), parent=card)

@@ -1,7 +1,7 @@
 """The window's view of runs: starts, commands, and the list of those that are alive, also those others started.
 
-Everything that touches files or processes happens on worker threads through `tunesmith_core.launch`; the numbers of live
-runs come from their journals through one `JournalTail`. Runs outlive the window: `shutdown` ends threads only.
+Everything that touches files or processes happens on worker threads through `tunesmith_core.launch`; the numbers of
+live runs come from their journals through one `JournalTail`. Runs outlive the window: `shutdown` ends threads only.
 """
 
 from __future__ import annotations

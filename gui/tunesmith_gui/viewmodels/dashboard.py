@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def pack(events: Sequence[Event]) -> list[EventBatch]:
     """Turn events into batches, cut before each `hello`."""
     starts = [place for place, event in enumerate(events) if event.type == "hello" and place]
     bounds = [0, *starts, len(events)]
-    return [_pack_one(events[first:end]) for first, end in zip(bounds, bounds[1:], strict=False) if end > first]
+    return [_pack_one(events[first:end]) for first, end in pairwise(bounds) if end > first]
 
 
 def _pack_one(events: Sequence[Event]) -> EventBatch:
