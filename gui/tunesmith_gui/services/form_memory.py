@@ -1,0 +1,56 @@
+"""What the Train page remembers between starts: the unfinished form and the models and data used lately."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import files, paths
+from tunesmith_core.runs import default_name, slug
+from tunesmith_core.spec import RunSpec
+
+MAX_RECENT = 8
+
+
+class FormMemory:
+    """Reads and writes `config/draft.json`; every method touches files, so call it on a worker thread."""
+
+    def __init__(self) -> None:
+        self._writing = threading.Lock()
+        self._written_number = 0
+
+    def load(self) -> dict[str, Any]:  # Any: JSON values
+        """Return what was remembered; a missing or damaged file is an empty memory."""
+        with contextlib.suppress(OSError, ValueError):
+            content = files.read_json(draft_path())
+            if isinstance(content, dict):
+                return content
+        return {}
+
+    def save(self, content: dict[str, Any], number: int) -> None:  # Any: JSON values
+        """Write a draft unless one of a higher number was written already. Raises OSError."""
+        with self._writing:
+            if number > self._written_number:
+                draft_path().parent.mkdir(parents=True, exist_ok=True)
+                files.atomic_write_json(draft_path(), content)
+                self._written_number = number
+
+
+def draft_path() -> Path:
+    """Where the draft lies."""
+    return paths.config_dir() / "draft.json"
+
+
+def write_command_spec(spec: RunSpec) -> str:
+    """Write a spec beside the draft and return the command that trains it. Raises OSError."""
+    path = paths.config_dir() / "specs" / f"{slug(spec.name or default_name(spec))}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.atomic_write_json(path, spec.to_dict())
+    return f'tunesmith train "{path}"'
+
+
+def remembered(recent: list[str], path: str) -> list[str]:
+    """The list of recent paths with one more at its head."""
+    return [path, *(each for each in recent if each != path)][:MAX_RECENT]

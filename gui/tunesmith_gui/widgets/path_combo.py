@@ -1,0 +1,102 @@
+"""An editable list of paths: choose a known one by its short name, search by typing, or type a path or hub id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QFocusEvent
+from PySide6.QtWidgets import QComboBox, QCompleter, QSizePolicy, QWidget
+
+from tunesmith_gui.icons import icon
+from tunesmith_gui.widgets.field import guard_wheel
+
+MIN_CHARACTERS = 18
+
+
+class PathChoice(NamedTuple):
+    """One entry: what is shown, the path it stands for, and where it comes from (shown as tool tip)."""
+
+    label: str
+    path: str
+    place: str = ""
+
+
+class PathCombo(QComboBox):
+    """Shows short names and speaks of paths.
+
+    Signals:
+        path_chosen: the person chose an entry or finished typing; what was typed comes as it is.
+    """
+
+    path_chosen = Signal(str)
+
+    def __init__(self, name: str, placeholder: str, icon_name: str, *, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._icon_name = icon_name
+        self._path = ""
+        self.setEditable(True)
+        self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
+        self.setAccessibleName(name)
+        self.setMinimumContentsLength(MIN_CHARACTERS)
+        self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.lineEdit().setPlaceholderText(placeholder)
+        self.lineEdit().setAccessibleName(name)
+        completer = self.completer()
+        completer.setFilterMode(Qt.MatchFlag.MatchContains)
+        completer.setCompletionMode(QCompleter.CompletionMode.PopupCompletion)
+        guard_wheel(self)
+        self.activated.connect(self._on_activated)
+        self.lineEdit().editingFinished.connect(self._on_edited)
+        self.show_path("")
+
+    @property
+    def path(self) -> str:
+        """The path that is shown."""
+        return self._path
+
+    def set_choices(self, choices: Sequence[PathChoice]) -> None:
+        """Fills the list; what is shown stays."""
+        self.blockSignals(True)
+        self.clear()
+        for choice in choices:
+            self.addItem(icon(self._icon_name, "muted"), choice.label, choice.path)
+            self.setItemData(self.count() - 1, choice.place or choice.path, Qt.ItemDataRole.ToolTipRole)
+        self.blockSignals(False)
+        self.show_path(self._path)
+
+    def show_path(self, path: str) -> None:
+        """Shows a path by its entry's name, or as it is, without a signal."""
+        self._path = path
+        self.blockSignals(True)
+        self.setCurrentIndex(self.findData(path) if path else -1)
+        self.setEditText(self._shown_text())
+        self.blockSignals(False)
+        self.lineEdit().setCursorPosition(0)
+        self.setToolTip(path)
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        """Takes what was typed when the focus leaves."""
+        super().focusOutEvent(event)
+        self._on_edited()
+
+    def _shown_text(self) -> str:
+        index = self.findData(self._path) if self._path else -1
+        return self.itemText(index) if index >= 0 else self._path
+
+    def _on_activated(self, index: int) -> None:
+        self._choose(str(self.itemData(index) or ""))
+
+    def _on_edited(self) -> None:
+        text = self.currentText().strip()
+        if text == self._shown_text():
+            return
+        index = self.findText(text, Qt.MatchFlag.MatchFixedString)
+        self._choose(str(self.itemData(index)) if index >= 0 else text.strip("\"'"))
+
+    def _choose(self, path: str) -> None:
+        if path != self._path:
+            self.show_path(path)
+            self.path_chosen.emit(path)
