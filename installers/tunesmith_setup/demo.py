@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tunesmith_assets.samples import example_spec
 from tunesmith_core import launch
-from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, RunFailure, TunesmithError
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import RunState, RunStatus
 from tunesmith_core.spec import RunSpec
@@ -32,6 +32,8 @@ def run(model: Path, progress: Progress, language: str = "en") -> int:
     if status.state is RunState.STOPPED:
         progress.note("the run was stopped")
         return EXIT_STOPPED
+    if status.state is not RunState.FINISHED:
+        raise RunFailure("engine-crashed", f"The run {started.id} ended without a result: {started.path}.")
     for line in summary(status, started.path):
         progress.note(line)
     return EXIT_DONE

@@ -175,7 +175,7 @@ def _verify(environment: Environment, staging: Path) -> None:
 
 def _seal(environment: Environment, staging: Path) -> None:
     """Write the manifest, the last file: its presence says that all others are complete, on the disk too."""
-    if sys.platform != "win32":
+    if sys.platform != "win32":  # pragma: no branch
         os.sync()
     manifest = {
         "version": 1,

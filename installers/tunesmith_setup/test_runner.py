@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tunesmith_core import environments, files, paths
@@ -33,7 +33,7 @@ MIN_COVERAGE_PERCENT = 100
 
 @dataclass(slots=True)
 class Outcome:
-    """What ran and how it ended: names of the failed parts, and times in seconds by name."""
+    """How the parts ended: the names of those that failed."""
 
     failed: list[str] = field(default_factory=list)
 
@@ -93,7 +93,8 @@ def test_environment(interpreter: Interpreter) -> envs.Environment:
 
 def _prepare(interpreter: Interpreter, uv: Uv, progress: Progress) -> tuple[Path, Path]:
     """Build what the tests need for one Python version; return the test Python and the example's base model."""
-    training = install.training_environment(interpreter, profiles.choose())
+    # Without a pointer: testing does not change which environment the installed program uses.
+    training = replace(install.training_environment(interpreter, profiles.choose()), pointer=None)
     tests = test_environment(interpreter)
     for title, environment in (("Training environment", training), ("Test environment", tests)):
         with progress.phase(f"{title} ({interpreter.tag})"):

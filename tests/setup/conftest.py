@@ -7,14 +7,16 @@ import hashlib
 import shutil
 import stat
 import sys
+import threading
 import zipfile
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.progress import Progress
-
 
 PYTHON = sys.executable
 """The Python of scripted programs, whatever a test makes of sys.executable."""
@@ -103,13 +105,60 @@ def real_uv() -> Path:
     return Path(found)
 
 
+class TinyIndex:
+    """A package index of wheels in a folder, on this computer's loopback address.
+
+    Attributes:
+        folder: where `wheel` puts the wheels.
+        requests: the paths that were asked for.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.requests: list[str] = []
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/simple"
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        index = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                index.requests.append(self.path)
+                name = self.path.strip("/").rpartition("/")[2]
+                if self.path.startswith("/simple/"):
+                    wheels = index.folder.glob(f"{name.replace('-', '_')}-*.whl")
+                    body = "".join(f'<a href="/wheels/{path.name}">{path.name}</a>' for path in wheels).encode()
+                else:
+                    body = (index.folder / name).read_bytes()
+                self.send_response(200 if body else 404)
+                self.send_header("Content-Type", "text/html" if self.path.startswith("/simple/") else "application/zip")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                """Say nothing."""
+
+        return Handler
+
+    def close(self) -> None:
+        """Stop answering: from now on the address is unreachable."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
 @pytest.fixture
-def tiny_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that uv takes wheels from instead of a package index."""
-    folder = tmp_path / "wheels"
-    folder.mkdir()
-    monkeypatch.setenv("UV_NO_INDEX", "1")
-    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
-    for name in ("UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+def tiny_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TinyIndex]:
+    """The only package index that uv knows."""
+    index = TinyIndex(tmp_path / "wheels")
+    for name in ("UV_CACHE_DIR", "UV_INDEX_URL", "UV_FIND_LINKS", "UV_OFFLINE", "PIP_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
-    return folder
+    monkeypatch.setenv("UV_DEFAULT_INDEX", index.address)
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    yield index
+    index.close()

@@ -15,7 +15,9 @@ from tunesmith_setup import interpreters
 from tunesmith_setup.interpreters import Interpreter, examine
 
 
-def answering(path: Path, version: tuple[int, int, int], *, conda: bool = False, implementation: str = "cpython") -> Path:
+def answering(
+    path: Path, version: tuple[int, int, int], *, conda: bool = False, implementation: str = "cpython"
+) -> Path:
     """A program that answers the question of `examine` as an interpreter would."""
     facts = {"executable": str(path), "version": version, "conda": conda, "implementation": implementation}
     return script(path, f"print({json.dumps(json.dumps(facts))})")

@@ -14,7 +14,9 @@ def test_sizes_are_binary_units(num_bytes: int, text: str) -> None:
     assert size_text(num_bytes) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.44, "0.4 s"), (59.94, "59.9 s"), (60, "1 min 00 s"), (125.4, "2 min 05 s")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.44, "0.4 s"), (59.94, "59.9 s"), (60, "1 min 00 s"), (125.4, "2 min 05 s")]
+)
 def test_durations(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
 

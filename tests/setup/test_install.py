@@ -1,0 +1,165 @@
+"""The flow of the installation: order, budget, one at a time, window or example."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.setup.conftest import RecordedProgress
+from tunesmith_core import environments, files, paths
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup import demo, envs, example_model, install, profiles, system_libraries, uvtool
+from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.uvtool import Uv
+
+
+class SilentUv(Uv):
+    """Remembers which downloads were forgotten."""
+
+    forgotten: list[str] = []  # noqa: RUF012
+
+    def forget(self, packages: list[str]) -> None:
+        self.forgotten[:] = packages
+
+
+@pytest.fixture
+def steps(home: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgress) -> Iterator[list[str]]:
+    """Replaces every part that does something; returns the list of what was done."""
+    done: list[str] = []
+    monkeypatch.setattr(install, "Progress", lambda: progress)
+    monkeypatch.setattr(uvtool, "obtain", lambda _: SilentUv(Path("/nowhere/uv")))
+    monkeypatch.setattr(system_libraries, "ensure", lambda _: done.append("system libraries"))
+    monkeypatch.setattr(envs, "build", lambda environment, *_: done.append(environment.kind))
+    monkeypatch.setattr(profiles, "compute_capabilities", list)
+    monkeypatch.setattr(profiles, "nvidia_present", lambda: False)
+
+    def model(*_: Any) -> Path:
+        done.append("model")
+        return paths.models_dir() / "tiny"
+
+    monkeypatch.setattr(example_model, "ensure", model)
+    monkeypatch.setattr(demo, "run", lambda model, _: done.append(f"demo {model.name}") or 0)
+    monkeypatch.setattr(install, "open_window", lambda python: done.append(f"window {python.name}") or 7)
+    monkeypatch.setenv("DISPLAY", ":9")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    return done
+
+
+def test_the_window_opens_last(steps: list[str], progress: RecordedProgress, home: Path) -> None:
+    assert install.run(None, demo_wanted=False) == 7
+    assert steps == ["system libraries", "launcher", "train-cpu", "model", "window python"]
+    assert "profile: cpu, no NVIDIA GPU was found" in progress.text
+    assert f"data folder: {home}" in progress.text
+    assert progress.lines[-1].startswith("Data folder")
+    assert "torch" in SilentUv.forgotten
+    assert "numpy" not in SilentUv.forgotten
+
+
+def test_the_example_runs_where_it_is_wanted(steps: list[str]) -> None:
+    assert install.run("cu124", demo_wanted=True) == 0
+    assert steps == ["system libraries", "launcher", "train-cu124", "model", "demo tiny"]
+
+
+def test_the_example_runs_where_there_is_no_display(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPLAY")
+    install.run(None, demo_wanted=False)
+    assert steps[-1] == "demo tiny"
+    monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+    assert install.has_display()
+
+
+def test_missing_libraries_stop_the_window_but_not_the_example(
+    steps: list[str], progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ensure(_: RecordedProgress) -> None:
+        raise EnvironmentProblem("system-library-missing", "Missing: libEGL.so.1.", hint="Run: sudo apt-get install x")
+
+    monkeypatch.setattr(system_libraries, "ensure", ensure)
+    with pytest.raises(EnvironmentProblem, match=r"libEGL\.so\.1"):
+        install.run(None, demo_wanted=False)
+    assert steps == []
+    assert install.run(None, demo_wanted=True) == 0
+    assert "for the window: Run: sudo apt-get install x" in progress.text
+
+
+def test_a_full_disk_is_told_first(
+    steps: list[str], progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "free_bytes", lambda _: 3 * 1024**3)
+    with pytest.raises(EnvironmentProblem, match=r"are needed, 3\.0 GiB are free") as caught:
+        install.run(None, demo_wanted=True)
+    assert caught.value.code == "disk-full"
+    assert steps == []
+    assert "training environment: up to 10.6 GiB" in progress.text
+
+
+def test_what_is_complete_needs_no_room(home: Path, progress: RecordedProgress) -> None:
+    install.show_budget([("launcher environment", 0)], progress)
+    assert "launcher environment: complete" in progress.text
+
+
+def test_a_data_root_that_can_not_be_made_is_refused(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "file" / "root"))
+    with pytest.raises(EnvironmentProblem, match="can't be written") as caught:
+        install.prepare_folder()
+    assert caught.value.code == "permission-or-antivirus"
+    assert "TUNESMITH_HOME" in caught.value.hint
+
+
+def test_a_profile_without_a_lock_is_refused(
+    home: Path, tmp_path: Path, interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(install, "LOCKS", tmp_path)
+    with pytest.raises(EnvironmentProblem, match="cu128 is not available"):
+        install.training_environment(interpreter, profiles.PROFILES["cu128"])
+
+
+def test_every_profile_has_locks_for_every_supported_python() -> None:
+    for minor in (11, 12, 13):
+        python = Interpreter(Path("python"), (3, minor))
+        assert install.launcher_environment(python).locks[0].is_file()
+        for profile in profiles.PROFILES.values():
+            assert install.training_environment(python, profile).locks[0].is_file()
+
+
+def test_two_installers_work_one_after_the_other(
+    home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    waiting, freed = threading.Event(), threading.Event()
+
+    def sleep(_: float) -> None:
+        waiting.set()
+        freed.wait(10)
+
+    monkeypatch.setattr(install.time, "sleep", sleep)
+
+    def second() -> None:
+        with install.only_one(progress):
+            order.append("second")
+
+    with install.only_one(RecordedProgress()):
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waiting.wait(10)
+        order.append("first")
+    freed.set()
+    thread.join(10)
+    assert "waiting for its end" in progress.text
+    assert order == ["first", "second"]
+
+
+def test_the_window_is_started_by_the_launchers_python(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" > {started}\nexit 3\n')
+    python.chmod(0o755)
+    assert install.open_window(python) == 3
+    assert started.read_text().split() == environments.module_command(python, "tunesmith_gui")[1:]

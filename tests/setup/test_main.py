@@ -1,0 +1,109 @@
+"""The command line of the installer, and the thin script in front of it."""
+
+from __future__ import annotations
+
+import ast
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core.errors import UserError
+from tunesmith_setup import __main__ as command_line
+from tunesmith_setup import install, test_runner
+
+BOOTSTRAP = Path(__file__).resolve().parents[2] / "installers" / "bootstrap.py"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call"),
+    [
+        ([], (None, False)),
+        (["--demo"], (None, True)),
+        (["--profile", "cu128", "--demo"], ("cu128", True)),
+    ],
+)
+def test_installing(monkeypatch: pytest.MonkeyPatch, arguments: list[str], call: tuple[str | None, bool]) -> None:
+    monkeypatch.setattr(install, "run", lambda profile, demo_wanted: 5 if (profile, demo_wanted) == call else 99)
+    assert command_line.main(arguments) == 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "call"),
+    [
+        (["test"], ([], False)),
+        (["test", "--long"], ([], True)),
+        (["test", "-k", "name", "tests/core"], (["-k", "name", "tests/core"], False)),
+    ],
+)
+def test_testing(monkeypatch: pytest.MonkeyPatch, arguments: list[str], call: tuple[list[str], bool]) -> None:
+    monkeypatch.setattr(test_runner, "run", lambda rest, long: 1 if (rest, long) == call else 99)
+    assert command_line.main(arguments) == 1
+
+
+def test_an_unknown_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        command_line.main(["--dmeo"])
+    assert caught.value.code == 2
+    assert "unknown argument: --dmeo" in capsys.readouterr().err
+
+
+def test_an_error_is_explained_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise UserError("disk-full", "8 GiB are needed.", context="evidence\n", hint="Free some space.")
+
+    monkeypatch.setattr(install, "run", fail)
+    assert command_line.main([]) == 2
+    assert capsys.readouterr().err == (
+        "evidence\nerror: The disk is full [disk-full]\n  8 GiB are needed.\nhint: Free some space.\n"
+    )
+
+
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+def test_an_error_without_evidence_is_short(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["tunesmith_setup", "--profile", "cpu"])
+    monkeypatch.setenv("TUNESMITH_HOME", "/proc/nowhere")
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("tunesmith_setup", run_name="__main__", alter_sys=True)
+    assert caught.value.code == 3
+    assert capsys.readouterr().err.startswith("error: A file or folder can't be written or read")
+
+
+def test_our_own_mistake_carries_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(install, "run", lambda *_, **__: 1 // 0)
+    assert command_line.main([]) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_control_c_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(install, "run", interrupt)
+    assert command_line.main([]) == 5
+    assert "The same command continues" in capsys.readouterr().err
+
+
+def test_bootstrap_runs_isolated_from_any_folder(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-I", str(BOOTSTRAP), "--help"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "--demo" in answer.stdout
+
+
+def test_bootstrap_parses_under_old_pythons_and_refuses_them() -> None:
+    source = BOOTSTRAP.read_text(encoding="utf-8")
+    ast.parse(source, feature_version=(3, 6))
+    code = f"import sys; sys.version_info = (3, 8, 18); sys.argv = ['x']; __file__ = {str(BOOTSTRAP)!r}\n"
+    code += f"exec(compile({source!r}, __file__, 'exec'), {{'__name__': '__main__', '__file__': __file__}})"
+    answer = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
+    assert answer.returncode == 3
+    assert answer.stdout.startswith("Tunesmith needs Python 3.11, 3.12 or 3.13; this is Python 3.8")

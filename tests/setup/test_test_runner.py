@@ -1,0 +1,127 @@
+"""The test runner: which environments it makes, what it runs in them, and how it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.setup.conftest import RecordedProgress, script
+from tunesmith_core import paths
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup import envs, example_model, install, interpreters, system_libraries, test_runner, uvtool
+from tunesmith_setup.envs import Environment
+from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.uvtool import Uv
+
+FIRST = Interpreter(Path("/usr/bin/python3.11"), (3, 11))
+SECOND = Interpreter(Path("/usr/bin/python3.12"), (3, 12))
+
+
+class Machine:
+    """A computer whose environments are scripts that write their calls down.
+
+    Attributes:
+        failing: a file of lines; a command that holds one of them fails.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.calls_file = folder / "calls.txt"
+        self.failing = folder / "failing.txt"
+        self.failing.write_text("")
+
+    def build(self, environment: Environment, *_: object) -> None:
+        (environment.folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True, exist_ok=True)
+        script(
+            environment.python,
+            f"line = ' '.join(args) + ' | ' + ' '.join(k for k in ('TUNESMITH_EXAMPLE_MODEL', 'COVERAGE_FILE') "
+            f"if k in os.environ)\n"
+            f"open({str(self.calls_file)!r}, 'a').write({environment.name!r} + ' ' + line + '\\n')\n"
+            f"words = open({str(self.failing)!r}).read().splitlines()\n"
+            "sys.exit(1 if any(word in line for word in words) else 0)",
+        )
+
+    @property
+    def calls(self) -> list[str]:
+        return [line.split(" ", 1)[1] for line in self.calls_file.read_text().splitlines()]
+
+
+@pytest.fixture
+def machine(
+    home: Path, tmp_path: Path, programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> Machine:
+    result = Machine(tmp_path)
+    script(
+        programs / "xvfb-run", "assert args[:3] == ['-a', '-s', '-screen 0 1280x800x24']\nos.execv(args[3], args[3:])"
+    )
+    monkeypatch.setattr(test_runner, "Progress", lambda: progress)
+    monkeypatch.setattr(interpreters, "choose", lambda: FIRST)
+    monkeypatch.setattr(interpreters, "find", lambda version: SECOND if version == (3, 12) else None)
+    monkeypatch.setattr(system_libraries, "ensure", lambda _, for_tests: None)
+    monkeypatch.setattr(uvtool, "obtain", lambda _: Uv(Path("/nowhere/uv")))
+    monkeypatch.setattr(envs, "build", result.build)
+    monkeypatch.setattr(example_model, "ensure", lambda *_: paths.models_dir() / "tiny")
+    monkeypatch.setattr(install, "LOCKS", uvtool.LOCKS)
+    return result
+
+
+def test_everything_runs_under_a_headless_screen_with_coverage(machine: Machine, progress: RecordedProgress) -> None:
+    assert test_runner.run([], long=False) == 0
+    ruff, mypy, contracts, tests, combine, report = machine.calls
+    assert ruff.startswith("-m ruff check")
+    assert mypy.startswith("-m mypy")
+    assert "lint_imports_command" in contracts
+    assert tests == (
+        "-m coverage run -m pytest -p no:cacheprovider -m not long | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
+    )
+    assert combine.startswith("-m coverage combine")
+    assert report.startswith("-m coverage report --fail-under=100")
+    assert progress.lines[-1] == "Everything passed."
+
+
+def test_the_training_packages_come_behind_the_test_environments_own(machine: Machine) -> None:
+    test_runner.run([], long=False)
+    tests = test_runner.test_environment(FIRST)
+    [training] = paths.envs_dir().glob("train-*")
+    pth = envs.site_packages(tests.folder) / test_runner.PTH_NAME
+    assert pth.read_text() == f"{envs.site_packages(training)}\n"
+    assert not list(paths.envs_dir().glob("*.current"))
+
+
+def test_a_selection_runs_pytest_alone(machine: Machine) -> None:
+    assert test_runner.run(["tests/core", "-k", "name"], long=False) == 0
+    assert machine.calls == ["-m pytest -p no:cacheprovider -m not long tests/core -k name | TUNESMITH_EXAMPLE_MODEL"]
+
+
+@pytest.mark.parametrize("part", ["-m ruff", "-m mypy", "lint_imports", "-m pytest", "coverage report"])
+def test_every_failing_part_fails_the_whole_and_the_others_still_run(
+    machine: Machine, progress: RecordedProgress, part: str
+) -> None:
+    machine.failing.write_text(part)
+    assert test_runner.run([], long=False) == 1
+    assert len(machine.calls) == 6
+    assert progress.lines[-1].startswith("Failed: ")
+    assert "," not in progress.lines[-1]
+
+
+def test_long_runs_all_tests_and_all_again_on_python_3_12(machine: Machine) -> None:
+    assert test_runner.run([], long=True) == 0
+    lines = [line for line in machine.calls_file.read_text().splitlines() if "-m pytest" in line]
+    assert [line.split("-")[2] for line in lines] == ["py311", "py312"]
+    assert not any("not long" in line for line in lines)
+
+
+def test_long_on_python_3_12_runs_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreters, "choose", lambda: SECOND)
+    test_runner.run([], long=True)
+    assert len([line for line in machine.calls if "-m pytest" in line]) == 1
+
+
+def test_long_without_python_3_12_fails_before_anything_is_built(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interpreters, "find", lambda _: None)
+    with pytest.raises(EnvironmentProblem, match="none was found") as caught:
+        test_runner.run([], long=True)
+    assert caught.value.code == "python-unsupported"
+    assert not paths.envs_dir().exists()
