@@ -1,0 +1,269 @@
+"""Will it fit: memory, disk, steps and time of a run, estimated from the numbers of the model's files.
+
+Nothing is loaded. The estimate is for the longest possible batch, whose backward pass is where a step peaks. The
+window's "Check now" replaces it by a measurement.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core.catalog import ModelCard, read_model_card
+from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import ALL_LINEAR
+
+__all__ = ["Fix", "Hardware", "Plan", "detect_hardware", "plan"]
+
+GIB = 1024**3
+FITS_RATIO = 0.75
+"""Up to this share of the free memory a plan fits, up to all of it it is tight."""
+
+NF4_BYTES = 0.516
+"""Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
+
+CUDA_RUNTIME_BYTES = round(0.6 * GIB)
+CPU_RUNTIME_BYTES = round(0.6 * GIB)
+"""Context, libraries and the interpreter: what a process holds that has loaded everything and trains nothing."""
+
+SHORTEST_CONTEXT_TOKENS = 256
+SMALLEST_RANK = 4
+TIME_SPREAD = (0.85, 1.25)
+
+CPU_SLACK = 1.8
+"""On the CPU the allocator keeps much of what tensors gave back. Measured with a model of 135 million parameters, batches
+of 256 to 2048 tokens, with and without checkpointing: estimate / peak resident memory = 0.86 to 0.99."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """A change that makes a plan smaller.
+
+    Attributes:
+        label: for a button.
+        changes: setting path such as "data.context_length" to its new value.
+        saved_bytes: memory that it alone saves.
+    """
+
+    label: str
+    changes: Mapping[str, Any]  # Any: values of settings
+    saved_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The estimate of one run.
+
+    Attributes:
+        parts: bytes by name, in the order in which they are shown: weights, adapter, activations, logits, runtime.
+        total_bytes: their sum, the peak.
+        available_bytes: free memory of the device.
+        verdict: "fits", "tight" or "exceeds".
+        total_steps: None while the number of rows is unknown.
+        seconds: shortest and longest time, None while steps or speed are unknown.
+        disk_bytes: written to the run folder.
+        certainty: "low", "medium" or "high".
+        fixes: in the order of least harm; empty when the plan fits.
+    """
+
+    parts: Mapping[str, int]
+    total_bytes: int
+    available_bytes: int
+    verdict: str
+    total_steps: int | None
+    seconds: tuple[int, int] | None
+    disk_bytes: int
+    certainty: str
+    fixes: tuple[Fix, ...]
+
+    @property
+    def ratio(self) -> float:
+        """Share of the free memory that the run takes."""
+        return self.total_bytes / max(1, self.available_bytes)
+
+
+def plan(
+    spec: RunSpec,
+    hardware: Hardware,
+    *,
+    card: ModelCard | None = None,
+    num_rows: int | None = None,
+    longest_tokens: int | None = None,
+    tokens_per_second: float | None = None,
+) -> Plan:
+    """Estimate a run.
+
+    Args:
+        spec: the run.
+        hardware: the device that it will use.
+        card: the model's card, read from its folder when None.
+        num_rows: training rows, if known.
+        longest_tokens: length of the longest example, if known; else the context length is taken.
+        tokens_per_second: measured speed on this device, if known.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused` when the model's card can't be read.
+    """
+    card = card or read_model_card(Path(spec.model.path))
+    parts = _parts(spec, hardware, card, longest_tokens)
+    total = sum(parts.values())
+    ratio = total / max(1, hardware.free_bytes)
+    steps = _total_steps(spec, num_rows)
+    seconds = None
+    if steps is not None and tokens_per_second:
+        rows = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
+        middle = steps * rows * _num_tokens(spec, longest_tokens) / tokens_per_second
+        seconds = (round(middle * TIME_SPREAD[0]), round(middle * TIME_SPREAD[1]))
+    adapter_parameters = num_adapter_parameters(spec, card)
+    checkpoint_bytes = adapter_parameters * (4 + _optimizer_bytes(spec))
+    return Plan(
+        parts=parts,
+        total_bytes=total,
+        available_bytes=hardware.free_bytes,
+        verdict="fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds",
+        total_steps=steps,
+        seconds=seconds,
+        # One checkpoint more than is kept exists while the newest is being written; then comes the adapter itself.
+        disk_bytes=checkpoint_bytes * (spec.saving.keep + 1) + adapter_parameters * 4,
+        certainty="medium" if longest_tokens else "low",
+        fixes=_fixes(spec, hardware, card, longest_tokens, total) if ratio > FITS_RATIO else (),
+    )
+
+
+def _num_tokens(spec: RunSpec, longest_tokens: int | None) -> int:
+    return min(spec.data.context_length, longest_tokens or spec.data.context_length)
+
+
+def _total_steps(spec: RunSpec, num_rows: int | None) -> int | None:
+    if spec.schedule.max_steps:
+        return spec.schedule.max_steps
+    if num_rows is None:
+        return None
+    held_out = 0 if spec.evaluation.path else min(num_rows - 1, round(num_rows * spec.evaluation.percent / 100))
+    per_step = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
+    return math.ceil(spec.schedule.epochs * math.ceil((num_rows - held_out) / per_step))
+
+
+def number_bytes(spec: RunSpec, hardware: Hardware) -> int:
+    """Return the bytes per number of the frozen weights and the arithmetic: 2 or 4."""
+    if spec.model.dtype == "auto":
+        return 2 if hardware.device == "cuda" else 4
+    return 4 if spec.model.dtype == "float32" else 2
+
+
+def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
+    """Return the size of the adapter: rank x (inputs + outputs) of every layer that gets one (LoRA, section 4.1)."""
+    targets = spec.method.target_modules
+    return sum(
+        spec.method.rank * (rows + columns)
+        for name, (rows, columns) in card.linear_shapes.items()
+        if targets == ALL_LINEAR or name.removesuffix(".weight").rpartition(".")[2] in targets
+    )
+
+
+def _optimizer_bytes(spec: RunSpec) -> int:
+    """Return the bytes per trained weight of AdamW's two moments."""
+    return 2 if spec.optimizer.name == "adamw_8bit" else 8
+
+
+def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
+    size = number_bytes(spec, hardware)
+    tokens = spec.schedule.micro_batch_size * _num_tokens(spec, longest_tokens)
+    activations = tokens * activation_bytes_per_token(spec, card, size)
+    logits = tokens * card.vocab_size * (size + 12)
+    if hardware.device == "cpu":
+        activations += tokens * _attention_bytes_per_token(spec, card, _num_tokens(spec, longest_tokens))
+        activations, logits = round(activations * CPU_SLACK), round(logits * CPU_SLACK)
+    linear = card.num_linear_parameters
+    dense = card.num_parameters - linear
+    weights = dense * size + linear * (NF4_BYTES if spec.method.kind == "qlora" else size)
+    if spec.method.kind == "qlora":
+        # One matrix at a time is unpacked to be multiplied with.
+        weights += size * max((rows * columns for rows, columns in card.linear_shapes.values()), default=0)
+    # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
+    copy_bytes = 2 if size == 2 else 0
+    adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + _optimizer_bytes(spec))
+    return {
+        "weights": round(weights),
+        "adapter": adapter,
+        "activations": activations,
+        # The logits, then in 32 bits their logarithmic softmax and two gradients (cross-entropy in PyTorch).
+        "logits": logits,
+        "runtime": CUDA_RUNTIME_BYTES if hardware.device == "cuda" else CPU_RUNTIME_BYTES,
+    }
+
+
+def activation_bytes_per_token(spec: RunSpec, card: ModelCard, size: int) -> int:
+    """Return what the forward pass keeps of one token until the backward pass.
+
+    Counted by what PyTorch's eager autograd saves in a layer with adapters, whose frozen weights need no inputs (the
+    method of "Reducing Activation Recomputation in Large Transformer Models", section 4): two norms in 32 bits; the
+    inputs of the adapters; query, key, value and output of attention; gate, its activation, up and their product. In
+    16 bits each adapter casts its input, which is one copy per layer instead of a shared one. With checkpointing only
+    each layer's input is kept, and one layer at a time is computed again.
+
+    Args:
+        size: bytes per number, 2 or 4.
+    """
+    hidden, wide = card.hidden_size, card.intermediate_size
+    attention = card.num_heads * card.head_dim
+    num_copies = 1 if size == 4 else 3
+    layer = 2 * 4 * hidden
+    layer += size * (hidden * num_copies + 4 * attention + (attention if size == 2 else 0))
+    layer += size * (hidden * min(num_copies, 2) + 4 * wide)
+    layer += size * 7 * spec.method.rank
+    if spec.hardware.activation_checkpointing:
+        return card.num_layers * size * hidden + layer
+    return card.num_layers * layer
+
+
+def _attention_bytes_per_token(spec: RunSpec, card: ModelCard, num_tokens: int) -> int:
+    """Return what attention adds on the CPU, where PyTorch has no fused kernel for it in training.
+
+    A row of 32-bit weights per head and token is kept in each layer, and about four such rows live while one layer is
+    computed.
+    """
+    num_kept = 1 if spec.hardware.activation_checkpointing else card.num_layers
+    return 4 * card.num_heads * num_tokens * (num_kept + 4)
+
+
+def _fixes(
+    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, total_bytes: int
+) -> tuple[Fix, ...]:
+    """Return what saves memory, in the order of least harm to what is learned."""
+    candidates: list[tuple[str, dict[str, Any]]] = []
+    shorter = max(SHORTEST_CONTEXT_TOKENS, _num_tokens(spec, longest_tokens) // 2)
+    if shorter < spec.data.context_length:
+        candidates.append((f"Shorten the context to {shorter} tokens", {"data.context_length": shorter}))
+    if spec.schedule.micro_batch_size > 1:
+        rows = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
+        changes = {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": rows}
+        candidates.append(("Micro-batches of 1", changes))
+    if not spec.hardware.activation_checkpointing:
+        candidates.append(("Activation checkpointing", {"hardware.activation_checkpointing": True}))
+    if spec.method.kind == "lora":
+        candidates.append(("4-bit base (QLoRA)", {"method.kind": "qlora"}))
+    if spec.method.rank > SMALLEST_RANK:
+        rank = max(SMALLEST_RANK, spec.method.rank // 2)
+        candidates.append((f"Rank {rank}", {"method.rank": rank}))
+    fixes = []
+    for label, changes in candidates:
+        changed = with_changes(spec, changes)
+        saved = total_bytes - sum(_parts(changed, hardware, card, longest_tokens).values())
+        if saved > 0:
+            fixes.append(Fix(label, changes, saved))
+    return tuple(fixes)
+
+
+def with_changes(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
+    """Return a copy of a spec with settings changed, by paths such as "method.rank"."""
+    changed = copy.deepcopy(spec)
+    for path, value in changes.items():
+        section, _, name = path.partition(".")
+        setattr(getattr(changed, section), name, value)
+    return changed
