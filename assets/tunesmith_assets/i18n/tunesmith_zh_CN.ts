@@ -1,0 +1,2945 @@
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="zh_CN" sourcelanguage="en">
+<context>
+    <name>Activity</name>
+    <message>
+        <source>step %1 of %2</source>
+        <translation>第 %1 / %2 步</translation>
+    </message>
+    <message>
+        <source>%1 left</source>
+        <translation>还剩 %1</translation>
+    </message>
+</context>
+<context>
+    <name>ActivityPanel</name>
+    <message>
+        <source>Activity</source>
+        <translation>活动</translation>
+    </message>
+    <message>
+        <source>Nothing is running.</source>
+        <translation>没有正在进行的运行。</translation>
+    </message>
+    <message>
+        <source>New run</source>
+        <translation>新建运行</translation>
+    </message>
+</context>
+<context>
+    <name>Banner</name>
+    <message>
+        <source>Dismiss</source>
+        <translation>关闭提示</translation>
+    </message>
+</context>
+<context>
+    <name>ChartCard</name>
+    <message>
+        <source>chart menu</source>
+        <translation>图表菜单</translation>
+    </message>
+    <message>
+        <source>Copy image</source>
+        <translation>复制图片</translation>
+    </message>
+    <message>
+        <source>Save CSV…</source>
+        <translation>保存 CSV…</translation>
+    </message>
+    <message>
+        <source>Show as table</source>
+        <translation>以表格显示</translation>
+    </message>
+    <message>
+        <source>Full screen</source>
+        <translation>全屏</translation>
+    </message>
+    <message>
+        <source>Fit</source>
+        <translation>适合窗口</translation>
+    </message>
+    <message>
+        <source>Save CSV</source>
+        <translation>保存 CSV</translation>
+    </message>
+</context>
+<context>
+    <name>ChartTableDialog</name>
+    <message>
+        <source>Line</source>
+        <translation>曲线</translation>
+    </message>
+    <message>
+        <source>Value</source>
+        <translation>值</translation>
+    </message>
+</context>
+<context>
+    <name>CheckpointsTable</name>
+    <message>
+        <source>Step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>When</source>
+        <translation>时间</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation>大小</translation>
+    </message>
+    <message>
+        <source>Took</source>
+        <translation>用时</translation>
+    </message>
+    <message>
+        <source>Folder</source>
+        <translation>文件夹</translation>
+    </message>
+</context>
+<context>
+    <name>CloseWindowDialog</name>
+    <message>
+        <source>Close the window</source>
+        <translation>关闭窗口</translation>
+    </message>
+    <message>
+        <source>It can go on without the window. Opening Tunesmith again shows it where it stands.</source>
+        <translation>没有窗口它也能继续。再次打开 Tunesmith 就能看到它的进展。</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Stop and save</source>
+        <translation>停止并保存</translation>
+    </message>
+    <message>
+        <source>Keep running in the background</source>
+        <translation>在后台继续运行</translation>
+    </message>
+    <message>
+        <source>The run %1 is still going</source>
+        <translation>运行 %1 仍在进行</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n run(s) are still going</source>
+        <translation>
+            <numerusform>还有 %n 个运行在进行</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>CommandPalette</name>
+    <message>
+        <source>Commands</source>
+        <translation>命令</translation>
+    </message>
+    <message>
+        <source>Type a command or the name of a run</source>
+        <translation>输入命令或运行的名称</translation>
+    </message>
+    <message>
+        <source>Find a command</source>
+        <translation>查找命令</translation>
+    </message>
+</context>
+<context>
+    <name>CompareDialog</name>
+    <message>
+        <source>Compare runs</source>
+        <translation>比较运行</translation>
+    </message>
+    <message>
+        <source>Loss, smoothed, with eval dots</source>
+        <translation>损失（平滑），圆点为评估</translation>
+    </message>
+    <message>
+        <source>Loss of the compared runs</source>
+        <translation>所比较运行的损失</translation>
+    </message>
+    <message>
+        <source>Settings that differ</source>
+        <translation>不同的设置</translation>
+    </message>
+    <message>
+        <source>Setting</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>All settings are the same</source>
+        <translation>所有设置都相同</translation>
+    </message>
+</context>
+<context>
+    <name>Core</name>
+    <message>
+        <source>PyTorch has no CUDA support</source>
+        <translation>PyTorch 不支持 CUDA</translation>
+    </message>
+    <message>
+        <source>The CPU build of PyTorch is installed although this computer has an NVIDIA GPU.</source>
+        <translation>这台电脑有 NVIDIA GPU，但装的是 CPU 版的 PyTorch。</translation>
+    </message>
+    <message>
+        <source>Repair the training environment: it installs the CUDA build.</source>
+        <translation>请修复训练环境：会装上 CUDA 版。</translation>
+    </message>
+    <message>
+        <source>No NVIDIA driver or GPU found</source>
+        <translation>没有找到 NVIDIA 驱动或 GPU</translation>
+    </message>
+    <message>
+        <source>The NVIDIA driver is not installed, or this process can&apos;t see the GPU.</source>
+        <translation>没有安装 NVIDIA 驱动，或者本进程看不到 GPU。</translation>
+    </message>
+    <message>
+        <source>Install the NVIDIA driver and restart the computer, or choose the CPU under Hardware.</source>
+        <translation>请安装 NVIDIA 驱动并重启电脑，或在“硬件”里选择 CPU。</translation>
+    </message>
+    <message>
+        <source>The NVIDIA driver is too old</source>
+        <translation>NVIDIA 驱动太旧</translation>
+    </message>
+    <message>
+        <source>The installed driver is older than this PyTorch build needs.</source>
+        <translation>已安装的驱动低于这个 PyTorch 版本的要求。</translation>
+    </message>
+    <message>
+        <source>Install a newer NVIDIA driver and restart the computer.</source>
+        <translation>请安装更新的 NVIDIA 驱动并重启电脑。</translation>
+    </message>
+    <message>
+        <source>This PyTorch build does not support the GPU</source>
+        <translation>这个 PyTorch 版本不支持该 GPU</translation>
+    </message>
+    <message>
+        <source>PyTorch holds no code for this GPU generation: the card is too new or too old for the build.</source>
+        <translation>PyTorch 里没有这一代 GPU 的代码：显卡对它来说太新或太旧。</translation>
+    </message>
+    <message>
+        <source>Repair the training environment: it chooses the build for this GPU.</source>
+        <translation>请修复训练环境：会选用适合这块 GPU 的版本。</translation>
+    </message>
+    <message>
+        <source>A CUDA library is missing</source>
+        <translation>缺少 CUDA 库</translation>
+    </message>
+    <message>
+        <source>cuDNN, cuBLAS or NVRTC can&apos;t be loaded.</source>
+        <translation>无法加载 cuDNN、cuBLAS 或 NVRTC。</translation>
+    </message>
+    <message>
+        <source>Repair the training environment.</source>
+        <translation>请修复训练环境。</translation>
+    </message>
+    <message>
+        <source>A Windows library can&apos;t be loaded</source>
+        <translation>无法加载 Windows 库</translation>
+    </message>
+    <message>
+        <source>PyTorch needs the Microsoft Visual C++ runtime, which is missing or too old.</source>
+        <translation>PyTorch 需要 Microsoft Visual C++ 运行库，但它缺失或太旧。</translation>
+    </message>
+    <message>
+        <source>Install the Microsoft Visual C++ 2015-2022 x64 runtime, then try again.</source>
+        <translation>请安装 Microsoft Visual C++ 2015-2022 x64 运行库，然后重试。</translation>
+    </message>
+    <message>
+        <source>A library was built for another NumPy</source>
+        <translation>有库是为另一个 NumPy 版本编译的</translation>
+    </message>
+    <message>
+        <source>A package built for NumPy 1 runs with NumPy 2.</source>
+        <translation>为 NumPy 1 编译的包正在与 NumPy 2 一起使用。</translation>
+    </message>
+    <message>
+        <source>Triton is missing or of the wrong version</source>
+        <translation>缺少 Triton，或版本不对</translation>
+    </message>
+    <message>
+        <source>Fused kernels need the Triton version that belongs to the installed PyTorch.</source>
+        <translation>融合内核需要与已安装 PyTorch 配套的 Triton 版本。</translation>
+    </message>
+    <message>
+        <source>Repair the training environment, or train without fused kernels.</source>
+        <translation>请修复训练环境，或不用融合内核训练。</translation>
+    </message>
+    <message>
+        <source>Triton can&apos;t compile for this GPU</source>
+        <translation>Triton 无法为这块 GPU 编译</translation>
+    </message>
+    <message>
+        <source>This GPU generation is not supported by Triton.</source>
+        <translation>Triton 不支持这一代 GPU。</translation>
+    </message>
+    <message>
+        <source>Train without fused kernels: PyTorch does the same work.</source>
+        <translation>请不用融合内核训练：PyTorch 会完成同样的计算。</translation>
+    </message>
+    <message>
+        <source>The CUDA assembler does not fit</source>
+        <translation>CUDA 汇编器不匹配</translation>
+    </message>
+    <message>
+        <source>ptxas is missing, too old for this GPU, or taken from another CUDA version.</source>
+        <translation>ptxas 缺失、对这块 GPU 来说太旧，或来自另一个 CUDA 版本。</translation>
+    </message>
+    <message>
+        <source>Repair the training environment and clear the compile caches.</source>
+        <translation>请修复训练环境并清空编译缓存。</translation>
+    </message>
+    <message>
+        <source>Triton can&apos;t build its launcher</source>
+        <translation>Triton 无法编译它的启动器</translation>
+    </message>
+    <message>
+        <source>The Python installation lacks the headers or libraries that Triton compiles against.</source>
+        <translation>这个 Python 缺少 Triton 编译所需的头文件或库。</translation>
+    </message>
+    <message>
+        <source>Repair the training environment with a full Python.</source>
+        <translation>请用完整的 Python 修复训练环境。</translation>
+    </message>
+    <message>
+        <source>The variable CC is wrong</source>
+        <translation>环境变量 CC 有误</translation>
+    </message>
+    <message>
+        <source>CC names a folder or a compiler that does not work.</source>
+        <translation>CC 指向一个文件夹，或一个不能用的编译器。</translation>
+    </message>
+    <message>
+        <source>Remove the variable CC, then start again.</source>
+        <translation>请删除环境变量 CC，然后重新开始。</translation>
+    </message>
+    <message>
+        <source>A kernel met mixed number formats</source>
+        <translation>内核遇到了混用的数值格式</translation>
+    </message>
+    <message>
+        <source>A fused kernel was given half and single precision together.</source>
+        <translation>融合内核同时收到了半精度和单精度的数据。</translation>
+    </message>
+    <message>
+        <source>Train without fused kernels and send us the report.</source>
+        <translation>请不用融合内核训练，并把报告发给我们。</translation>
+    </message>
+    <message>
+        <source>A C++ compiler is wanted</source>
+        <translation>需要 C++ 编译器</translation>
+    </message>
+    <message>
+        <source>torch.compile was switched on and looks for cl.exe.</source>
+        <translation>torch.compile 已打开，正在寻找 cl.exe。</translation>
+    </message>
+    <message>
+        <source>Switch compilation off; Tunesmith does not need it.</source>
+        <translation>请关闭编译；Tunesmith 不需要它。</translation>
+    </message>
+    <message>
+        <source>The 4-bit library can&apos;t be loaded</source>
+        <translation>无法加载 4 位量化库</translation>
+    </message>
+    <message>
+        <source>bitsandbytes has no library for this CUDA version, or its GPU library can&apos;t be loaded.</source>
+        <translation>bitsandbytes 没有适合这个 CUDA 版本的库，或其 GPU 库无法加载。</translation>
+    </message>
+    <message>
+        <source>Repair the training environment, or choose LoRA without 4-bit.</source>
+        <translation>请修复训练环境，或选择不带 4 位量化的 LoRA。</translation>
+    </message>
+    <message>
+        <source>flash-attn is missing or does not fit</source>
+        <translation>flash-attn 缺失或不匹配</translation>
+    </message>
+    <message>
+        <source>The model asks for flash-attn, which is absent or built for another PyTorch.</source>
+        <translation>模型要求 flash-attn，但它没有安装，或是为另一个 PyTorch 编译的。</translation>
+    </message>
+    <message>
+        <source>Choose the standard attention; Tunesmith does not need flash-attn.</source>
+        <translation>请选择标准注意力；Tunesmith 不需要 flash-attn。</translation>
+    </message>
+    <message>
+        <source>PyTorch is too old</source>
+        <translation>PyTorch 太旧</translation>
+    </message>
+    <message>
+        <source>The installed transformers needs PyTorch 2.6 or newer.</source>
+        <translation>已安装的 transformers 需要 PyTorch 2.6 或更新版本。</translation>
+    </message>
+    <message>
+        <source>The model is newer than the environment</source>
+        <translation>模型比环境新</translation>
+    </message>
+    <message>
+        <source>The installed transformers does not know this type of model.</source>
+        <translation>已安装的 transformers 不认识这类模型。</translation>
+    </message>
+    <message>
+        <source>Choose another model, or update the training environment.</source>
+        <translation>请选择别的模型，或更新训练环境。</translation>
+    </message>
+    <message>
+        <source>The training libraries do not fit together</source>
+        <translation>训练所用的库彼此不匹配</translation>
+    </message>
+    <message>
+        <source>A library was given an argument that its version does not know.</source>
+        <translation>有库收到了其版本不认识的参数。</translation>
+    </message>
+    <message>
+        <source>The LoRA target modules do not exist in this model</source>
+        <translation>模型里没有指定的 LoRA 目标模块</translation>
+    </message>
+    <message>
+        <source>None of the named target modules is a linear layer of the base model.</source>
+        <translation>指定的目标模块都不是基础模型的线性层。</translation>
+    </message>
+    <message>
+        <source>Set target modules to &quot;all-linear&quot;, or name layers that the model has.</source>
+        <translation>请把目标模块设为 &quot;all-linear&quot;，或填写模型里存在的层。</translation>
+    </message>
+    <message>
+        <source>The tokenizer can&apos;t be loaded</source>
+        <translation>无法加载分词器</translation>
+    </message>
+    <message>
+        <source>The tokenizer needs a library that is missing.</source>
+        <translation>分词器需要的库缺失。</translation>
+    </message>
+    <message>
+        <source>The GPU memory is full</source>
+        <translation>显存已满</translation>
+    </message>
+    <message>
+        <source>The model, the batch and the optimizer need more memory than the GPU has free.</source>
+        <translation>模型、批次和优化器需要的显存超过了 GPU 的空闲显存。</translation>
+    </message>
+    <message>
+        <source>Lower the micro-batch size or the context length, switch on activation checkpointing, or use a 4-bit base.</source>
+        <translation>请减小微批次大小或上下文长度，打开激活检查点，或使用 4 位的基础模型。</translation>
+    </message>
+    <message>
+        <source>The loss is not a number</source>
+        <translation>损失不是有效数值</translation>
+    </message>
+    <message>
+        <source>The numbers overflowed: the learning rate is too high for this data or number format.</source>
+        <translation>数值溢出：对这份数据或数值格式来说，学习率太高。</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate to a tenth, then resume from the last checkpoint.</source>
+        <translation>请把学习率降到十分之一，然后从最近的检查点继续。</translation>
+    </message>
+    <message>
+        <source>A GPU kernel read outside its memory</source>
+        <translation>GPU 内核访问了自己内存之外的地址</translation>
+    </message>
+    <message>
+        <source>A CUDA kernel failed, most often because of packing with an attention that does not support it.</source>
+        <translation>CUDA 内核出错，最常见的原因是打包样本时用了不支持打包的注意力。</translation>
+    </message>
+    <message>
+        <source>Switch packing off, then resume from the last checkpoint.</source>
+        <translation>请关闭打包，然后从最近的检查点继续。</translation>
+    </message>
+    <message>
+        <source>Parts of the model lie on different devices</source>
+        <translation>模型的各部分在不同的设备上</translation>
+    </message>
+    <message>
+        <source>Tensors were spread over several devices.</source>
+        <translation>张量分散到了多个设备上。</translation>
+    </message>
+    <message>
+        <source>Choose one GPU under Hardware.</source>
+        <translation>请在“硬件”里只选一块 GPU。</translation>
+    </message>
+    <message>
+        <source>A column is missing in the data</source>
+        <translation>数据缺少一列</translation>
+    </message>
+    <message>
+        <source>A row lacks the column that the mapping names.</source>
+        <translation>有一行缺少列映射中指定的列。</translation>
+    </message>
+    <message>
+        <source>Map the columns again, or correct the row.</source>
+        <translation>请重新映射列，或改正这一行。</translation>
+    </message>
+    <message>
+        <source>The data file can&apos;t be read</source>
+        <translation>无法读取数据文件</translation>
+    </message>
+    <message>
+        <source>The file is malformed, in another encoding, or of another format than its name says.</source>
+        <translation>文件内容有误、编码不同，或格式与文件名不符。</translation>
+    </message>
+    <message>
+        <source>Correct the named line, or choose another file.</source>
+        <translation>请改正指出的那一行，或选择别的文件。</translation>
+    </message>
+    <message>
+        <source>The tokenizer has no chat template</source>
+        <translation>分词器没有对话模板</translation>
+    </message>
+    <message>
+        <source>Chats can&apos;t be rendered because the model folder holds no chat template: it may be a base model.</source>
+        <translation>模型文件夹里没有对话模板，无法排版对话：它可能是未经对话训练的基础模型。</translation>
+    </message>
+    <message>
+        <source>Choose the instruct version of the model, or prompt/completion data.</source>
+        <translation>请选择该模型的指令版本，或使用提示/补全格式的数据。</translation>
+    </message>
+    <message>
+        <source>The model folder is incomplete or damaged</source>
+        <translation>模型文件夹不完整或已损坏</translation>
+    </message>
+    <message>
+        <source>A file that the model needs is missing, cut short or not what its name says.</source>
+        <translation>模型需要的某个文件缺失、被截断，或与文件名不符。</translation>
+    </message>
+    <message>
+        <source>Download the model again, or choose another folder.</source>
+        <translation>请重新下载模型，或选择别的文件夹。</translation>
+    </message>
+    <message>
+        <source>The model needs a permission</source>
+        <translation>使用这个模型需要许可</translation>
+    </message>
+    <message>
+        <source>The hub refused access: the model is gated or the token is missing.</source>
+        <translation>模型站拒绝访问：模型需要申请，或缺少访问令牌。</translation>
+    </message>
+    <message>
+        <source>Accept the model&apos;s licence on its page and enter your access token, or choose a local folder.</source>
+        <translation>请在模型页面上接受许可并填写访问令牌，或选择本机的文件夹。</translation>
+    </message>
+    <message>
+        <source>The model hub can&apos;t be reached</source>
+        <translation>无法连接模型站</translation>
+    </message>
+    <message>
+        <source>There is no network, or the hub did not answer.</source>
+        <translation>没有网络，或模型站没有回应。</translation>
+    </message>
+    <message>
+        <source>Check the network, or choose a model folder on this computer.</source>
+        <translation>请检查网络，或选择这台电脑上的模型文件夹。</translation>
+    </message>
+    <message>
+        <source>The connection to the hub is not trusted</source>
+        <translation>与模型站的连接不受信任</translation>
+    </message>
+    <message>
+        <source>A proxy or a company certificate stands between this computer and the hub.</source>
+        <translation>这台电脑与模型站之间有代理或公司证书。</translation>
+    </message>
+    <message>
+        <source>Set the proxy or the certificate, or choose a model folder on this computer.</source>
+        <translation>请设置代理或证书，或选择这台电脑上的模型文件夹。</translation>
+    </message>
+    <message>
+        <source>Windows refused a symbolic link</source>
+        <translation>Windows 拒绝创建符号链接</translation>
+    </message>
+    <message>
+        <source>The download cache wants symbolic links, which need a privilege on Windows.</source>
+        <translation>下载缓存要用符号链接，这在 Windows 上需要特权。</translation>
+    </message>
+    <message>
+        <source>Switch on Windows developer mode, or choose a model folder on this computer.</source>
+        <translation>请打开 Windows 开发者模式，或选择这台电脑上的模型文件夹。</translation>
+    </message>
+    <message>
+        <source>The disk is full</source>
+        <translation>磁盘已满</translation>
+    </message>
+    <message>
+        <source>There is not enough free space on the drive.</source>
+        <translation>磁盘上的可用空间不够。</translation>
+    </message>
+    <message>
+        <source>Free some space or choose another drive, then try again.</source>
+        <translation>请腾出一些空间或换一个磁盘，然后重试。</translation>
+    </message>
+    <message>
+        <source>The Windows page file is too small</source>
+        <translation>Windows 页面文件太小</translation>
+    </message>
+    <message>
+        <source>Windows could not reserve enough memory.</source>
+        <translation>Windows 无法保留足够的内存。</translation>
+    </message>
+    <message>
+        <source>Let Windows manage the size of the page file, then restart the computer.</source>
+        <translation>请让 Windows 自动管理页面文件大小，然后重启电脑。</translation>
+    </message>
+    <message>
+        <source>A path is too long</source>
+        <translation>路径太长</translation>
+    </message>
+    <message>
+        <source>The system refuses paths of this length.</source>
+        <translation>系统不接受这么长的路径。</translation>
+    </message>
+    <message>
+        <source>Choose a folder with a shorter path.</source>
+        <translation>请选择路径更短的文件夹。</translation>
+    </message>
+    <message>
+        <source>A path has letters that a library can&apos;t handle</source>
+        <translation>路径里有某个库不支持的字符</translation>
+    </message>
+    <message>
+        <source>A library fails with folder names outside the basic Latin letters.</source>
+        <translation>有库不能处理基本拉丁字母以外的文件夹名。</translation>
+    </message>
+    <message>
+        <source>Choose a folder whose path has Latin letters, digits and no spaces.</source>
+        <translation>请选择路径只含拉丁字母和数字、没有空格的文件夹。</translation>
+    </message>
+    <message>
+        <source>A file or folder can&apos;t be written or read</source>
+        <translation>无法读写某个文件或文件夹</translation>
+    </message>
+    <message>
+        <source>The permission is missing, the folder is read-only, or a virus scanner holds the file.</source>
+        <translation>没有权限、文件夹只读，或杀毒软件占用了文件。</translation>
+    </message>
+    <message>
+        <source>Choose a folder that you may write to, or allow Tunesmith in the virus scanner.</source>
+        <translation>请选择你有权写入的文件夹，或在杀毒软件里允许 Tunesmith。</translation>
+    </message>
+    <message>
+        <source>A text could not be decoded</source>
+        <translation>无法解码文本</translation>
+    </message>
+    <message>
+        <source>A program expected another text encoding.</source>
+        <translation>程序需要的是另一种文本编码。</translation>
+    </message>
+    <message>
+        <source>Save the file as UTF-8, then try again.</source>
+        <translation>请把文件存为 UTF-8，然后重试。</translation>
+    </message>
+    <message>
+        <source>Worker processes failed to start</source>
+        <translation>工作进程未能启动</translation>
+    </message>
+    <message>
+        <source>Windows starts worker processes in a way that this library did not expect.</source>
+        <translation>Windows 启动工作进程的方式与这个库预期的不同。</translation>
+    </message>
+    <message>
+        <source>Use no worker processes; Tunesmith needs none.</source>
+        <translation>请不要使用工作进程；Tunesmith 不需要。</translation>
+    </message>
+    <message>
+        <source>Several processes are not supported here</source>
+        <translation>这里不支持多进程</translation>
+    </message>
+    <message>
+        <source>PyTorch for Windows lacks a part that several training processes need.</source>
+        <translation>Windows 版 PyTorch 缺少多个训练进程所需的部分。</translation>
+    </message>
+    <message>
+        <source>Use one GPU, or run under WSL.</source>
+        <translation>请使用一块 GPU，或在 WSL 中运行。</translation>
+    </message>
+    <message>
+        <source>WSL does not see the GPU</source>
+        <translation>WSL 看不到 GPU</translation>
+    </message>
+    <message>
+        <source>The NVIDIA library of the Windows driver is not visible inside WSL.</source>
+        <translation>在 WSL 里看不到 Windows 驱动的 NVIDIA 库。</translation>
+    </message>
+    <message>
+        <source>Update the NVIDIA driver on Windows, then run wsl --update.</source>
+        <translation>请更新 Windows 上的 NVIDIA 驱动，然后运行 wsl --update。</translation>
+    </message>
+    <message>
+        <source>WSL can&apos;t be used</source>
+        <translation>无法使用 WSL</translation>
+    </message>
+    <message>
+        <source>The Windows Subsystem for Linux is not installed or can&apos;t start.</source>
+        <translation>适用于 Linux 的 Windows 子系统没有安装，或无法启动。</translation>
+    </message>
+    <message>
+        <source>Install or update WSL.</source>
+        <translation>请安装或更新 WSL。</translation>
+    </message>
+    <message>
+        <source>A setting is not valid</source>
+        <translation>某项设置无效</translation>
+    </message>
+    <message>
+        <source>A value of the run spec is missing, of the wrong type or out of range.</source>
+        <translation>运行配置中有值缺失、类型不对或超出范围。</translation>
+    </message>
+    <message>
+        <source>Correct the named setting.</source>
+        <translation>请改正指出的设置。</translation>
+    </message>
+    <message>
+        <source>The run spec is from a newer Tunesmith</source>
+        <translation>运行配置来自更新版本的 Tunesmith</translation>
+    </message>
+    <message>
+        <source>This version does not know that version of the file.</source>
+        <translation>当前版本不认识这个文件版本。</translation>
+    </message>
+    <message>
+        <source>Update Tunesmith, or save the spec again with this version.</source>
+        <translation>请更新 Tunesmith，或用当前版本重新保存配置。</translation>
+    </message>
+    <message>
+        <source>The model holds pickle files</source>
+        <translation>模型含有 pickle 文件</translation>
+    </message>
+    <message>
+        <source>Weights in pickle format can run any program when they are loaded, so they are refused.</source>
+        <translation>pickle 格式的权重在加载时可以运行任意程序，因此不予使用。</translation>
+    </message>
+    <message>
+        <source>Choose a version of the model with safetensors files.</source>
+        <translation>请选择带 safetensors 文件的模型版本。</translation>
+    </message>
+    <message>
+        <source>The data holds no rows</source>
+        <translation>数据里没有任何行</translation>
+    </message>
+    <message>
+        <source>The file is empty, or no row is left after skipping.</source>
+        <translation>文件是空的，或跳过之后没有剩下任何行。</translation>
+    </message>
+    <message>
+        <source>Choose a file with at least one complete row.</source>
+        <translation>请选择至少有一行完整数据的文件。</translation>
+    </message>
+    <message>
+        <source>The answers can&apos;t be told apart</source>
+        <translation>无法分辨哪些是回答</translation>
+    </message>
+    <message>
+        <source>The chat template does not show which part of a chat the assistant says.</source>
+        <translation>对话模板没有标明对话中哪部分是助手说的。</translation>
+    </message>
+    <message>
+        <source>Set Loss on to all tokens, or choose a model with another chat template.</source>
+        <translation>请把“计入损失”设为全部词元，或选择对话模板不同的模型。</translation>
+    </message>
+    <message>
+        <source>Nothing would be learned</source>
+        <translation>什么也学不到</translation>
+    </message>
+    <message>
+        <source>No token of the data counts for the loss: the answers are empty or cut off by the context length.</source>
+        <translation>数据中没有任何词元计入损失：回答是空的，或被上下文长度截掉了。</translation>
+    </message>
+    <message>
+        <source>Raise the context length, or check which column holds the answers.</source>
+        <translation>请增大上下文长度，或检查哪一列是回答。</translation>
+    </message>
+    <message>
+        <source>The command is not complete</source>
+        <translation>命令不完整</translation>
+    </message>
+    <message>
+        <source>The command line has a missing or unknown part.</source>
+        <translation>命令行缺少某部分，或有不认识的部分。</translation>
+    </message>
+    <message>
+        <source>Run tunesmith --help.</source>
+        <translation>请运行 tunesmith --help。</translation>
+    </message>
+    <message>
+        <source>There is no such run</source>
+        <translation>没有这个运行</translation>
+    </message>
+    <message>
+        <source>No run folder has this name.</source>
+        <translation>没有叫这个名字的运行文件夹。</translation>
+    </message>
+    <message>
+        <source>Run tunesmith runs to list them.</source>
+        <translation>用 tunesmith runs 可以列出所有运行。</translation>
+    </message>
+    <message>
+        <source>The run folder is damaged</source>
+        <translation>运行文件夹已损坏</translation>
+    </message>
+    <message>
+        <source>A file of the run is missing or unreadable.</source>
+        <translation>该运行的某个文件缺失或无法读取。</translation>
+    </message>
+    <message>
+        <source>Restore the folder from a backup, or delete the run.</source>
+        <translation>请从备份恢复该文件夹，或删除这个运行。</translation>
+    </message>
+    <message>
+        <source>The run is still going</source>
+        <translation>运行仍在进行</translation>
+    </message>
+    <message>
+        <source>Another process works on this run.</source>
+        <translation>另一个进程正在处理这个运行。</translation>
+    </message>
+    <message>
+        <source>Wait for its end, or stop it first.</source>
+        <translation>请等它结束，或先停止它。</translation>
+    </message>
+    <message>
+        <source>The run is not going</source>
+        <translation>运行没有在进行</translation>
+    </message>
+    <message>
+        <source>The run has ended, so it takes no commands.</source>
+        <translation>运行已经结束，不再接受命令。</translation>
+    </message>
+    <message>
+        <source>Resume it first.</source>
+        <translation>请先继续这个运行。</translation>
+    </message>
+    <message>
+        <source>There is nothing to resume</source>
+        <translation>没有可以继续的内容</translation>
+    </message>
+    <message>
+        <source>The run is finished, or it has no complete checkpoint and can only start again.</source>
+        <translation>运行已完成，或没有完整的检查点，只能重新开始。</translation>
+    </message>
+    <message>
+        <source>Duplicate the run to start again.</source>
+        <translation>请复制这个运行，重新开始。</translation>
+    </message>
+    <message>
+        <source>A checkpoint is damaged</source>
+        <translation>有检查点已损坏</translation>
+    </message>
+    <message>
+        <source>A file of the checkpoint differs from what was saved.</source>
+        <translation>检查点中有文件与保存时不同。</translation>
+    </message>
+    <message>
+        <source>Resume continues from the newest complete checkpoint.</source>
+        <translation>继续时会从最新的完整检查点开始。</translation>
+    </message>
+    <message>
+        <source>The engine ended unexpectedly</source>
+        <translation>引擎意外结束</translation>
+    </message>
+    <message>
+        <source>The training process ended without a result.</source>
+        <translation>训练进程没有给出结果就结束了。</translation>
+    </message>
+    <message>
+        <source>Resume from the last checkpoint; the log shows its last words.</source>
+        <translation>请从最近的检查点继续；日志里有它最后的输出。</translation>
+    </message>
+    <message>
+        <source>The engine was killed</source>
+        <translation>引擎被终止</translation>
+    </message>
+    <message>
+        <source>Another program or the system ended the training process; a lack of memory is the usual reason.</source>
+        <translation>其他程序或系统终止了训练进程；通常是因为内存不足。</translation>
+    </message>
+    <message>
+        <source>Close other programs, then resume from the last checkpoint.</source>
+        <translation>请关闭其他程序，然后从最近的检查点继续。</translation>
+    </message>
+    <message>
+        <source>The run makes no progress</source>
+        <translation>运行没有进展</translation>
+    </message>
+    <message>
+        <source>No step has ended for much longer than usual.</source>
+        <translation>已经比平时久得多没有完成一步。</translation>
+    </message>
+    <message>
+        <source>Wait, or stop the run and resume from the last checkpoint.</source>
+        <translation>请等待，或停止运行并从最近的检查点继续。</translation>
+    </message>
+    <message>
+        <source>Training is not set up yet</source>
+        <translation>训练环境还没有装好</translation>
+    </message>
+    <message>
+        <source>The training environment is not installed on this computer, or its folder is gone.</source>
+        <translation>这台电脑上没有安装训练环境，或它的文件夹不见了。</translation>
+    </message>
+    <message>
+        <source>Run: python3 installers/bootstrap.py</source>
+        <translation>请运行：python3 installers/bootstrap.py</translation>
+    </message>
+    <message>
+        <source>An environment could not be built</source>
+        <translation>无法建立环境</translation>
+    </message>
+    <message>
+        <source>A package could not be downloaded or installed.</source>
+        <translation>有软件包无法下载或安装。</translation>
+    </message>
+    <message>
+        <source>Check the network and the free space, then run the same command again: it continues.</source>
+        <translation>请检查网络和可用空间，然后再次运行同一条命令：它会接着做。</translation>
+    </message>
+    <message>
+        <source>System libraries are missing</source>
+        <translation>缺少系统库</translation>
+    </message>
+    <message>
+        <source>The window needs libraries of the operating system that are not installed.</source>
+        <translation>窗口需要的操作系统库没有安装。</translation>
+    </message>
+    <message>
+        <source>Install the named packages, then try again.</source>
+        <translation>请安装指出的软件包，然后重试。</translation>
+    </message>
+    <message>
+        <source>There is no screen</source>
+        <translation>没有显示器</translation>
+    </message>
+    <message>
+        <source>No display is available to open a window on.</source>
+        <translation>没有可以打开窗口的显示环境。</translation>
+    </message>
+    <message>
+        <source>Use the command line: tunesmith train SPEC.json</source>
+        <translation>请使用命令行：tunesmith train SPEC.json</translation>
+    </message>
+    <message>
+        <source>This Python can&apos;t be used</source>
+        <translation>不能使用这个 Python</translation>
+    </message>
+    <message>
+        <source>Tunesmith needs Python 3.11, 3.12 or 3.13.</source>
+        <translation>Tunesmith 需要 Python 3.11、3.12 或 3.13。</translation>
+    </message>
+    <message>
+        <source>Install one of these versions, then try again.</source>
+        <translation>请安装其中一个版本，然后重试。</translation>
+    </message>
+    <message>
+        <source>The memory of the computer is full</source>
+        <translation>电脑内存已满</translation>
+    </message>
+    <message>
+        <source>The model and the batch need more memory than the computer has free.</source>
+        <translation>模型和批次需要的内存超过了电脑的空闲内存。</translation>
+    </message>
+    <message>
+        <source>Close other programs, lower the micro-batch size or the context length, or choose a smaller model.</source>
+        <translation>请关闭其他程序，减小微批次大小或上下文长度，或选择更小的模型。</translation>
+    </message>
+    <message>
+        <source>The run goes on under other conditions</source>
+        <translation>运行在不同的条件下继续</translation>
+    </message>
+    <message>
+        <source>Libraries, device, threads or data differ from those of the checkpoint, so the numbers can differ a little.</source>
+        <translation>库、设备、线程数或数据与检查点时不同，所以数值可能略有差别。</translation>
+    </message>
+    <message>
+        <source>Go on, or resume where the run was started if the very same numbers matter.</source>
+        <translation>可以继续；如果需要完全相同的数值，请在原来的条件下继续。</translation>
+    </message>
+    <message>
+        <source>The engine and the program do not fit together</source>
+        <translation>引擎与程序不匹配</translation>
+    </message>
+    <message>
+        <source>The journal was written by a newer version.</source>
+        <translation>记录文件是由更新的版本写的。</translation>
+    </message>
+    <message>
+        <source>Update Tunesmith.</source>
+        <translation>请更新 Tunesmith。</translation>
+    </message>
+    <message>
+        <source>The settings could not be read in full</source>
+        <translation>未能完整读取设置</translation>
+    </message>
+    <message>
+        <source>The settings file is damaged or holds values that do not fit.</source>
+        <translation>设置文件已损坏，或含有不合适的值。</translation>
+    </message>
+    <message>
+        <source>Look through the settings page and set what is missing; saving repairs the file.</source>
+        <translation>请查看设置页并补上缺失的内容；保存后文件会修复。</translation>
+    </message>
+    <message>
+        <source>The open window does not answer</source>
+        <translation>已打开的窗口没有回应</translation>
+    </message>
+    <message>
+        <source>Tunesmith is open already, and its window is busy or hangs.</source>
+        <translation>Tunesmith 已经打开，但它的窗口正忙或失去响应。</translation>
+    </message>
+    <message>
+        <source>Wait a moment and try again, or end the other window in the task manager: its runs go on.</source>
+        <translation>请稍候再试，或在任务管理器里结束那个窗口：运行会继续。</translation>
+    </message>
+    <message>
+        <source>Tunesmith made a mistake</source>
+        <translation>Tunesmith 出错了</translation>
+    </message>
+    <message>
+        <source>Something happened that we did not foresee.</source>
+        <translation>发生了我们没有预料到的情况。</translation>
+    </message>
+    <message>
+        <source>Copy the diagnostics and report them; nothing of your run is lost.</source>
+        <translation>请复制诊断信息并报告给我们；你的运行没有丢失任何内容。</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Method</source>
+        <translation>方法</translation>
+    </message>
+    <message>
+        <source>Optimizer</source>
+        <translation>优化器</translation>
+    </message>
+    <message>
+        <source>Schedule</source>
+        <translation>日程</translation>
+    </message>
+    <message>
+        <source>Evaluation</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>Saving</source>
+        <translation>保存</translation>
+    </message>
+    <message>
+        <source>Hardware</source>
+        <translation>硬件</translation>
+    </message>
+    <message>
+        <source>Base model</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>Folder of a Hugging Face model on this computer, or a hub id such as org/name.</source>
+        <translation>这台电脑上的 Hugging Face 模型文件夹，或 org/name 形式的模型站编号。</translation>
+    </message>
+    <message>
+        <source>Revision</source>
+        <translation>修订版本</translation>
+    </message>
+    <message>
+        <source>Commit, tag or branch of a hub model; empty takes the newest.</source>
+        <translation>模型站上模型的提交、标签或分支；留空取最新的。</translation>
+    </message>
+    <message>
+        <source>Number format</source>
+        <translation>数值格式</translation>
+    </message>
+    <message>
+        <source>Format of the frozen weights and of the arithmetic; auto takes bfloat16 where the GPU has it.</source>
+        <translation>冻结权重和计算所用的格式；“自动”在 GPU 支持时用 bfloat16。</translation>
+    </message>
+    <message>
+        <source>float32 doubles the memory of the weights and is slower on a GPU.</source>
+        <translation>float32 让权重占用的内存加倍，在 GPU 上也更慢。</translation>
+    </message>
+    <message>
+        <source>auto</source>
+        <translation>自动</translation>
+    </message>
+    <message>
+        <source>float32</source>
+        <translation>float32</translation>
+    </message>
+    <message>
+        <source>bfloat16</source>
+        <translation>bfloat16</translation>
+    </message>
+    <message>
+        <source>float16</source>
+        <translation>float16</translation>
+    </message>
+    <message>
+        <source>JSONL, JSON, CSV or Parquet file with one example per row.</source>
+        <translation>每行一个样本的 JSONL、JSON、CSV 或 Parquet 文件。</translation>
+    </message>
+    <message>
+        <source>Row format</source>
+        <translation>行格式</translation>
+    </message>
+    <message>
+        <source>Shape of a row; auto looks at the columns of the first rows.</source>
+        <translation>每一行的结构；“自动”会查看前几行的列。</translation>
+    </message>
+    <message>
+        <source>messages</source>
+        <translation>messages（对话）</translation>
+    </message>
+    <message>
+        <source>sharegpt</source>
+        <translation>ShareGPT</translation>
+    </message>
+    <message>
+        <source>alpaca</source>
+        <translation>Alpaca</translation>
+    </message>
+    <message>
+        <source>prompt-completion</source>
+        <translation>提示与补全</translation>
+    </message>
+    <message>
+        <source>text</source>
+        <translation>纯文本</translation>
+    </message>
+    <message>
+        <source>Column mapping</source>
+        <translation>列映射</translation>
+    </message>
+    <message>
+        <source>Which column of the file plays which role, where the names differ from the usual ones.</source>
+        <translation>列名与常用名称不同时，指定文件的哪一列担任哪个角色。</translation>
+    </message>
+    <message>
+        <source>System prompt</source>
+        <translation>系统提示</translation>
+    </message>
+    <message>
+        <source>Put before every chat that has no system message of its own.</source>
+        <translation>加在每个没有系统消息的对话之前。</translation>
+    </message>
+    <message>
+        <source>Loss on</source>
+        <translation>计入损失</translation>
+    </message>
+    <message>
+        <source>Which tokens count for the loss: the assistant&apos;s answers only, or every token.</source>
+        <translation>哪些词元计入损失：只有助手的回答，或全部词元。</translation>
+    </message>
+    <message>
+        <source>assistant</source>
+        <translation>助手的回答</translation>
+    </message>
+    <message>
+        <source>all</source>
+        <translation>全部</translation>
+    </message>
+    <message>
+        <source>Context length</source>
+        <translation>上下文长度</translation>
+    </message>
+    <message>
+        <source>Most tokens per example.</source>
+        <translation>每个样本最多的词元数。</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>Higher needs more memory.</source>
+        <translation>越大越占内存。</translation>
+    </message>
+    <message>
+        <source>Longer examples</source>
+        <translation>过长的样本</translation>
+    </message>
+    <message>
+        <source>What happens to examples that are longer than the context length.</source>
+        <translation>如何处理超过上下文长度的样本。</translation>
+    </message>
+    <message>
+        <source>truncate</source>
+        <translation>截断</translation>
+    </message>
+    <message>
+        <source>skip</source>
+        <translation>跳过</translation>
+    </message>
+    <message>
+        <source>Skip bad rows</source>
+        <translation>跳过坏行</translation>
+    </message>
+    <message>
+        <source>Leave out rows that can&apos;t be read or lack a column, and count them; off stops at the first one.</source>
+        <translation>略过无法读取或缺列的行并计数；关闭时遇到第一行就停止。</translation>
+    </message>
+    <message>
+        <source>LoRA trains a small adapter on 16-bit weights; QLoRA does so on a 4-bit NF4 base.</source>
+        <translation>LoRA 在 16 位权重上训练一个小适配器；QLoRA 在 4 位 NF4 的基础模型上训练。</translation>
+    </message>
+    <message>
+        <source>QLoRA needs about a quarter of the weight memory and is a little slower.</source>
+        <translation>QLoRA 的权重只占约四分之一的内存，但稍慢一些。</translation>
+    </message>
+    <message>
+        <source>lora</source>
+        <translation>LoRA</translation>
+    </message>
+    <message>
+        <source>qlora</source>
+        <translation>QLoRA（4 位）</translation>
+    </message>
+    <message>
+        <source>Rank</source>
+        <translation>秩</translation>
+    </message>
+    <message>
+        <source>Rank r of the adapter matrices.</source>
+        <translation>适配器矩阵的秩 r。</translation>
+    </message>
+    <message>
+        <source>Higher learns more and needs more memory.</source>
+        <translation>越大学得越多，也越占内存。</translation>
+    </message>
+    <message>
+        <source>Alpha</source>
+        <translation>Alpha</translation>
+    </message>
+    <message>
+        <source>Scale of the adapter: its output is multiplied by alpha / rank.</source>
+        <translation>适配器的缩放：其输出乘以 alpha / 秩。</translation>
+    </message>
+    <message>
+        <source>Dropout</source>
+        <translation>Dropout</translation>
+    </message>
+    <message>
+        <source>Share of adapter inputs that are zeroed at random in training.</source>
+        <translation>训练时随机置零的适配器输入所占的比例。</translation>
+    </message>
+    <message>
+        <source>Target modules</source>
+        <translation>目标模块</translation>
+    </message>
+    <message>
+        <source>Layers that get an adapter: &quot;all-linear&quot;, or a list of module names such as q_proj, v_proj.</source>
+        <translation>要加适配器的层：&quot;all-linear&quot;，或 q_proj, v_proj 这样的模块名列表。</translation>
+    </message>
+    <message>
+        <source>Fewer modules need less memory and learn less.</source>
+        <translation>模块越少越省内存，学得也越少。</translation>
+    </message>
+    <message>
+        <source>rsLoRA</source>
+        <translation>rsLoRA</translation>
+    </message>
+    <message>
+        <source>Scale by alpha / sqrt(rank), which keeps high ranks effective.</source>
+        <translation>按 alpha / √秩 缩放，让高秩仍然有效。</translation>
+    </message>
+    <message>
+        <source>DoRA</source>
+        <translation>DoRA</translation>
+    </message>
+    <message>
+        <source>Train the length of each weight row apart from its direction.</source>
+        <translation>把每行权重的长度与方向分开训练。</translation>
+    </message>
+    <message>
+        <source>Learns a little more, is slower and needs more memory.</source>
+        <translation>学得稍多，但更慢、更占内存。</translation>
+    </message>
+    <message>
+        <source>Bias</source>
+        <translation>偏置</translation>
+    </message>
+    <message>
+        <source>Which bias vectors are trained along.</source>
+        <translation>哪些偏置向量一起训练。</translation>
+    </message>
+    <message>
+        <source>none</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <source>lora_only</source>
+        <translation>仅 LoRA 层</translation>
+    </message>
+    <message>
+        <source>AdamW in 32 bits, or with 8-bit states by bitsandbytes.</source>
+        <translation>32 位的 AdamW，或由 bitsandbytes 提供的 8 位状态。</translation>
+    </message>
+    <message>
+        <source>8-bit states need a quarter of the optimizer memory.</source>
+        <translation>8 位状态只占优化器内存的四分之一。</translation>
+    </message>
+    <message>
+        <source>adamw</source>
+        <translation>AdamW</translation>
+    </message>
+    <message>
+        <source>adamw_8bit</source>
+        <translation>AdamW（8 位）</translation>
+    </message>
+    <message>
+        <source>Learning rate</source>
+        <translation>学习率</translation>
+    </message>
+    <message>
+        <source>Size of an update at the top of the schedule.</source>
+        <translation>学习率曲线最高处的更新幅度。</translation>
+    </message>
+    <message>
+        <source>Higher learns faster and breaks down sooner.</source>
+        <translation>越大学得越快，也越容易崩溃。</translation>
+    </message>
+    <message>
+        <source>Weight decay</source>
+        <translation>权重衰减</translation>
+    </message>
+    <message>
+        <source>Pull of the trained weights towards zero.</source>
+        <translation>把训练中的权重拉向零的力度。</translation>
+    </message>
+    <message>
+        <source>Beta 1</source>
+        <translation>Beta 1</translation>
+    </message>
+    <message>
+        <source>Memory of the gradient mean.</source>
+        <translation>梯度均值的记忆程度。</translation>
+    </message>
+    <message>
+        <source>Beta 2</source>
+        <translation>Beta 2</translation>
+    </message>
+    <message>
+        <source>Memory of the squared gradient.</source>
+        <translation>梯度平方的记忆程度。</translation>
+    </message>
+    <message>
+        <source>Epsilon</source>
+        <translation>Epsilon</translation>
+    </message>
+    <message>
+        <source>Floor of the update&apos;s denominator.</source>
+        <translation>更新公式分母的下限。</translation>
+    </message>
+    <message>
+        <source>Gradient clipping</source>
+        <translation>梯度裁剪</translation>
+    </message>
+    <message>
+        <source>Longest gradient that is taken whole; 0 switches clipping off.</source>
+        <translation>不裁剪的最大梯度范数；0 表示不裁剪。</translation>
+    </message>
+    <message>
+        <source>Epochs</source>
+        <translation>轮数</translation>
+    </message>
+    <message>
+        <source>Passes over the data, when no number of steps is set.</source>
+        <translation>没有设定步数时，遍历数据的次数。</translation>
+    </message>
+    <message>
+        <source>Steps</source>
+        <translation>步数</translation>
+    </message>
+    <message>
+        <source>Number of optimizer steps; 0 goes by epochs.</source>
+        <translation>优化器的步数；0 表示按轮数。</translation>
+    </message>
+    <message>
+        <source>steps</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>Micro-batch size</source>
+        <translation>微批次大小</translation>
+    </message>
+    <message>
+        <source>Examples that go through the model together.</source>
+        <translation>一起通过模型的样本数。</translation>
+    </message>
+    <message>
+        <source>examples</source>
+        <translation>个样本</translation>
+    </message>
+    <message>
+        <source>Higher needs more memory and is faster on a GPU.</source>
+        <translation>越大越占内存，在 GPU 上也更快。</translation>
+    </message>
+    <message>
+        <source>Gradient accumulation</source>
+        <translation>梯度累积</translation>
+    </message>
+    <message>
+        <source>Micro-batches per step; effective batch size = micro-batch size x this.</source>
+        <translation>每步的微批次数；有效批次大小 = 微批次大小 × 此值。</translation>
+    </message>
+    <message>
+        <source>micro-batches</source>
+        <translation>个微批次</translation>
+    </message>
+    <message>
+        <source>Scheduler</source>
+        <translation>调度方式</translation>
+    </message>
+    <message>
+        <source>Course of the learning rate after the warm-up.</source>
+        <translation>预热之后学习率的变化方式。</translation>
+    </message>
+    <message>
+        <source>linear</source>
+        <translation>线性</translation>
+    </message>
+    <message>
+        <source>cosine</source>
+        <translation>余弦</translation>
+    </message>
+    <message>
+        <source>constant</source>
+        <translation>恒定</translation>
+    </message>
+    <message>
+        <source>Warm-up</source>
+        <translation>预热</translation>
+    </message>
+    <message>
+        <source>Steps in which the learning rate rises from zero.</source>
+        <translation>学习率从零上升所用的步数。</translation>
+    </message>
+    <message>
+        <source>Seed</source>
+        <translation>随机种子</translation>
+    </message>
+    <message>
+        <source>Start of every random choice: same seed, same run.</source>
+        <translation>所有随机选择的起点：种子相同，运行相同。</translation>
+    </message>
+    <message>
+        <source>Shuffle</source>
+        <translation>打乱顺序</translation>
+    </message>
+    <message>
+        <source>Take the rows in a new random order in each epoch.</source>
+        <translation>每一轮都用新的随机顺序取行。</translation>
+    </message>
+    <message>
+        <source>Evaluation data</source>
+        <translation>评估数据</translation>
+    </message>
+    <message>
+        <source>Own file of held-out rows; empty takes a share of the training data.</source>
+        <translation>单独的留出数据文件；留空则取训练数据的一部分。</translation>
+    </message>
+    <message>
+        <source>Evaluation split</source>
+        <translation>评估比例</translation>
+    </message>
+    <message>
+        <source>Share of the rows kept out of training when there is no own file; 0 switches evaluation off.</source>
+        <translation>没有单独文件时留出不参与训练的行所占的比例；0 表示不评估。</translation>
+    </message>
+    <message>
+        <source>%</source>
+        <translation>%</translation>
+    </message>
+    <message>
+        <source>Evaluate every</source>
+        <translation>评估间隔</translation>
+    </message>
+    <message>
+        <source>Steps between evaluations; 0 takes ten evaluations per run.</source>
+        <translation>两次评估之间的步数；0 表示每次运行评估十次。</translation>
+    </message>
+    <message>
+        <source>Early stopping</source>
+        <translation>提前停止</translation>
+    </message>
+    <message>
+        <source>Stop after so many evaluations without a better loss; 0 never stops early.</source>
+        <translation>连续这么多次评估损失没有变好就停止；0 表示从不提前停止。</translation>
+    </message>
+    <message>
+        <source>evaluations</source>
+        <translation>次评估</translation>
+    </message>
+    <message>
+        <source>Sample prompts</source>
+        <translation>示例提问</translation>
+    </message>
+    <message>
+        <source>Questions that the model answers along the way.</source>
+        <translation>训练途中让模型回答的问题。</translation>
+    </message>
+    <message>
+        <source>Sample every</source>
+        <translation>示例间隔</translation>
+    </message>
+    <message>
+        <source>Steps between samples; 0 takes them with each evaluation.</source>
+        <translation>两次示例之间的步数；0 表示随每次评估进行。</translation>
+    </message>
+    <message>
+        <source>Sample length</source>
+        <translation>示例长度</translation>
+    </message>
+    <message>
+        <source>Most tokens of a sample.</source>
+        <translation>一个示例最多的词元数。</translation>
+    </message>
+    <message>
+        <source>Save every</source>
+        <translation>保存间隔</translation>
+    </message>
+    <message>
+        <source>Longest time between checkpoints.</source>
+        <translation>两个检查点之间最长的时间。</translation>
+    </message>
+    <message>
+        <source>minutes</source>
+        <translation>分钟</translation>
+    </message>
+    <message>
+        <source>Also save after so many steps; 0 goes by time only.</source>
+        <translation>另外每隔这么多步保存一次；0 表示只按时间。</translation>
+    </message>
+    <message>
+        <source>Keep</source>
+        <translation>保留</translation>
+    </message>
+    <message>
+        <source>Number of verified checkpoints that are kept.</source>
+        <translation>保留的已校验检查点数量。</translation>
+    </message>
+    <message>
+        <source>checkpoints</source>
+        <translation>个检查点</translation>
+    </message>
+    <message>
+        <source>Device</source>
+        <translation>设备</translation>
+    </message>
+    <message>
+        <source>GPU or CPU; auto takes the GPU where there is one.</source>
+        <translation>GPU 或 CPU；“自动”在有 GPU 时使用 GPU。</translation>
+    </message>
+    <message>
+        <source>cuda</source>
+        <translation>GPU（CUDA）</translation>
+    </message>
+    <message>
+        <source>cpu</source>
+        <translation>CPU</translation>
+    </message>
+    <message>
+        <source>GPU</source>
+        <translation>GPU</translation>
+    </message>
+    <message>
+        <source>Number of the GPU, as nvidia-smi counts.</source>
+        <translation>GPU 的编号，与 nvidia-smi 一致。</translation>
+    </message>
+    <message>
+        <source>Activation checkpointing</source>
+        <translation>激活检查点</translation>
+    </message>
+    <message>
+        <source>Compute activations twice instead of keeping them.</source>
+        <translation>激活值用两次计算代替保存。</translation>
+    </message>
+    <message>
+        <source>Needs much less memory and is about a third slower.</source>
+        <translation>大幅节省内存，速度约慢三分之一。</translation>
+    </message>
+    <message>
+        <source>CPU threads</source>
+        <translation>CPU 线程</translation>
+    </message>
+    <message>
+        <source>Threads of the arithmetic on the CPU; 0 takes all cores.</source>
+        <translation>在 CPU 上计算的线程数；0 表示用全部核心。</translation>
+    </message>
+    <message>
+        <source>Language</source>
+        <translation>语言</translation>
+    </message>
+    <message>
+        <source>Language of the window.</source>
+        <translation>窗口的语言。</translation>
+    </message>
+    <message>
+        <source>system</source>
+        <translation>跟随系统</translation>
+    </message>
+    <message>
+        <source>en</source>
+        <translation>英语</translation>
+    </message>
+    <message>
+        <source>zh_CN</source>
+        <translation>简体中文</translation>
+    </message>
+    <message>
+        <source>Appearance</source>
+        <translation>外观</translation>
+    </message>
+    <message>
+        <source>Colours of the window; system follows the desktop.</source>
+        <translation>窗口的配色；可跟随桌面。</translation>
+    </message>
+    <message>
+        <source>light</source>
+        <translation>浅色</translation>
+    </message>
+    <message>
+        <source>dark</source>
+        <translation>深色</translation>
+    </message>
+    <message>
+        <source>high_contrast</source>
+        <translation>高对比度</translation>
+    </message>
+    <message>
+        <source>Text size</source>
+        <translation>文字大小</translation>
+    </message>
+    <message>
+        <source>Size of all text, on top of the scaling of the system.</source>
+        <translation>所有文字的大小，在系统缩放的基础上再调整。</translation>
+    </message>
+    <message>
+        <source>Keep the computer awake</source>
+        <translation>让电脑保持唤醒</translation>
+    </message>
+    <message>
+        <source>The computer does not go to sleep while a run is going and the window is open.</source>
+        <translation>有运行在进行且窗口打开时，电脑不会睡眠。</translation>
+    </message>
+    <message>
+        <source>Notify when a run ends</source>
+        <translation>运行结束时通知</translation>
+    </message>
+    <message>
+        <source>A message of the desktop when a run is finished, was stopped or failed.</source>
+        <translation>运行完成、停止或失败时发出桌面通知。</translation>
+    </message>
+    <message>
+        <source>Ask before closing during a run</source>
+        <translation>运行中关闭窗口前询问</translation>
+    </message>
+    <message>
+        <source>Off: closing the window leaves the run going without asking.</source>
+        <translation>关闭此项后：关窗时不再询问，运行继续。</translation>
+    </message>
+</context>
+<context>
+    <name>Dashboard</name>
+    <message>
+        <source>No sign of life since %1</source>
+        <translation>自 %1 起没有动静</translation>
+    </message>
+    <message>
+        <source>The run may be busy with a long step, or its computer may be asleep.</source>
+        <translation>可能正在做很长的一步，或电脑睡眠了。</translation>
+    </message>
+    <message>
+        <source>Show the log</source>
+        <translation>显示日志</translation>
+    </message>
+    <message>
+        <source>The run failed</source>
+        <translation>运行失败</translation>
+    </message>
+    <message>
+        <source>%1 at step %2</source>
+        <translation>%1（第 %2 步）</translation>
+    </message>
+    <message>
+        <source>Retry with micro-batch 1</source>
+        <translation>用微批次 1 重试</translation>
+    </message>
+    <message>
+        <source>Change and retry</source>
+        <translation>修改后重试</translation>
+    </message>
+    <message>
+        <source>Details</source>
+        <translation>详细信息</translation>
+    </message>
+    <message>
+        <source>Copy diagnostics</source>
+        <translation>复制诊断信息</translation>
+    </message>
+    <message>
+        <source>The run was interrupted at step %1</source>
+        <translation>运行在第 %1 步中断了</translation>
+    </message>
+    <message>
+        <source>There is no checkpoint to go on from. Duplicate it to start again.</source>
+        <translation>没有可以继续的检查点。请复制这个运行，重新开始。</translation>
+    </message>
+    <message>
+        <source>Duplicate</source>
+        <translation>复制运行</translation>
+    </message>
+    <message>
+        <source>Nothing up to the last checkpoint is lost.</source>
+        <translation>最近的检查点之前的内容都没有丢失。</translation>
+    </message>
+    <message>
+        <source>Resume from %1</source>
+        <translation>从第 %1 步继续</translation>
+    </message>
+    <message>
+        <source>Keep as is</source>
+        <translation>保持原样</translation>
+    </message>
+    <message>
+        <source>Eval loss %1 → %2</source>
+        <translation>评估损失 %1 → %2</translation>
+    </message>
+    <message>
+        <source>Adapter: %1</source>
+        <translation>适配器：%1</translation>
+    </message>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>Copy path</source>
+        <translation>复制路径</translation>
+    </message>
+    <message>
+        <source>Finished: the adapter is ready</source>
+        <translation>已完成：适配器可以使用了</translation>
+    </message>
+    <message>
+        <source>Stopped at step %1</source>
+        <translation>停止于第 %1 步</translation>
+    </message>
+    <message>
+        <source>You can resume from step %1.</source>
+        <translation>可以从第 %1 步继续。</translation>
+    </message>
+    <message>
+        <source>Nothing was saved. Duplicate it to start again.</source>
+        <translation>没有保存任何内容。请复制这个运行，重新开始。</translation>
+    </message>
+    <message>
+        <source>Checkpoints</source>
+        <translation>检查点</translation>
+    </message>
+    <message>
+        <source>Settings used</source>
+        <translation>所用设置</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+</context>
+<context>
+    <name>DashboardCharts</name>
+    <message>
+        <source>Learning rate</source>
+        <translation>学习率</translation>
+    </message>
+    <message>
+        <source>step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>Gradient norm</source>
+        <translation>梯度范数</translation>
+    </message>
+    <message>
+        <source>Memory, GiB</source>
+        <translation>内存（GiB）</translation>
+    </message>
+    <message>
+        <source>minute</source>
+        <translation>分钟</translation>
+    </message>
+    <message>
+        <source>Samples</source>
+        <translation>示例</translation>
+    </message>
+    <message>
+        <source>learning rate</source>
+        <translation>学习率</translation>
+    </message>
+    <message>
+        <source>gradient norm</source>
+        <translation>梯度范数</translation>
+    </message>
+    <message>
+        <source>VRAM</source>
+        <translation>显存</translation>
+    </message>
+    <message>
+        <source>process</source>
+        <translation>进程</translation>
+    </message>
+</context>
+<context>
+    <name>DashboardHeader</name>
+    <message>
+        <source>All runs</source>
+        <translation>全部运行</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Stop…</source>
+        <translation>停止…</translation>
+    </message>
+    <message>
+        <source>More actions</source>
+        <translation>更多操作</translation>
+    </message>
+    <message>
+        <source>Step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>Loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
+        <source>Epoch</source>
+        <translation>轮</translation>
+    </message>
+    <message>
+        <source>Throughput</source>
+        <translation>吞吐量</translation>
+    </message>
+    <message>
+        <source>Time left</source>
+        <translation>剩余时间</translation>
+    </message>
+    <message>
+        <source>tokens/s</source>
+        <translation>词元/秒</translation>
+    </message>
+    <message>
+        <source>eval %1</source>
+        <translation>评估 %1</translation>
+    </message>
+    <message>
+        <source>ends %1</source>
+        <translation>%1 结束</translation>
+    </message>
+    <message>
+        <source>Duration</source>
+        <translation>时长</translation>
+    </message>
+    <message>
+        <source>Save now</source>
+        <translation>立即保存</translation>
+    </message>
+    <message>
+        <source>Evaluate now</source>
+        <translation>立即评估</translation>
+    </message>
+    <message>
+        <source>Sample now…</source>
+        <translation>立即示例…</translation>
+    </message>
+    <message>
+        <source>Copy as command</source>
+        <translation>复制为命令</translation>
+    </message>
+    <message>
+        <source>Duplicate</source>
+        <translation>复制运行</translation>
+    </message>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>Copy diagnostics</source>
+        <translation>复制诊断信息</translation>
+    </message>
+    <message>
+        <source>Delete…</source>
+        <translation>删除…</translation>
+    </message>
+</context>
+<context>
+    <name>DashboardPage</name>
+    <message>
+        <source>Parts of the run</source>
+        <translation>运行的各部分</translation>
+    </message>
+    <message>
+        <source>Loading the charts…</source>
+        <translation>正在加载图表…</translation>
+    </message>
+    <message>
+        <source>Charts</source>
+        <translation>图表</translation>
+    </message>
+    <message>
+        <source>Log</source>
+        <translation>日志</translation>
+    </message>
+    <message>
+        <source>Samples</source>
+        <translation>示例</translation>
+    </message>
+    <message>
+        <source>Checkpoints</source>
+        <translation>检查点</translation>
+    </message>
+    <message>
+        <source>Settings used</source>
+        <translation>所用设置</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Run</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>Copied</source>
+        <translation>已复制</translation>
+    </message>
+    <message>
+        <source>Sample now</source>
+        <translation>立即示例</translation>
+    </message>
+    <message>
+        <source>Prompt</source>
+        <translation>提问</translation>
+    </message>
+    <message>
+        <source>The list of runs is still being read; try again in a moment.</source>
+        <translation>运行列表还在读取中，请稍后再试。</translation>
+    </message>
+</context>
+<context>
+    <name>DeleteRunDialog</name>
+    <message>
+        <source>Delete runs?</source>
+        <translation>删除这些运行？</translation>
+    </message>
+    <message numerus="yes">
+        <source>Delete %n run(s)?</source>
+        <translation>
+            <numerusform>删除 %n 个运行？</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>and %n more</source>
+        <translation>
+            <numerusform>以及另外 %n 个</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Adapters, checkpoints and logs of these runs take %1. Base models and data stay.</source>
+        <translation>这些运行的适配器、检查点和日志占用 %1。基础模型和数据会保留。</translation>
+    </message>
+    <message>
+        <source>Move the files to the trash</source>
+        <translation>把文件移到回收站</translation>
+    </message>
+    <message>
+        <source>Delete the files now; this can&apos;t be undone</source>
+        <translation>立即删除文件；无法撤销</translation>
+    </message>
+    <message>
+        <source>Keep</source>
+        <translation>保留</translation>
+    </message>
+    <message>
+        <source>Delete</source>
+        <translation>删除</translation>
+    </message>
+</context>
+<context>
+    <name>DeviceCard</name>
+    <message>
+        <source>GPU</source>
+        <translation>GPU</translation>
+    </message>
+    <message>
+        <source>VRAM</source>
+        <translation>显存</translation>
+    </message>
+    <message>
+        <source>Memory of this computer</source>
+        <translation>电脑内存</translation>
+    </message>
+    <message>
+        <source>Utilization</source>
+        <translation>利用率</translation>
+    </message>
+    <message>
+        <source>Temperature</source>
+        <translation>温度</translation>
+    </message>
+    <message>
+        <source>Power</source>
+        <translation>功率</translation>
+    </message>
+    <message>
+        <source>Processor</source>
+        <translation>处理器</translation>
+    </message>
+    <message>
+        <source>Memory of the run</source>
+        <translation>运行占用的内存</translation>
+    </message>
+</context>
+<context>
+    <name>DiagnosticsDialog</name>
+    <message>
+        <source>Diagnostics</source>
+        <translation>诊断信息</translation>
+    </message>
+    <message>
+        <source>Names, addresses and tokens were taken out. Nothing is sent: you decide where to paste it.</source>
+        <translation>姓名、地址和令牌都已去除。不会发送任何内容：贴到哪里由你决定。</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>复制</translation>
+    </message>
+</context>
+<context>
+    <name>DropOverlay</name>
+    <message>
+        <source>Drop to start a new run with it</source>
+        <translation>松开即可用它新建运行</translation>
+    </message>
+    <message>
+        <source>A data file, a model folder or a run spec</source>
+        <translation>数据文件、模型文件夹或运行配置</translation>
+    </message>
+</context>
+<context>
+    <name>Duration</name>
+    <message>
+        <source>%1 s</source>
+        <translation>%1 秒</translation>
+    </message>
+    <message>
+        <source>%1 min</source>
+        <translation>%1 分钟</translation>
+    </message>
+    <message>
+        <source>%1 h %2 min</source>
+        <translation>%1 小时 %2 分</translation>
+    </message>
+</context>
+<context>
+    <name>FilesTable</name>
+    <message>
+        <source>File</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation>大小</translation>
+    </message>
+    <message>
+        <source>Changed</source>
+        <translation>修改时间</translation>
+    </message>
+</context>
+<context>
+    <name>GpuStrip</name>
+    <message>
+        <source>Hardware</source>
+        <translation>硬件</translation>
+    </message>
+    <message>
+        <source>VRAM</source>
+        <translation>显存</translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation>负载</translation>
+    </message>
+    <message>
+        <source>This computer, no GPU</source>
+        <translation>这台电脑，无 GPU</translation>
+    </message>
+    <message>
+        <source>RAM</source>
+        <translation>内存</translation>
+    </message>
+    <message>
+        <source>Processor</source>
+        <translation>处理器</translation>
+    </message>
+    <message>
+        <source>%1: VRAM %2</source>
+        <translation>%1：显存 %2</translation>
+    </message>
+    <message>
+        <source>RAM %1, processor %2 %</source>
+        <translation>内存 %1，处理器 %2 %</translation>
+    </message>
+</context>
+<context>
+    <name>LogConsole</name>
+    <message>
+        <source>Find in the log</source>
+        <translation>在日志中查找</translation>
+    </message>
+    <message>
+        <source>All</source>
+        <translation>全部</translation>
+    </message>
+    <message>
+        <source>Warnings</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>Errors</source>
+        <translation>错误</translation>
+    </message>
+    <message>
+        <source>Level</source>
+        <translation>级别</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>复制</translation>
+    </message>
+    <message>
+        <source>Log</source>
+        <translation>日志</translation>
+    </message>
+</context>
+<context>
+    <name>LossCard</name>
+    <message>
+        <source>Loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
+        <source>Step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>Time</source>
+        <translation>时间</translation>
+    </message>
+    <message>
+        <source>Tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>Horizontal axis</source>
+        <translation>横轴</translation>
+    </message>
+    <message>
+        <source>Smoothing</source>
+        <translation>平滑</translation>
+    </message>
+    <message>
+        <source>Log</source>
+        <translation>对数</translation>
+    </message>
+    <message>
+        <source>Logarithmic loss axis</source>
+        <translation>损失轴用对数刻度</translation>
+    </message>
+    <message>
+        <source>Fit</source>
+        <translation>适合窗口</translation>
+    </message>
+    <message>
+        <source>No loss yet</source>
+        <translation>还没有损失</translation>
+    </message>
+    <message>
+        <source>Loss %1, down from %2, step %3 of %4</source>
+        <translation>损失 %1，从 %2 下降，第 %3 / %4 步</translation>
+    </message>
+    <message>
+        <source>Loss %1, up from %2, step %3 of %4</source>
+        <translation>损失 %1，从 %2 上升，第 %3 / %4 步</translation>
+    </message>
+    <message>
+        <source>step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>minute</source>
+        <translation>分钟</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>词元</translation>
+    </message>
+    <message>
+        <source>loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
+        <source>smoothed</source>
+        <translation>平滑</translation>
+    </message>
+    <message>
+        <source>eval</source>
+        <translation>评估</translation>
+    </message>
+</context>
+<context>
+    <name>MainWindow</name>
+    <message>
+        <source>A run is going</source>
+        <translation>有运行在进行</translation>
+    </message>
+    <message>
+        <source>Nothing running</source>
+        <translation>没有运行</translation>
+    </message>
+    <message>
+        <source>%1 %, %2</source>
+        <translation>%1 %，%2</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n run(s) in the queue</source>
+        <translation>
+            <numerusform>队列中有 %n 个运行</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>PageStack</name>
+    <message>
+        <source>This page could not be opened</source>
+        <translation>无法打开这个页面</translation>
+    </message>
+    <message>
+        <source>Copy diagnostics</source>
+        <translation>复制诊断信息</translation>
+    </message>
+</context>
+<context>
+    <name>Phase</name>
+    <message>
+        <source>Starting</source>
+        <translation>启动</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Training</source>
+        <translation>训练</translation>
+    </message>
+    <message>
+        <source>Evaluating</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>Saving</source>
+        <translation>保存</translation>
+    </message>
+</context>
+<context>
+    <name>ProgressStrip</name>
+    <message>
+        <source>Progress</source>
+        <translation>进度</translation>
+    </message>
+    <message>
+        <source>%1, %2 percent</source>
+        <translation>%1，百分之 %2</translation>
+    </message>
+</context>
+<context>
+    <name>Rail</name>
+    <message>
+        <source>Train</source>
+        <translation>训练</translation>
+    </message>
+    <message>
+        <source>Runs</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>Pages</source>
+        <translation>页面</translation>
+    </message>
+    <message>
+        <source>Collapse the side bar</source>
+        <translation>收起侧栏</translation>
+    </message>
+    <message>
+        <source>Expand the side bar</source>
+        <translation>展开侧栏</translation>
+    </message>
+</context>
+<context>
+    <name>RunCard</name>
+    <message>
+        <source>Loss curve</source>
+        <translation>损失曲线</translation>
+    </message>
+    <message>
+        <source>Step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>Best eval loss</source>
+        <translation>最佳评估损失</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Duration</source>
+        <translation>时长</translation>
+    </message>
+    <message>
+        <source>When</source>
+        <translation>时间</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation>大小</translation>
+    </message>
+    <message>
+        <source>Open</source>
+        <translation>打开</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
+        <source>Duplicate</source>
+        <translation>复制运行</translation>
+    </message>
+</context>
+<context>
+    <name>RunState</name>
+    <message>
+        <source>Waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>Preparing</source>
+        <translation>准备中</translation>
+    </message>
+    <message>
+        <source>Running</source>
+        <translation>进行中</translation>
+    </message>
+    <message>
+        <source>Stopping</source>
+        <translation>正在停止</translation>
+    </message>
+    <message>
+        <source>Saving</source>
+        <translation>正在保存</translation>
+    </message>
+    <message>
+        <source>Finished</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>Stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>Failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <source>Interrupted</source>
+        <translation>已中断</translation>
+    </message>
+</context>
+<context>
+    <name>RunTableModel</name>
+    <message>
+        <source>Name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>Loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
+        <source>Best eval loss</source>
+        <translation>最佳评估损失</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Duration</source>
+        <translation>时长</translation>
+    </message>
+    <message>
+        <source>When</source>
+        <translation>时间</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation>大小</translation>
+    </message>
+</context>
+<context>
+    <name>RunsPage</name>
+    <message>
+        <source>Runs</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>New run</source>
+        <translation>新建运行</translation>
+    </message>
+    <message>
+        <source>No runs yet</source>
+        <translation>还没有运行</translation>
+    </message>
+    <message>
+        <source>A run trains an adapter on your data. It appears here and stays, also when the window is closed.</source>
+        <translation>一次运行用你的数据训练一个适配器。它会出现在这里，关闭窗口后也会保留。</translation>
+    </message>
+    <message>
+        <source>Start your first run</source>
+        <translation>开始第一个运行</translation>
+    </message>
+    <message>
+        <source>Try the 2-minute sample</source>
+        <translation>试试 2 分钟的示例</translation>
+    </message>
+    <message>
+        <source>Reading the list of runs…</source>
+        <translation>正在读取运行列表…</translation>
+    </message>
+    <message>
+        <source>Filter by name, model or data</source>
+        <translation>按名称、模型或数据筛选</translation>
+    </message>
+    <message>
+        <source>Filter runs</source>
+        <translation>筛选运行</translation>
+    </message>
+    <message>
+        <source>All</source>
+        <translation>全部</translation>
+    </message>
+    <message>
+        <source>Running</source>
+        <translation>进行中</translation>
+    </message>
+    <message>
+        <source>Finished</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>Stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>Failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>Compare</source>
+        <translation>比较</translation>
+    </message>
+    <message>
+        <source>Export CSV…</source>
+        <translation>导出 CSV…</translation>
+    </message>
+    <message>
+        <source>Delete…</source>
+        <translation>删除…</translation>
+    </message>
+    <message>
+        <source>Export CSV</source>
+        <translation>导出 CSV</translation>
+    </message>
+    <message>
+        <source>Written to %1</source>
+        <translation>已写入 %1</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n run(s)</source>
+        <translation>
+            <numerusform>%n 个运行</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n selected</source>
+        <translation>
+            <numerusform>已选 %n 个</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>SamplesList</name>
+    <message>
+        <source>No samples yet. Add sample prompts under All settings, or use Sample now.</source>
+        <translation>还没有示例。请在“全部设置”里添加示例提问，或使用“立即示例”。</translation>
+    </message>
+    <message>
+        <source>step %1</source>
+        <translation>第 %1 步</translation>
+    </message>
+</context>
+<context>
+    <name>SettingText</name>
+    <message>
+        <source>on</source>
+        <translation>开</translation>
+    </message>
+    <message>
+        <source>off</source>
+        <translation>关</translation>
+    </message>
+    <message>
+        <source>Must be a whole number, not “%1”</source>
+        <translation>必须是整数，不能是“%1”</translation>
+    </message>
+    <message>
+        <source>Must be a number such as 0.0002 or 2e-4, not “%1”</source>
+        <translation>必须是 0.0002 或 2e-4 这样的数，不能是“%1”</translation>
+    </message>
+    <message>
+        <source>Must be a finite number</source>
+        <translation>必须是有限的数</translation>
+    </message>
+    <message>
+        <source>Must be above %1</source>
+        <translation>必须大于 %1</translation>
+    </message>
+    <message>
+        <source>Must be at least %1</source>
+        <translation>不能小于 %1</translation>
+    </message>
+    <message>
+        <source>Must be at most %1</source>
+        <translation>不能大于 %1</translation>
+    </message>
+    <message>
+        <source>Must be one of %1</source>
+        <translation>必须是其中之一：%1</translation>
+    </message>
+    <message>
+        <source>Name at least one module, or %1</source>
+        <translation>请至少填一个模块，或 %1</translation>
+    </message>
+    <message>
+        <source>Write it as: role = column, role = column</source>
+        <translation>请写成：角色 = 列, 角色 = 列</translation>
+    </message>
+    <message>
+        <source>One of: %1</source>
+        <translation>可选：%1</translation>
+    </message>
+    <message>
+        <source>Range: above %1</source>
+        <translation>范围：大于 %1</translation>
+    </message>
+    <message>
+        <source>Range: %1 or more</source>
+        <translation>范围：%1 或以上</translation>
+    </message>
+    <message>
+        <source>Range: above %1, up to %2</source>
+        <translation>范围：大于 %1，最多 %2</translation>
+    </message>
+    <message>
+        <source>Range: %1 to %2</source>
+        <translation>范围：%1 到 %2</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsList</name>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Method</source>
+        <translation>方法</translation>
+    </message>
+    <message>
+        <source>Optimizer</source>
+        <translation>优化器</translation>
+    </message>
+    <message>
+        <source>Schedule</source>
+        <translation>日程</translation>
+    </message>
+    <message>
+        <source>Evaluation</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>Saving</source>
+        <translation>保存</translation>
+    </message>
+    <message>
+        <source>Hardware</source>
+        <translation>硬件</translation>
+    </message>
+    <message>
+        <source>Reset %1</source>
+        <translation>重置 %1</translation>
+    </message>
+    <message>
+        <source>About %1</source>
+        <translation>关于 %1</translation>
+    </message>
+    <message>
+        <source>empty</source>
+        <translation>空</translation>
+    </message>
+    <message>
+        <source>changed, was %1</source>
+        <translation>已更改，原为 %1</translation>
+    </message>
+    <message>
+        <source>default</source>
+        <translation>默认</translation>
+    </message>
+    <message>
+        <source>Back to %1</source>
+        <translation>恢复为 %1</translation>
+    </message>
+    <message>
+        <source>All settings</source>
+        <translation>全部设置</translation>
+    </message>
+    <message>
+        <source>All settings (%1)</source>
+        <translation>全部设置（%1）</translation>
+    </message>
+    <message>
+        <source>Reset all</source>
+        <translation>全部重置</translation>
+    </message>
+    <message>
+        <source>Find a setting</source>
+        <translation>查找设置</translation>
+    </message>
+    <message>
+        <source>No setting has these words.</source>
+        <translation>没有含这些词的设置。</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n changed</source>
+        <translation>
+            <numerusform>已更改 %n 项</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>SettingsPage</name>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>Reset</source>
+        <translation>重置</translation>
+    </message>
+    <message>
+        <source>The window must be built again to change its language</source>
+        <translation>更换语言需要重新生成窗口</translation>
+    </message>
+    <message>
+        <source>Runs go on. What was typed on the Train page is lost.</source>
+        <translation>运行会继续。“训练”页上填写的内容会丢失。</translation>
+    </message>
+    <message>
+        <source>Do it now</source>
+        <translation>立即更换</translation>
+    </message>
+    <message>
+        <source>General</source>
+        <translation>常规</translation>
+    </message>
+    <message>
+        <source>Same as the system (%1)</source>
+        <translation>跟随系统（%1）</translation>
+    </message>
+    <message>
+        <source>Same as the system</source>
+        <translation>跟随系统</translation>
+    </message>
+    <message>
+        <source>Light</source>
+        <translation>浅色</translation>
+    </message>
+    <message>
+        <source>Dark</source>
+        <translation>深色</translation>
+    </message>
+    <message>
+        <source>High contrast</source>
+        <translation>高对比度</translation>
+    </message>
+    <message>
+        <source>Runs</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>Storage</source>
+        <translation>存储</translation>
+    </message>
+    <message>
+        <source>Runs, models and environments</source>
+        <translation>运行、模型和环境</translation>
+    </message>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>To move them, set the variable TUNESMITH_HOME to another folder.</source>
+        <translation>要移动它们，请把环境变量 TUNESMITH_HOME 设为别的文件夹。</translation>
+    </message>
+    <message>
+        <source>Keyboard</source>
+        <translation>键盘</translation>
+    </message>
+    <message>
+        <source>About</source>
+        <translation>关于</translation>
+    </message>
+    <message>
+        <source>Tunesmith %1</source>
+        <translation>Tunesmith %1</translation>
+    </message>
+    <message>
+        <source>Free software under the Apache licence 2.0. No account, no telemetry, no open port.</source>
+        <translation>Apache 2.0 许可的自由软件。没有账号，没有遥测，没有开放端口。</translation>
+    </message>
+    <message>
+        <source>All settings have their first values again.</source>
+        <translation>所有设置都已恢复初始值。</translation>
+    </message>
+    <message>
+        <source>No file manager was found.</source>
+        <translation>没有找到文件管理器。</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsUsedTable</name>
+    <message>
+        <source>Setting</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>Value</source>
+        <translation>值</translation>
+    </message>
+    <message>
+        <source>Default</source>
+        <translation>默认值</translation>
+    </message>
+    <message>
+        <source>changed, default is %1</source>
+        <translation>已更改，默认为 %1</translation>
+    </message>
+</context>
+<context>
+    <name>ShellBanners</name>
+    <message>
+        <source>Training is not set up yet</source>
+        <translation>训练环境还没有装好</translation>
+    </message>
+    <message>
+        <source>You can look around and plan. To train, run the set-up command once in a terminal.</source>
+        <translation>你可以先看看并做计划。要训练，请在终端里运行一次安装命令。</translation>
+    </message>
+    <message>
+        <source>Copy the command</source>
+        <translation>复制命令</translation>
+    </message>
+    <message>
+        <source>Check again</source>
+        <translation>重新检查</translation>
+    </message>
+    <message>
+        <source>No supported GPU found</source>
+        <translation>没有找到支持的 GPU</translation>
+    </message>
+    <message>
+        <source>You can prepare data, plan runs and train models under 0.5 B parameters on the processor.</source>
+        <translation>你可以准备数据、计划运行，并在处理器上训练 5 亿参数以下的模型。</translation>
+    </message>
+    <message>
+        <source>The training environment is still missing.</source>
+        <translation>训练环境仍然缺失。</translation>
+    </message>
+    <message>
+        <source>Copied. Run it in the program&apos;s folder.</source>
+        <translation>已复制。请在程序文件夹里运行。</translation>
+    </message>
+</context>
+<context>
+    <name>Shortcuts</name>
+    <message>
+        <source>Open the run %1</source>
+        <translation>打开运行 %1</translation>
+    </message>
+    <message>
+        <source>Go to Train</source>
+        <translation>转到“训练”</translation>
+    </message>
+    <message>
+        <source>Go to Runs</source>
+        <translation>转到“运行”</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>New run</source>
+        <translation>新建运行</translation>
+    </message>
+    <message>
+        <source>Start the run</source>
+        <translation>开始运行</translation>
+    </message>
+    <message>
+        <source>Stop the run…</source>
+        <translation>停止运行…</translation>
+    </message>
+    <message>
+        <source>Find a command</source>
+        <translation>查找命令</translation>
+    </message>
+    <message>
+        <source>Find on this page</source>
+        <translation>在本页查找</translation>
+    </message>
+    <message>
+        <source>Show the log</source>
+        <translation>显示日志</translation>
+    </message>
+    <message>
+        <source>Show what is running</source>
+        <translation>显示正在进行的运行</translation>
+    </message>
+    <message>
+        <source>Copy diagnostics</source>
+        <translation>复制诊断信息</translation>
+    </message>
+    <message>
+        <source>Enlarge the chart</source>
+        <translation>放大图表</translation>
+    </message>
+    <message>
+        <source>Explain the focused setting</source>
+        <translation>解释当前设置</translation>
+    </message>
+    <message>
+        <source>Collapse or expand the side bar</source>
+        <translation>收起或展开侧栏</translation>
+    </message>
+</context>
+<context>
+    <name>StopRunDialog</name>
+    <message>
+        <source>Stop the run?</source>
+        <translation>停止这个运行？</translation>
+    </message>
+    <message>
+        <source>%1 is at step %2. If you stop and save, you can resume it from there.</source>
+        <translation>%1 进行到第 %2 步。停止并保存后，可以从那里继续。</translation>
+    </message>
+    <message>
+        <source>If you discard, what came after the checkpoint of step %1 is lost.</source>
+        <translation>如果放弃，第 %1 步检查点之后的内容会丢失。</translation>
+    </message>
+    <message>
+        <source>If you discard, all steps are lost: there is no checkpoint yet.</source>
+        <translation>如果放弃，所有步都会丢失：还没有检查点。</translation>
+    </message>
+    <message>
+        <source>Stop and save</source>
+        <translation>停止并保存</translation>
+    </message>
+    <message>
+        <source>Stop and discard</source>
+        <translation>停止并放弃</translation>
+    </message>
+    <message>
+        <source>Keep running</source>
+        <translation>继续运行</translation>
+    </message>
+</context>
+<context>
+    <name>_Row</name>
+    <message>
+        <source>Open</source>
+        <translation>打开</translation>
+    </message>
+    <message>
+        <source>Open %1</source>
+        <translation>打开 %1</translation>
+    </message>
+</context>
+</TS>
