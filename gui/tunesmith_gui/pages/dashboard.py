@@ -219,6 +219,7 @@ class DashboardPage(Page):
     def _drop_banner(self) -> None:
         if self._banner is not None:
             self._banner_place.removeWidget(self._banner)
+            self._banner.setParent(None)
             self._banner.deleteLater()
         self._banner, self._banner_key = None, ()
 

@@ -20,7 +20,7 @@ from tunesmith_gui.models.metric_series import Floats, decimate, thin
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import CHART_DASHES
 
-SMOOTH_POINTS = 1000
+SMOOTH_POINTS = 500
 _FADE = 90
 """Opacity of a raw line behind a smoothed one, of 255."""
 
@@ -93,19 +93,21 @@ class MetricPlot(QWidget):
         super().__init__(parent)
         self.lines: list[Line] = []
         self.x_word = x_word
+        self._drawn: list[Floats] = []
         self._items: list[Any] = []  # Any: pyqtgraph has no types
         self._looks: list[tuple[str, int, bool]] = []
         self._zoomed = False
         self._log = False
         self._canvas = _Canvas(
-            self, axisItems={side: _Axis(orientation=side) for side in ("left", "bottom")}, background=None
+            self, axisItems={side: _Axis(orientation=side) for side in ("left", "bottom")}, enableMenu=False
         )
         for widget in (self._canvas, self._canvas.viewport()):
             widget.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._canvas.setAccessibleName(name)
         self.setAccessibleName(name)
         self._plot = self._canvas.getPlotItem()
-        self._plot.setMenuEnabled(False)
+        # pyqtgraph leaves its menu and the widgets in it without a parent; they would outlive the chart.
+        self._plot.ctrlMenu.setParent(self, self._plot.ctrlMenu.windowFlags())
         self._plot.hideButtons()
         self._box = self._plot.getViewBox()
         self._box.setMouseEnabled(x=True, y=False)
@@ -198,6 +200,7 @@ class MetricPlot(QWidget):
     def _redraw(self) -> None:
         width_px = max(self._canvas.width(), 100)
         (left, right), _ = self._box.viewRange()
+        self._drawn = []
         for item, line in zip(self._items, self.lines, strict=True):
             x, y = line.x, line.y
             if self._zoomed and len(x):
@@ -207,20 +210,22 @@ class MetricPlot(QWidget):
                 y = np.where(y > 0, y, np.nan)
             x, y = thin(x, y, SMOOTH_POINTS) if line.look == "smooth" else decimate(x, y, width_px)
             item.setData(x, y)
+            self._drawn.append(y)
 
     def _show_everything(self) -> None:
         xs = [line.x[[0, -1]] for line in self.lines if len(line.x)]
         if not xs:
             return
         ends = np.concatenate(xs)
-        extremes = [(np.nanmin(line.y), np.nanmax(line.y)) for line in self.lines if np.isfinite(line.y).any()]
+        # The thinned lines hold every extreme of the raw ones.
+        finite = [y[np.isfinite(y)] for y in self._drawn]
+        extremes = [(y.min(), y.max()) for y in finite if len(y)]
         self._box.setXRange(float(ends.min()), float(max(ends.max(), ends.min() + 1e-9)), padding=0.02)
         if not extremes:
             return
         low, high = float(min(pair[0] for pair in extremes)), float(max(pair[1] for pair in extremes))
         if self._log:
-            positive = [float(np.nanmin(line.y[line.y > 0])) for line in self.lines if (line.y > 0).any()]
-            low, high = np.log10(min(positive, default=1e-12)), np.log10(max(high, 1e-12))
+            low, high = np.log10(max(low, 1e-12)), np.log10(max(high, 1e-12))
         if high - low < 1e-12:
             low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
         self._box.setYRange(low, high, padding=0.06)
