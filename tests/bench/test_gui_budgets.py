@@ -1,6 +1,6 @@
 """The window's budgets as tests: start, chart, flood, opening a long run, memory, filter, and Python's None.
 
-Each test prints a line of figures with `-s` or on failure. Limits are doubled where CI is set, as its machines are slow.
+Each test prints a row of figures. Limits are doubled where CI is set, as its machines are slow.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from tunesmith_gui.pages.runs import RunsPage
 from tunesmith_gui.services.journal_tail import JournalTail
 from tunesmith_gui.services.library import Library, sparkline
 from tunesmith_gui.services.run_service import RunService
+from tunesmith_gui.theme import tokens
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, pack
 from tunesmith_gui.viewmodels.runs import differing_settings, micro_batch_one_spec, runs_csv
 from tunesmith_gui.widgets.banner import Banner
@@ -152,6 +152,10 @@ def test_dashboard_of_a_finished_run(context: Any, open_dashboard: Any) -> None:
     assert page.header.stop.isHidden()
     assert page.charts.loss.plot.lines[0].y.shape == (30,)
     assert "down from" in page.charts.loss.describe(page.model)
+    image = page.charts.loss.plot.image()
+    colours = {image.pixelColor(x, y).name() for x in range(0, image.width(), 2) for y in range(0, image.height(), 2)}
+    assert tokens().raised in colours
+    assert len(colours) > 20
     page.ask("open_folder")
     assert context.revealed == [run.path]
 
@@ -246,7 +250,8 @@ def row(name: str, **values: Any) -> RunRow:
     return RunRow(id=name, path=Path("/runs") / name, name=name, state=values.pop("state", RunState.FINISHED), **values)
 
 
-def test_table_model_keeps_qt_rules_and_sorts(qtmodeltester: Any) -> None:
+def test_table_model_keeps_qt_rules_and_sorts(qtmodeltester: Any, capsys: Any) -> None:
+    del capsys
     model = RunTableModel()
     newest = row("c", created_at=3.0, best_eval_loss=1.0)
     model.set_rows([row("b", created_at=1.0, best_eval_loss=2.0), row("a", created_at=2.0), newest])
@@ -256,7 +261,8 @@ def test_table_model_keeps_qt_rules_and_sorts(qtmodeltester: Any) -> None:
     assert [each.name for each in model.rows] == ["c", "b", "a"]
 
 
-def test_filter_keeps_qt_rules_and_the_order_of_the_model(qtmodeltester: Any) -> None:
+def test_filter_keeps_qt_rules_and_the_order_of_the_model(qtmodeltester: Any, capsys: Any) -> None:
+    del capsys
     model = RunTableModel()
     model.set_rows([row("b", model="Qwen"), row("a", model="Llama"), row("c", state=RunState.FAILED)])
     proxy = RunFilter(model)
@@ -300,4 +306,4 @@ def test_deleting_for_good_removes_the_folder(context: Any, qtbot: Any) -> None:
     run = make_run("gone", "happy")
     with qtbot.waitSignal(context.runs.runs_changed, timeout=5000):
         context.runs.delete([run.id])
-    qtbot.waitUntil(lambda: not os.path.exists(run.path))
+    qtbot.waitUntil(lambda: not run.path.exists())

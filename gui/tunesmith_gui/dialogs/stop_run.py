@@ -26,9 +26,7 @@ class StopRunDialog(QDialog):
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Stop the run?"), role="heading", parent=self))
-        saved = fill(
-            self.tr("%1 is at step %2. If you stop and save, you can resume it from there."), name, step
-        )
+        saved = fill(self.tr("%1 is at step %2. If you stop and save, you can resume it from there."), name, step)
         column.addWidget(SafeLabel(saved, wrap=True, parent=self))
         lost = (
             fill(self.tr("If you discard, what came after the checkpoint of step %1 is lost."), last_checkpoint_step)

@@ -80,8 +80,10 @@ class LossCard(ChartCard):
         if change is None:
             return self.tr("No loss yet")
         first, last = change
-        text = self.tr("Loss %1, down from %2, step %3 of %4") if last < first else self.tr(
-            "Loss %1, up from %2, step %3 of %4"
+        text = (
+            self.tr("Loss %1, down from %2, step %3 of %4")
+            if last < first
+            else self.tr("Loss %1, up from %2, step %3 of %4")
         )
         total = model.status.total_steps or "?"
         return tr.fill(text, tr.number(last, 2), tr.number(first, 2), model.status.step, total)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPointF, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QImage, QPen, QWheelEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
@@ -95,7 +95,7 @@ class MetricPlot(QWidget):
         self.x_word = x_word
         self._drawn: list[Floats] = []
         self._items: list[Any] = []  # Any: pyqtgraph has no types
-        self._looks: list[tuple[str, int, bool]] = []
+        self._looks: list[tuple[Look, int, bool]] = []
         self._zoomed = False
         self._log = False
         self._canvas = _Canvas(
@@ -161,7 +161,7 @@ class MetricPlot(QWidget):
         image = QImage(self.size() * self.devicePixelRatioF(), QImage.Format.Format_RGB32)
         image.setDevicePixelRatio(self.devicePixelRatioF())
         image.fill(QColor(tokens().raised))
-        self.render(image, flags=QWidget.RenderFlag.DrawChildren)
+        self.render(image, QPoint(), renderFlags=QWidget.RenderFlag.DrawChildren)
         return image
 
     def eventFilter(self, _watched: object, event: QEvent) -> bool:
@@ -171,7 +171,7 @@ class MetricPlot(QWidget):
             self.hovered.emit("")
         return False
 
-    def _rebuild(self, looks: list[tuple[str, int, bool]]) -> None:
+    def _rebuild(self, looks: list[tuple[Look, int, bool]]) -> None:
         for item in self._items:
             self._plot.removeItem(item)
         self._looks = looks
@@ -179,7 +179,7 @@ class MetricPlot(QWidget):
         for item in self._items:
             self._plot.addItem(item)
 
-    def _make(self, look: str, colour: int, dashed: bool) -> Any:  # Any: pyqtgraph has no types
+    def _make(self, look: Look, colour: int, dashed: bool) -> Any:  # Any: pyqtgraph has no types
         palette = tokens().chart
         ink = QColor(palette[colour % len(palette)])
         if look == "dots":
