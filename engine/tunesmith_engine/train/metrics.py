@@ -45,7 +45,7 @@ class StepMeter:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pending: _Pending | None = None
-        self._last_s = time.monotonic()
+        self.restart_clock()
 
     def submit(
         self,
@@ -62,8 +62,7 @@ class StepMeter:
         values, arrived = torch.stack((loss.detach().float(), grad_norm.detach().float())), None
         if self._device.type == "cuda":
             values = values.to("cpu", non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record()
+            arrived = _mark_on_device()
         reports = self.flush()
         self._pending = _Pending(step, epoch, lr, num_tokens, tokens_in_step, values, arrived)
         return reports + (self.flush() if arrived is None else [])
@@ -73,11 +72,8 @@ class StepMeter:
         pending, self._pending = self._pending, None
         if pending is None:
             return []
-        if pending.arrived is not None:
-            pending.arrived.synchronize()
+        step_s = self._lap(pending.arrived)
         loss, grad_norm = pending.values.tolist()
-        now_s = time.monotonic()
-        step_s, self._last_s = now_s - self._last_s, now_s
         return [
             StepReport(
                 pending.step,
@@ -91,6 +87,24 @@ class StepMeter:
             )
         ]
 
+    def _lap(self, arrived: torch.cuda.Event | None) -> float:
+        """Wait for a step's numbers and return its time; on a GPU by its own clock, since the host runs ahead of it."""
+        if arrived is None:
+            now_s = time.monotonic()
+            step_s, self._last_s = now_s - self._last_s, now_s
+            return step_s
+        arrived.synchronize()
+        assert self._last_mark is not None, "a GPU's clock is marked before its first step"
+        step_s, self._last_mark = self._last_mark.elapsed_time(arrived) / 1000, arrived
+        return step_s
+
     def restart_clock(self) -> None:
         """Leave the time since the last step out: it went into evaluation or saving."""
         self._last_s = time.monotonic()
+        self._last_mark = _mark_on_device() if self._device.type == "cuda" else None
+
+
+def _mark_on_device() -> torch.cuda.Event:
+    mark = torch.cuda.Event(enable_timing=True)
+    mark.record()
+    return mark
