@@ -100,7 +100,7 @@ def hand_over(files: list[str]) -> bool:
         if socket.waitForConnected(_STEP_MS):
             socket.write(json.dumps(message).encode() + b"\n")
             socket.waitForBytesWritten(_STEP_MS)
-            if socket.waitForReadyRead(round(CONNECT_S * 1000)):
+            if socket.bytesAvailable() or socket.waitForReadyRead(round(CONNECT_S * 1000)):
                 return True
         socket.abort()
         time.sleep(_STEP_MS / 1000)

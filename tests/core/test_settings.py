@@ -126,6 +126,7 @@ def test_migrations_run_in_order_from_the_version_of_the_file(home: Path, monkey
 
 
 def test_every_setting_is_declared_and_its_default_is_valid(home: Path) -> None:
-    names = [name for name, _type, _default, declaration in iter_settings() if declaration.label and declaration.meaning]
-    assert names == list(Settings.__slots__)
-    SettingsFile().change(**{name: default for name, _type, default, _declaration in iter_settings()})
+    rows = iter_settings()
+    assert [name for name, *_ in rows] == list(Settings.__slots__)
+    assert all(declaration.label and declaration.meaning for *_, declaration in rows)
+    SettingsFile().change(**{name: default for name, _type, default, _declaration in rows})

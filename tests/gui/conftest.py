@@ -13,17 +13,17 @@ import pytest
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QCoreApplication, QEvent, QThreadPool, QTimer  # noqa: E402 - after the platform is chosen
-from PySide6.QtWidgets import QApplication  # noqa: E402
-from pytestqt.qtbot import QtBot  # noqa: E402
-from shiboken6 import isValid  # noqa: E402
+from PySide6.QtCore import QCoreApplication, QEvent, QThreadPool, QTimer
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+from shiboken6 import isValid
 
-from tunesmith_core.settings import SettingsFile  # noqa: E402
-from tunesmith_gui import tr  # noqa: E402
-from tunesmith_gui.context import Context  # noqa: E402
-from tunesmith_gui.main_window import MainWindow  # noqa: E402
-from tunesmith_gui.services.preferences import Preferences  # noqa: E402
-from tunesmith_gui.theme import Scheme, theme  # noqa: E402
+from tunesmith_core.settings import SettingsFile
+from tunesmith_gui import tr
+from tunesmith_gui.context import Context
+from tunesmith_gui.main_window import MainWindow
+from tunesmith_gui.services.preferences import Preferences
+from tunesmith_gui.theme import Scheme, theme
 
 PATIENCE_S = 5.0
 

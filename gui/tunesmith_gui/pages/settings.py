@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from PySide6.QtCore import QSignalBlocker, Qt
-from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core import __version__, paths
 from tunesmith_core.settings import Settings, iter_settings
@@ -87,11 +87,15 @@ class SettingsPage(Page):
             box.setAccessibleDescription(core_text(self._declared[name].meaning))
             box.toggled.connect(lambda checked, name=name: self.context.preferences.change(**{name: checked}))
             self._boxes[name] = box
-            card.body.addWidget(box)
             meaning = core_text(self._declared[name].meaning)
             words = SafeLabel(meaning, role="caption", tone="muted", wrap=True, parent=card)
             words.setIndent(SPACE * 4)
-            card.body.addWidget(words)
+            pair = QVBoxLayout()
+            pair.setSpacing(0)
+            pair.setContentsMargins(-SPACE // 2, 0, 0, 0)  # the mark stands under the heading
+            pair.addWidget(box)
+            pair.addWidget(words)
+            card.body.addLayout(pair)
         return card
 
     def _build_storage(self) -> Card:
