@@ -23,9 +23,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from tunesmith_core.runs import Run
     from tunesmith_engine.host import Host
 
-    host = Host(Run(arguments.run_dir.absolute()))
-    with host:
-        host.phase("starting")
+    with Host(Run(arguments.run_dir.absolute())) as host:
         for name in ("SIGTERM", "SIGINT"):
             signal.signal(getattr(signal, name), host.on_signal)
         from tunesmith_engine import phases

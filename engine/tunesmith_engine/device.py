@@ -25,7 +25,7 @@ class Compute:
     name: str
     num_threads: int
 
-    def autocast(self) -> contextlib.AbstractContextManager[object]:
+    def autocast(self) -> torch.autocast | contextlib.nullcontext[None]:
         """Return the context in which the model computes in `dtype` while the adapter's weights stay float32."""
         if self.dtype == torch.float32:
             return contextlib.nullcontext()

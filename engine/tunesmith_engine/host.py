@@ -29,7 +29,7 @@ MAX_LOG_CHARS = 2000
 
 
 class Host:
-    """Connects a training process with its run folder; used as a context manager.
+    """Connects a training process with its run folder; used as a context manager, which begins phase "starting".
 
     Attributes:
         run: the run folder.
@@ -52,7 +52,7 @@ class Host:
         self._log_handler = _JournalLogHandler(self)
 
     def __enter__(self) -> Self:
-        self.run.heartbeat_path.touch()
+        self.phase("starting")
         self._thread.start()
         logging.getLogger().addHandler(self._log_handler)
         return self
@@ -67,7 +67,7 @@ class Host:
 
     # Events
 
-    def event(self, kind: str, **data: Any) -> None:  # Any: JSON values
+    def event(self, kind: str, /, **data: Any) -> None:  # Any: JSON values
         """Append an event to the journal."""
         self._journal.write(kind, **data)
 
@@ -139,7 +139,7 @@ class Host:
 
     def _watch(self) -> None:
         beats = 0
-        while not self._closed.wait(HEARTBEAT_S):
+        while True:
             try:
                 self.run.heartbeat_path.touch()
                 if beats % SENSORS_EVERY_BEATS == 0:
@@ -149,6 +149,8 @@ class Host:
                 # A full disk must not kill the sign of life; the training thread meets the same error and reports it.
                 pass
             beats += 1
+            if self._closed.wait(HEARTBEAT_S):
+                return
 
     def _check_hang(self) -> None:
         if self._last_progress_s is None:

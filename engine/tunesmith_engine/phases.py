@@ -61,7 +61,12 @@ def _run(host: Host) -> dict[str, Any]:  # Any: JSON values
         resumed_from_step=snapshot.step if snapshot else None,
         threads=compute.num_threads,
     )
-    stopped = {"status": "stopped", "code": None, "step": snapshot.step if snapshot else 0, "artifacts": {}}
+    stopped: dict[str, Any] = {
+        "status": "stopped",
+        "code": None,
+        "step": snapshot.step if snapshot else 0,
+        "artifacts": {},
+    }
     host.phase("model")
     from tunesmith_engine.build import build_trainer
 

@@ -118,7 +118,9 @@ class Checkpoints:
 
     def _write(self, staging: Path, snapshot: Snapshot, fingerprint: dict[str, Any]) -> None:  # Any: JSON values
         for name, tensors in snapshot.tensors().items():
-            save_file({key: value.contiguous() for key, value in tensors.items()}, staging / name)
+            # Copies, because the 8-bit optimizer's states share one table, which safetensors refuses.
+            copies = {key: value.to("cpu", copy=True).contiguous() for key, value in tensors.items()}
+            save_file(copies, staging / name)
             files.fsync_file(staging / name)
             files.crashpoint(f"ckpt.after-{name.partition('.')[0]}")
         files.atomic_write_json(staging / "state.json", snapshot.state)
@@ -176,8 +178,10 @@ class Checkpoints:
 def load(path: Path) -> tuple[Snapshot, dict[str, Any]]:  # Any: JSON values
     """Return a verified checkpoint's snapshot, with tensors on the CPU, and its manifest."""
     manifest = files.read_json(path / MANIFEST)
-    groups = [load_file(path / f"{name}.safetensors") for name in ("adapter", "optimizer", "random")]
-    return Snapshot(manifest["step"], *groups, files.read_json(path / "state.json")), manifest
+    adapter, optimizer, random = (
+        load_file(path / f"{name}.safetensors") for name in ("adapter", "optimizer", "random")
+    )
+    return Snapshot(manifest["step"], adapter, optimizer, random, files.read_json(path / "state.json")), manifest
 
 
 def damage(path: Path) -> str:

@@ -57,8 +57,7 @@ class StepPlan:
             return step / warmup
         if self.schedule.scheduler == "constant":
             return 1.0
-        done = step - warmup
         length = max(1, total - warmup)
         if self.schedule.scheduler == "cosine":
-            return max(0.0, 0.5 * (1.0 + math.cos(math.pi * done / length)))
+            return max(0.0, 0.5 * (1.0 + math.cos(math.pi * ((step - warmup) / length))))
         return max(0.0, (total - step) / length)

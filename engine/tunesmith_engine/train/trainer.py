@@ -84,6 +84,7 @@ class Trainer:
         self._meter = StepMeter(compute.device)
         self._pad_token_id = padding_id(tokenizer)
         self._some_positions = takes_positions(model)
+        self._evaluate_every = spec.evaluation.every_steps or max(1, self.plan.total_steps // EVALUATIONS_PER_RUN)
         self._stopped_early = False
         self._started_s = self._saved_s = time.monotonic()
 
@@ -97,8 +98,9 @@ class Trainer:
         """
         self.model.train()
         if self.progress.step == 0:
-            self._evaluate()
             self._sample_all()
+        # At the start, and where a stop cut an evaluation short.
+        self._evaluate_if_due()
         while self.progress.step < self.plan.total_steps and not self._stopped_early:
             self._obey()
             if self.host.stop_requested():
@@ -188,15 +190,18 @@ class Trainer:
     # What happens between steps
 
     def _do_what_is_due(self) -> None:
-        step, evaluation, saving = self.progress.step, self.spec.evaluation, self.spec.saving
-        every = evaluation.every_steps or max(1, self.plan.total_steps // EVALUATIONS_PER_RUN)
-        if step % every == 0 and step < self.plan.total_steps:
-            self._evaluate()
-        if step % (evaluation.sample_every_steps or every) == 0:
+        step, saving = self.progress.step, self.spec.saving
+        self._evaluate_if_due()
+        if step % (self.spec.evaluation.sample_every_steps or self._evaluate_every) == 0:
             self._sample_all()
         minutes = (time.monotonic() - self._saved_s) / 60
         if minutes >= saving.every_minutes or (saving.every_steps and step % saving.every_steps == 0):
             self.save()
+
+    def _evaluate_if_due(self) -> None:
+        step = self.progress.step
+        if step % self._evaluate_every == 0 and self.progress.eval_step != step:
+            self._evaluate()
 
     def _evaluate(self) -> None:
         """Measure the held-out loss, publish it and decide about an early stop."""

@@ -1,0 +1,108 @@
+"""A tiny model, a tiny spec and in-process runs for the engine's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tiny_model import build_tiny_model, write_chats
+from tunesmith_core.protocol import Event, read_journal
+from tunesmith_core.runs import Run, create_run
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine import host as host_module
+from tunesmith_engine import phases
+from tunesmith_engine.host import Host
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quiet_threads() -> None:
+    # The suite shares two cores with other workers; a tiny model gains nothing from threads.
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _commands_at_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Tiny steps are shorter than the pause between two looks into the control folder.
+    monkeypatch.setattr(host_module, "POLL_INTERVAL_S", 0.0)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the tiny model; tests must not change it."""
+    return build_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+
+
+@pytest.fixture
+def tiny_spec(tiny_model: Path, tmp_path: Path) -> Callable[..., RunSpec]:
+    """Make a spec of 6 steps on 16 rows; sections are changed by keyword, such as method={"rank": 2}."""
+
+    def make(**sections: dict[str, Any]) -> RunSpec:
+        data = tmp_path / "rows.jsonl"
+        if not data.exists():
+            write_chats(data, 16)
+        values: dict[str, Any] = {
+            "version": 1,
+            "model": {"path": str(tiny_model)},
+            "data": {"path": str(data), "context_length": 128},
+            "method": {"rank": 4, "alpha": 8.0},
+            "optimizer": {"learning_rate": 1e-2},
+            "schedule": {
+                "max_steps": 6,
+                "micro_batch_size": 2,
+                "gradient_accumulation_steps": 2,
+                "warmup_steps": 2,
+            },
+            "evaluation": {"percent": 0},
+            "hardware": {"device": "cpu", "cpu_threads": 1},
+        }
+        for name, changes in sections.items():
+            values[name] = {**values.get(name, {}), **changes}
+        return RunSpec.from_dict(values)
+
+    return make
+
+
+@pytest.fixture
+def new_run(home: Path) -> Callable[[RunSpec], Run]:
+    """Create a run folder in the test's data root."""
+    assert home.is_dir()
+    return create_run
+
+
+def train(run: Run, during: Callable[[Host], None] | None = None) -> int:
+    """Run the engine in this process and return its exit code; `during` is called before the first phase."""
+    with Host(run) as host:
+        if during:
+            during(host)
+        return phases.run(host)
+
+
+def events(run: Run, *types: str) -> list[Event]:
+    """Return the events of some types, or of all."""
+    return [event for event in read_journal(run.journal_path) if not types or event.type in types]
+
+
+def step_losses(run: Run) -> list[float]:
+    """Return the losses of the steps in the order of the journal."""
+    return [event.data["loss"] for event in events(run, "step")]
+
+
+def result_of(run: Run) -> dict[str, Any]:
+    """Return the fields of the last result event."""
+    return events(run, "result")[-1].data
+
+
+def after_step(host: Host, step: int, act: Callable[[], object]) -> None:
+    """Make a host do something right after a step was published, as the outside world might."""
+    write = host.event
+
+    def watched(kind: str, /, **data: Any) -> None:
+        write(kind, **data)
+        if kind == "step" and data["step"] == step:
+            act()
+
+    host.event = watched  # type: ignore[method-assign]

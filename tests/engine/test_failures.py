@@ -1,0 +1,392 @@
+"""Every failure ends as a coded error: bad input through the engine itself, library errors by their words."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import SafetensorError
+
+from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tunesmith_core.errors import UserError
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.failures import translate
+from tunesmith_engine.host import Host
+from tunesmith_engine.train import trainer as trainer_module
+
+NewRun = Callable[[RunSpec], Run]
+MakeSpec = Callable[..., RunSpec]
+
+
+@pytest.fixture
+def own_model(tiny_model: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may damage."""
+    return Path(shutil.copytree(tiny_model, tmp_path / "model"))
+
+
+def _remove_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def _only_pickle(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def _cut_weights(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def _garble_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"\xff" * 5000)
+
+
+def _garble_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{")
+
+
+def _change_config(**changes: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+    return change
+
+
+def _remove_template(folder: Path) -> None:
+    (folder / "chat_template.jinja").unlink()
+
+
+def _remove_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("damage", "code", "exit_code"),
+    [
+        (_remove_weights, "model-files-missing-or-corrupt", 2),
+        (_only_pickle, "model-pickle-refused", 2),
+        (_cut_weights, "model-files-missing-or-corrupt", 2),
+        (_garble_weights, "model-files-missing-or-corrupt", 2),
+        (_garble_config, "model-files-missing-or-corrupt", 2),
+        (_change_config(model_type="brandnew"), "transformers-version-mismatch", 3),
+        (_change_config(num_hidden_layers=3), "model-files-missing-or-corrupt", 2),
+        (_change_config(hidden_size=32), "model-files-missing-or-corrupt", 2),
+        (_remove_template, "dataset-chat-template-missing", 2),
+        (_remove_tokenizer, "model-files-missing-or-corrupt", 2),
+    ],
+)
+def test_bad_model_folder(
+    tiny_spec: MakeSpec,
+    new_run: NewRun,
+    own_model: Path,
+    damage: Callable[[Path], None],
+    code: str,
+    exit_code: int,
+) -> None:
+    damage(own_model)
+    run = new_run(tiny_spec(model={"path": str(own_model)}))
+    assert train(run) == exit_code
+    (error,) = events(run, "error")
+    assert error.data["code"] == code, error.data
+    assert error.data["hint"]
+    assert (result_of(run)["status"], result_of(run)["code"]) == ("failed", code)
+    assert run.status().state == "failed"
+    assert not events(run, "step")
+    assert not run.adapter_path.exists()
+
+
+@pytest.mark.parametrize("path", ["/nowhere/at/all", "./nowhere", "nowhere"])
+def test_missing_model_folder(tiny_spec: MakeSpec, new_run: NewRun, path: str) -> None:
+    run = new_run(tiny_spec(model={"path": path}))
+    assert train(run) == 2
+    assert result_of(run)["code"] == "model-files-missing-or-corrupt"
+
+
+def test_code_in_a_model_folder_never_runs(tiny_spec: MakeSpec, new_run: NewRun, own_model: Path) -> None:
+    proof = own_model.parent / "ran"
+    (own_model / "evil.py").write_text(f"open({str(proof)!r}, 'w').close()\n")
+    _change_config(
+        auto_map={"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"},
+        trust_remote_code=True,
+        _attn_implementation_internal="evil/kernel",
+        attn_implementation="evil/kernel",
+    )(own_model)
+    run = new_run(tiny_spec(model={"path": str(own_model)}))
+    assert train(run) == 0, result_of(run)
+    assert not proof.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "dataset-empty"),
+        ("{\n", "dataset-parse-error"),
+        ('{"other": 1}\n', "dataset-column-missing"),
+        (
+            '{"messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]}\n',
+            "no-trained-tokens",
+        ),
+    ],
+)
+def test_bad_data(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path, text: str, code: str) -> None:
+    data = tmp_path / "bad.jsonl"
+    data.write_text(text)
+    run = new_run(tiny_spec(data={"path": str(data), "format": "messages", "context_length": 16}))
+    assert train(run) == 2
+    assert result_of(run)["code"] == code
+    assert str(data) in events(run, "error")[0].data["message"]
+
+
+def test_unknown_target_modules_are_named_beside_the_known(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec(method={"target_modules": ["q_proj", "w_proj"]}))
+    assert train(run) == 2
+    (error,) = events(run, "error")
+    assert error.data["code"] == "lora-target-modules-missing"
+    assert "no layer named w_proj" in error.data["message"]
+    assert "down_proj" in error.data["message"]
+
+
+def test_gpu_that_is_not_there(tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    run = new_run(tiny_spec(hardware={"device": "cuda"}))
+    monkeypatch.setattr(torch.version, "cuda", "12.4")
+    assert train(run) == 3
+    assert result_of(run)["code"] == "driver-missing"
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert train(run) == 3
+    assert result_of(run)["code"] == "torch-cpu-build"
+
+
+def test_damaged_spec_is_an_error_event_too(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    (run.path / "spec.json").write_text("{")
+    assert train(run) == 2
+    assert result_of(run)["code"] == "spec-invalid"
+
+
+def test_our_own_mistake_keeps_its_traceback(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("never thought of that")
+
+    monkeypatch.setattr(trainer_module, "num_trained_tokens", fail)
+    run = new_run(tiny_spec())
+    assert train(run) == 1
+    (error,) = events(run, "error")
+    assert error.data["code"] == "bug"
+    assert "ZeroDivisionError: never thought of that" in error.data["context"]
+    assert "Traceback" in capsys.readouterr().err
+
+
+# Numbers that are none
+
+
+def _poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
+    """Make the losses of some steps, counted from 1, not a number."""
+    real = trainer_module.summed_loss
+    updates = {"num": 0}
+    update = trainer_module.Trainer._update
+
+    def counted(self: object, examples: object, lr: float) -> object:
+        updates["num"] += 1
+        return update(self, examples, lr)  # type: ignore[arg-type]
+
+    def loss(*arguments: object) -> torch.Tensor:
+        factor = float("nan") if updates["num"] in steps else 1.0
+        return real(*arguments) * factor  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trainer_module.Trainer, "_update", counted)
+    monkeypatch.setattr(trainer_module, "summed_loss", loss)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
+def test_single_nan_is_skipped_with_a_warning(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, optimizer: str
+) -> None:
+    _poisoned(monkeypatch, {2, 4, 5})
+    run = new_run(tiny_spec(optimizer={"name": optimizer}))
+    assert train(run) == 0
+    assert [e.data["code"] for e in events(run, "warning")] == ["nan-loss"] * 3
+    assert [loss is None for loss in step_losses(run)] == [False, True, False, True, True, False]
+    assert events(run, "step")[1].data["nonfinite"] == ["loss", "grad_norm"]
+
+
+def test_three_nan_steps_fail_and_keep_the_last_good_checkpoint(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _poisoned(monkeypatch, {3, 4, 5, 6})
+    run = new_run(tiny_spec(saving={"every_steps": 1}))
+    assert train(run) == 4
+    assert result_of(run)["code"] == "nan-loss"
+    assert [e.data["code"] for e in events(run, "warning")] == ["nan-loss"] * 2
+    assert len(step_losses(run)) == 5
+    assert not run.adapter_path.exists()
+    # The skipped steps have not touched the weights, so the newest checkpoint is good.
+    monkeypatch.undo()
+    os.environ["TUNESMITH_HOME"] = str(run.path.parents[1])
+    assert train(run) == 0
+
+
+# Memory
+
+
+def _short_of_memory(monkeypatch: pytest.MonkeyPatch, fits: Callable[[int, bool], bool]) -> list[int]:
+    """Let training batches fit by their rows and by activation checkpointing; returns the sizes that were tried."""
+    real = trainer_module.summed_loss
+    tried: list[int] = []
+
+    def loss(model: object, batch: object, some_positions: bool) -> torch.Tensor:
+        rows = batch.input_ids.shape[0]  # type: ignore[attr-defined]
+        base = model.get_base_model()  # type: ignore[attr-defined]
+        tried.append(rows)
+        result = real(model, batch, some_positions)  # type: ignore[arg-type]
+        if not fits(rows, base.is_gradient_checkpointing):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return result
+
+    monkeypatch.setattr(trainer_module, "summed_loss", loss)
+    return tried
+
+
+def test_lack_of_memory_halves_the_micro_batch_and_keeps_the_effective_batch(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = {"micro_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 4}
+    plain = new_run(tiny_spec(schedule=schedule))
+    assert train(plain) == 0
+    tried = _short_of_memory(monkeypatch, lambda rows, _: rows <= 2)
+    run = new_run(tiny_spec(schedule=schedule))
+    assert train(run) == 0
+    assert tried[:3] == [8, 4, 2]
+    assert set(tried[3:]) == {2}
+    assert [e.data["code"] for e in events(run, "warning")] == ["cuda-oom"] * 2
+    assert "micro-batches of 2" in events(run, "warning")[1].data["message"]
+    assert step_losses(run) == pytest.approx(step_losses(plain), rel=1e-4)
+
+
+def test_last_rungs_are_checkpointing_and_failure(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _short_of_memory(monkeypatch, lambda rows, checkpointing: rows == 1 and checkpointing)
+    run = new_run(tiny_spec())
+    assert train(run) == 0
+    assert "activation checkpointing" in events(run, "warning")[1].data["message"]
+    _short_of_memory(monkeypatch, lambda *_: False)
+    failing = new_run(tiny_spec())
+    assert train(failing) == 4
+    assert result_of(failing)["code"] == "cuda-oom"
+    assert not events(failing, "step")
+
+
+def test_retried_step_applies_no_half_step(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second micro-batch of the third step fails once: its first half must not count twice."""
+    plain = new_run(tiny_spec())
+    assert train(plain) == 0
+    real, calls = trainer_module.summed_loss, {"num": 0}
+
+    def loss(*arguments: object) -> torch.Tensor:
+        calls["num"] += 1
+        if calls["num"] == 6:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trainer_module, "summed_loss", loss)
+    run = new_run(tiny_spec())
+    assert train(run) == 0
+    assert step_losses(run) == pytest.approx(step_losses(plain), rel=1e-4)
+
+
+def test_resumed_run_stays_on_its_rung(tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = _short_of_memory(monkeypatch, lambda rows, checkpointing: rows == 1 and checkpointing)
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    before = len(tried)
+    assert train(run) == 0
+    assert set(tried[before:]) == {1}
+    assert len(events(run, "warning")) == 2
+
+
+# Words of libraries
+
+
+class GatedRepoError(Exception):
+    """Stands for the hub library's class, which is recognised by name."""
+
+
+class LocalEntryNotFoundError(Exception):
+    """Stands for the hub library's class."""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "exit_code"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"), "cuda-oom", 4),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling"), "cuda-oom", 4),
+        (MemoryError(), "memory-full", 4),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "memory-full", 4),
+        (OSError("[WinError 1455] The paging file is too small for this operation"), "page-file-too-small", 3),
+        (RuntimeError("CUDA error: no kernel image is available for execution"), "no-kernel-image-for-arch", 3),
+        (RuntimeError("CUDA error: an illegal memory access was encountered"), "illegal-memory-access-packing", 4),
+        (RuntimeError("The NVIDIA driver on your system is too old (found version 11040)"), "driver-too-old", 3),
+        (AssertionError("Torch not compiled with CUDA enabled"), "torch-cpu-build", 3),
+        (RuntimeError("Found no NVIDIA driver on your system."), "driver-missing", 3),
+        (RuntimeError("Expected all tensors to be on the same device, but found"), "device-mismatch", 4),
+        (ImportError("FlashAttention2 has been toggled on, but it cannot be used"), "flash-attn-missing", 3),
+        (ImportError("The installed version of bitsandbytes (<0.43.1) requires CUDA"), "bnb-cuda-lib-missing", 3),
+        (ValueError("Target modules {'x'} not found in the base model."), "lora-target-modules-missing", 2),
+        (ImportError("requires the SentencePiece library: sentencepiece"), "tokenizer-missing-dep", 3),
+        (SafetensorError("Error while deserializing header: incomplete"), "model-files-missing-or-corrupt", 2),
+        (GatedRepoError("401 Client Error"), "hub-gated-401", 3),
+        (LocalEntryNotFoundError("cannot find the requested files in the disk cache"), "hub-offline", 3),
+        (OSError(28, "No space left on device", "/x"), "disk-full", 3),
+        (OSError(13, "Permission denied", "/x"), "permission-or-antivirus", 3),
+        (TypeError("__init__() got an unexpected keyword argument 'eva_config'"), "trl-peft-api-mismatch", 3),
+        (KeyError("nobody knows"), "bug", 1),
+        (UserError("dataset-empty", "no rows"), "dataset-empty", 2),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_library_errors_get_their_code(error: Exception, code: str, exit_code: int) -> None:
+    found = translate(error)
+    assert (found.code, found.exit_code) == (code, exit_code)
+    assert found.hint
+
+
+def test_cause_decides_where_the_outer_error_says_nothing() -> None:
+    try:
+        try:
+            raise RuntimeError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+        except RuntimeError as cause:
+            raise LocalEntryNotFoundError("see above") from cause
+    except LocalEntryNotFoundError as error:
+        assert translate(error).code in ("hub-ssl-or-proxy", "hub-offline")
+        assert translate(error.__cause__ or error).code == "hub-ssl-or-proxy"
+
+
+def test_hang_is_reported_once_with_every_stack(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from tunesmith_engine import host as host_module
+
+    run = new_run(tiny_spec())
+    monkeypatch.setattr(host_module, "HANG_MINIMUM_S", 0.0)
+    host = Host(run)
+    host.progress()
+    host._check_hang()
+    host._check_hang()
+    assert [e.data["code"] for e in events(run, "warning")] == ["engine-hung"]
+    assert "test_hang_is_reported_once" in capfd.readouterr().err
+    for _ in range(5):
+        host.progress(100.0)
+    host._check_hang()
+    assert len(events(run, "warning")) == 1

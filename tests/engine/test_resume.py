@@ -1,0 +1,198 @@
+"""Stop, commands and resume: the second half of a run is the one it would have been."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tunesmith_core.protocol import post_command
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+
+NewRun = Callable[[RunSpec], Run]
+MakeSpec = Callable[..., RunSpec]
+
+HARD = {
+    "method": {"dropout": 0.3, "rank": 4},
+    "schedule": {"max_steps": 10, "micro_batch_size": 2, "gradient_accumulation_steps": 3, "seed": 7},
+    "evaluation": {"percent": 20.0, "every_steps": 3, "sample_prompts": ["Hi"], "sample_max_tokens": 3},
+}
+"""Dropout, shuffling, accumulation, an uneven epoch, evaluations and samples in between."""
+
+
+def _adapter(run: Run) -> bytes:
+    return (run.adapter_path / "adapter_model.safetensors").read_bytes()
+
+
+@pytest.fixture
+def whole(tiny_spec: MakeSpec, new_run: NewRun) -> Run:
+    """The run that nobody interrupted."""
+    run = new_run(tiny_spec(**HARD))
+    assert train(run) == 0
+    return run
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 4, 9])
+def test_stopped_and_resumed_run_is_bit_exact(tiny_spec: MakeSpec, new_run: NewRun, whole: Run, stop_at: int) -> None:
+    run = new_run(tiny_spec(**HARD))
+    assert train(run, lambda host: after_step(host, stop_at, host.on_signal)) == 5
+    assert result_of(run)["status"] == "stopped"
+    assert result_of(run)["step"] == stop_at
+    assert run.status().state == "stopped"
+    torch.manual_seed(999)
+    assert train(run) == 0
+    assert events(run, "hello")[-1].data["resumed_from_step"] == stop_at
+    assert step_losses(run) == step_losses(whole)
+    assert _adapter(run) == _adapter(whole)
+    assert result_of(run)["eval_loss_before"] == result_of(whole)["eval_loss_before"]
+    assert result_of(run)["eval_loss_after"] == result_of(whole)["eval_loss_after"]
+    assert not events(run, "warning")
+
+
+def test_killed_run_goes_on_from_its_last_checkpoint(tiny_spec: MakeSpec, new_run: NewRun, whole: Run) -> None:
+    run = new_run(tiny_spec(**HARD, saving={"every_steps": 2}))
+
+    class Killed(BaseException):
+        """Nobody catches this, as nobody catches SIGKILL."""
+
+    def die() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        train(run, lambda host: after_step(host, 7, die))
+    assert train(run) == 0
+    assert events(run, "hello")[-1].data["resumed_from_step"] == 6
+    assert step_losses(run)[-4:] == step_losses(whole)[-4:]
+    assert _adapter(run) == _adapter(whole)
+
+
+def test_stop_save_leaves_adapter_and_checkpoint(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, lambda: _post(run, "stop", mode="save"))) == 5
+    assert [e.data["mode"] for e in events(run, "stopping")] == ["save"]
+    assert [(e.data["command"], e.data["ok"]) for e in events(run, "ack")] == [("stop", True)]
+    assert result_of(run)["artifacts"] == {"adapter": "adapter"}
+    assert (run.adapter_path / "adapter_model.safetensors").is_file()
+    assert [path.name for path in run.checkpoints_path.iterdir()] == [f"step-{result_of(run)['step']:06d}"]
+
+
+def test_stop_discard_leaves_no_adapter(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, lambda: _post(run, "stop", mode="discard"))) == 5
+    assert result_of(run)["status"] == "stopped"
+    assert result_of(run)["artifacts"] == {}
+    assert not run.adapter_path.exists()
+    assert not events(run, "checkpoint")
+
+
+def test_discard_sharpens_a_save_but_not_the_reverse(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    for mode in ("save", "discard", "save"):
+        _post(run, "stop", mode=mode)
+    assert train(run) == 5
+    assert [e.data["mode"] for e in events(run, "stopping")] == ["save", "discard"]
+    assert not run.adapter_path.exists()
+
+
+def test_stop_before_the_first_step_ends_without_product(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    _post(run, "stop", mode="save")
+    assert train(run) == 5
+    assert result_of(run)["step"] == 0
+    assert not events(run, "step")
+    assert not run.adapter_path.exists()
+
+
+def test_evaluation_cut_short_by_a_stop_is_made_up_for(tiny_spec: MakeSpec, new_run: NewRun, whole: Run) -> None:
+    run = new_run(tiny_spec(**HARD))
+    assert train(run, lambda host: after_step(host, 3, host.on_signal)) == 5
+    assert [e.data["step"] for e in events(run, "eval")] == [0]
+    assert train(run) == 0
+    seen = [(e.data["step"], e.data["loss"]) for e in events(run, "eval")]
+    assert seen == [(e.data["step"], e.data["loss"]) for e in events(whole, "eval")]
+
+
+def test_signal_saves_as_a_stop_does(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    earlier = signal.getsignal(signal.SIGTERM)
+
+    def arm(host: object) -> None:
+        signal.signal(signal.SIGTERM, host.on_signal)  # type: ignore[attr-defined]
+        after_step(host, 2, lambda: os.kill(os.getpid(), signal.SIGTERM))  # type: ignore[arg-type]
+
+    try:
+        assert train(run, arm) == 5
+    finally:
+        signal.signal(signal.SIGTERM, earlier)
+    assert run.adapter_path.is_dir()
+
+
+def test_commands_are_carried_out_and_answered(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec(schedule={"max_steps": 6}, evaluation={"percent": 20.0, "every_steps": 100}))
+
+    def ask() -> None:
+        for name, data in (
+            ("checkpoint", {}),
+            ("evaluate", {}),
+            ("sample", {"prompt": "Hello"}),
+            ("sample", {"prompt": " "}),
+            ("stop", {"mode": "gently"}),
+            ("ping", {}),
+        ):
+            _post(run, name, **data)
+
+    assert train(run, lambda host: after_step(host, 2, ask)) == 0
+    acks = {(e.data["command"], e.data["ok"]) for e in events(run, "ack")}
+    assert acks == {
+        ("checkpoint", True),
+        ("evaluate", True),
+        ("sample", True),
+        ("sample", False),
+        ("stop", False),
+        ("ping", True),
+    }
+    assert [e.data["step"] for e in events(run, "eval")] == [0, 2, 6]
+    assert [(e.data["step"], e.data["prompt"]) for e in events(run, "sample")] == [(2, "Hello")]
+    assert [e.data["step"] for e in events(run, "checkpoint")] == [2, 6]
+
+
+def test_evaluate_without_data_is_refused_and_training_goes_on(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    _post(run, "evaluate")
+    assert train(run) == 0
+    assert [e.data["ok"] for e in events(run, "ack")] == [False]
+    assert result_of(run)["status"] == "finished"
+
+
+def test_asking_for_things_changes_no_loss(tiny_spec: MakeSpec, new_run: NewRun, whole: Run) -> None:
+    """Evaluation, samples and checkpoints leave random states, mode and gradients as they were."""
+    run = new_run(tiny_spec(**HARD))
+
+    def ask() -> None:
+        for name, data in (("evaluate", {}), ("sample", {"prompt": "Hello"}), ("checkpoint", {})):
+            _post(run, name, **data)
+
+    assert train(run, lambda host: after_step(host, 4, ask)) == 0
+    assert step_losses(run) == step_losses(whole)
+    assert _adapter(run) == _adapter(whole)
+
+
+def test_resume_says_what_differs(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    data = tmp_path / "rows.jsonl"
+    data.write_text("".join(data.read_text().splitlines(keepends=True)[:-1]))
+    assert train(run) == 0
+    (warning,) = events(run, "warning")
+    assert warning.data["code"] == "resume-differs"
+    assert "rows was 16, is 15" in warning.data["message"]
+
+
+def _post(run: Run, name: str, **data: object) -> None:
+    post_command(run.control_path, name, **data)
