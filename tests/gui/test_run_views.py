@@ -244,6 +244,11 @@ def test_runs_page_says_what_to_do_when_there_are_none(context: Any, qtbot: Any)
     page.on_shown()
     qtbot.waitUntil(lambda: context.library.loaded)
     assert "No runs yet" in texts(page._stack.currentWidget())
+    asked: list[tuple[str, Any]] = []
+    page.navigate.connect(lambda name, argument: asked.append((name, argument)))
+    page._empty.secondary.click()
+    (name, paths) = asked[0]
+    assert (name, paths[0].is_file()) == ("train", True)
 
 
 def row(name: str, **values: Any) -> RunRow:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tunesmith_gui.pages.dashboard_charts import DashboardCharts
 
 REPAINT_MS = 200
+SECOND_LOOK_MS = 500
 LIFE_CHECK_EVERY = 10
 """Repaints between two looks at heartbeat and lease."""
 
@@ -49,6 +50,7 @@ class DashboardPage(Page):
         self._follow: Follow | None = None
         self._dirty = False
         self._num_ticks = 0
+        self._num_dead_looks = 0
         self._heartbeat_at: float | None = None
         self._banner: Banner | None = None
         self._banner_key: tuple[object, ...] = ()
@@ -125,7 +127,7 @@ class DashboardPage(Page):
         if self._follow is not None:
             service.tail.cancel(self._follow)
         self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
-        self._name, self._heartbeat_at, self._num_ticks = run_id, None, 0
+        self._name, self._heartbeat_at, self._num_dead_looks = run_id, None, 0
         self._drop_banner()
         self.log.set_lines(self.model.log)
         self._follow = service.tail.follow(self.run.journal_path, pack, self._receive, self._unreadable)
@@ -191,17 +193,15 @@ class DashboardPage(Page):
             return
         self._heartbeat_at = heartbeat_at
         status = self.model.status
-        if status.state.live and not supervised:
-            if self._follow is not None and self._follow.caught_up and self._num_ticks > LIFE_CHECK_EVERY:
-                status.state = RunState.INTERRUPTED
-                self._dirty = True
-            else:
-                QTimer.singleShot(500, self, self._check_life_soon)
-
-    def _check_life_soon(self) -> None:
-        self._num_ticks = max(self._num_ticks, LIFE_CHECK_EVERY + 1)
-        if self.model.status.state.live:
-            self._check_life()
+        if supervised or not status.state.live:
+            self._num_dead_looks = 0
+            return
+        self._num_dead_looks += 1
+        if self._num_dead_looks > 1 and self._follow is not None and self._follow.caught_up:
+            status.state, self._dirty = RunState.INTERRUPTED, True
+        else:
+            # Its last words may still be on their way through the tail: one more look before it counts as dead.
+            QTimer.singleShot(SECOND_LOOK_MS, self, self._check_life)
 
     def _show_banner(self) -> None:
         silent = self.model.silent_since(time.time(), self._heartbeat_at)

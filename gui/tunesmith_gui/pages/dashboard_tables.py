@@ -75,11 +75,14 @@ class SettingsUsedTable(_Table):
             value, default, unit = setting.get(spec), setting.default, setting.declaration.unit
             same = value == default
             shown = f"{value_text(value)} {core_text(unit)}".strip()
-            note = "" if same else tr.fill(self.tr("changed, default is %1"), value_text(default) or "–")
+            note = "" if same else self._note(value_text(default))
             item = QTreeWidgetItem([core_text(setting.declaration.label), shown or "–", note])
             if not same:
                 item.setFont(1, bold)
             group.addChild(item)
+
+    def _note(self, default: str) -> str:
+        return tr.fill(self.tr("changed, default is %1"), default) if default else self.tr("changed")
 
 
 class FilesTable(_Table):

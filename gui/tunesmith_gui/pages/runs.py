@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QItemSelectionModel, QModelIndex, Qt, QTimer
+from PySide6.QtCore import QItemSelectionModel, QLocale, QModelIndex, Qt, QTimer
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from tunesmith_core.files import atomic_write_text
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.assets import asset_folder
 from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_table import ROW_ROLE, Column, RunFilter, RunRow, RunTableModel
 from tunesmith_gui.pages.base import Page
@@ -49,6 +50,12 @@ _LIVE_REFRESH_MS = 3000
 _NAME_LETTERS = 24
 _GIVING_WAY = (Column.SIZE, Column.DATA, Column.DURATION, Column.MODEL, Column.EVAL_LOSS, Column.CURVE)
 """Columns that make room for the name, in this order, where the page is narrow; the run's own page shows them too."""
+
+
+def sample_data() -> Path:
+    """The bundled training data in the language in force."""
+    language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
+    return asset_folder("samples") / language / "train.jsonl"
 
 
 class RunsPage(Page):
@@ -81,7 +88,7 @@ class RunsPage(Page):
             self.tr("No runs yet"),
             self.tr("A run trains an adapter on your data. It appears here and stays, also when the window is closed."),
             primary=(self.tr("Start your first run"), lambda: self.navigate.emit("train", None)),
-            secondary=(self.tr("Try the 2-minute sample"), lambda: self.navigate.emit("train", "sample")),
+            secondary=(self.tr("Try the 2-minute sample"), lambda: self.navigate.emit("train", [sample_data()])),
             parent=self,
         )
         self._loading = SafeLabel(self.tr("Reading the list of runs…"), tone="muted", parent=self)

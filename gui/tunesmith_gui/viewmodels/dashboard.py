@@ -171,7 +171,7 @@ class DashboardModel:
         data = event.data
         phase = str(data.get("name") or "")
         if phase != self.progress.phase:
-            self._say(event.t, "info", f"-- {phase}")
+            self._say(event.t, "info", f"phase: {phase}")
         self.progress = Progress(phase, data.get("done") or 0, data.get("total") or 0, str(data.get("unit") or ""))
 
     def _on_setup(self, event: Event) -> None:
@@ -184,7 +184,8 @@ class DashboardModel:
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
         row = (step, event.t, tokens, loss)
         self.evals.extend(np.array([row], dtype=np.float64))
-        self._say(event.t, "info", f"eval loss {loss} at step {step}")
+        shown = "not a number" if loss is None else f"{loss:.4f}"
+        self._say(event.t, "info", f"eval loss {shown} at step {step}")
 
     def _on_sample(self, event: Event) -> None:
         data = event.data
@@ -195,7 +196,7 @@ class DashboardModel:
         data = event.data
         step, path, num_bytes = int(data.get("step") or 0), str(data.get("path") or ""), int(data.get("bytes") or 0)
         self.checkpoints.append(Checkpoint(step, path, num_bytes, float(data.get("seconds") or 0), event.t))
-        self._say(event.t, "info", f"checkpoint {path} ({num_bytes} bytes)")
+        self._say(event.t, "info", f"checkpoint {path} ({num_bytes / 2**20:.1f} MiB)")
 
     def _on_log(self, event: Event) -> None:
         self._say(event.t, str(event.data.get("level") or "info"), str(event.data.get("text") or ""))
@@ -206,6 +207,8 @@ class DashboardModel:
 
     def _on_error(self, event: Event) -> None:
         self._say(event.t, "error", str(event.data.get("message") or event.data.get("code")))
+        if event.data.get("context"):
+            self._say(event.t, "error", str(event.data["context"]))
 
     def _on_result(self, event: Event) -> None:
         self.result = event.data
