@@ -83,7 +83,8 @@ class CappedLog:
 
 
 def copy_pipe(pipe: BinaryIO, log: CappedLog, on_error: Callable[[OSError], None]) -> None:
-    """Read a pipe to its end into a log; when the log can't be written, keep reading so that the writer never blocks."""
+    """Read a pipe to its end into a log; when the log can't be written, keep reading so that the writer never
+    blocks."""
     broken = False
     while block := pipe.read1(MAX_LINE_BYTES):  # type: ignore[attr-defined]  # a buffered reader has it
         if broken:

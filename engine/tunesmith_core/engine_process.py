@@ -1,8 +1,8 @@
 """The engine as a process tree: started in its own group, drained into a capped log, ended as a whole.
 
-It must not outlive its supervisor. On Linux the kernel kills the engine when the thread that started it dies (so start it from
-the main thread), and processes that leave the group come back to the supervisor, which is their subreaper. On Windows a job
-does both.
+It must not outlive its supervisor. On Linux the kernel kills the engine when the thread that started it dies (so
+start it from the main thread), and processes that leave the group come back to the supervisor, which is their
+subreaper. On Windows a job does both.
 """
 
 from __future__ import annotations

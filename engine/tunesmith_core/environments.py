@@ -1,6 +1,7 @@
 """The two environments as the launcher sees them: which Python runs what, with which variables.
 
-`envs/train.current` and `envs/launcher.current` hold one line each: the name of a folder under envs, or an absolute path.
+`envs/train.current` and `envs/launcher.current` hold one line each: the name of a folder under envs, or an absolute
+path.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ TRAINING_POINTER = "train.current"
 LAUNCHER_POINTER = "launcher.current"
 
 REMOVED_VARIABLES = frozenset(
-    """CC CXX CUDA_PATH CUDA_HOME TRITON_PTXAS_PATH TRITON_PTXAS.EXE_PATH TRITON_LIBCUDA_PATH VCINSTALLDIR VCTOOLSVERSION
-    WINDOWSSDKDIR WINDOWSSDKVERSION BNB_CUDA_VERSION CONDA_PREFIX LD_LIBRARY_PATH LD_PRELOAD CUDA_VISIBLE_DEVICES
+    """CC CXX CUDA_PATH CUDA_HOME TRITON_PTXAS_PATH TRITON_PTXAS.EXE_PATH TRITON_LIBCUDA_PATH VCINSTALLDIR
+    VCTOOLSVERSION WINDOWSSDKDIR WINDOWSSDKVERSION BNB_CUDA_VERSION CONDA_PREFIX LD_LIBRARY_PATH LD_PRELOAD
+    CUDA_VISIBLE_DEVICES
     CUDA_LAUNCH_BLOCKING HF_TOKEN HUGGING_FACE_HUB_TOKEN OMP_NUM_THREADS MKL_NUM_THREADS""".split()
 )
 """Variables of the person's shell that make libraries pick foreign compilers, toolkits, libraries or secrets."""

@@ -1,7 +1,8 @@
 """The catalogue of error codes: one entry per cause, with the words a person reads.
 
-The first part names the 43 causes that field reports taught us; the second part is our own. A new code is added only for a
-cause that is not among them. `tests/core/test_errors.py` checks that every entry has a title, a cause and a next step.
+The first part names the 43 causes that field reports taught us; the second part is our own. A new code is added only
+for a cause that is not among them. `tests/core/test_errors.py` checks that every entry has a title, a cause and a
+next step.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The one file layer: every durable write of core, setup and engine goes through here.
 
-Write beside, fsync, rename, fsync the folder: after a crash a reader finds the old file or the new one, never half of one.
-Named crash points let tests kill the process between any two of these steps.
+Write beside, fsync, rename, fsync the folder: after a crash a reader finds the old file or the new one, never half of
+one. Named crash points let tests kill the process between any two of these steps.
 """
 
 from __future__ import annotations

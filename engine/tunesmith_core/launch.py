@@ -32,8 +32,9 @@ def start(spec: RunSpec) -> Run:
     """Check a spec, create its run and start a supervisor; return as soon as that works on the run.
 
     Raises:
-        TunesmithError: the first problem that `preflight.check` finds; then nothing was created. EnvironmentProblem when the
-            run folder can't be written. BugError when the supervisor did not come up.
+        TunesmithError: the first problem that `preflight.check` finds; then nothing was created.
+        EnvironmentProblem: when the run folder can't be written.
+        BugError: when the supervisor did not come up.
     """
     preflight.check(spec)
     try:
@@ -49,7 +50,8 @@ def resume(run: Run) -> None:
     """Continue an ended run from its newest checkpoint, in the background.
 
     Raises:
-        UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished or lost all its checkpoints.
+        UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished or lost
+            all its checkpoints.
         TunesmithError: what `preflight.check` finds.
     """
     status = run.status()

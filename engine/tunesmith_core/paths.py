@@ -1,6 +1,7 @@
 """Where things live: one data root per person, moved as a whole by the variable TUNESMITH_HOME.
 
-Below it: envs, cache, tmp, runs, models, logs, config, locks and library.sqlite. Functions name folders and create nothing.
+Below it: envs, cache, tmp, runs, models, logs, config, locks and library.sqlite. Functions name folders and create
+nothing.
 """
 
 from __future__ import annotations

@@ -1,28 +1,32 @@
 """Protocol v1: events in a run's journal and commands in its control folder.
 
-A journal line is one JSON object: `{"v":1,"seq":17,"t":1795219200.12,"type":"step",...,"crc":"9f3a12bc"}`, UTF-8, where crc is the
-CRC-32 of the line's bytes before `,"crc"`. A torn or garbled line is counted and passed over. Units are in the key suffixes;
-a number that is not finite is written as null and named in `nonfinite`.
+A journal line is one JSON object: `{"v":1,"seq":17,"t":1795219200.12,"type":"step",...,"crc":"9f3a12bc"}`, UTF-8, where
+crc is the CRC-32 of the line's bytes before `,"crc"`. A torn or garbled line is counted and passed over. Units are in
+the key suffixes; a number that is not finite is written as null and named in `nonfinite`.
 
-| type | fields |
-|---|---|
-| hello | protocol, version, python, torch, device, device_name, pid, resumed_from_step, threads |
-| phase | name (queued, written by the supervisor; starting, model, data, training, evaluating, saving), done, total, unit |
-| setup | total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows, num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps |
-| step | step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes |
-| eval | step, loss, num_tokens, seconds |
-| sample | step, prompt, text |
-| checkpoint | step, path (relative to the run folder), bytes, seconds |
-| gpu | device, allocated_bytes, reserved_bytes, used_by_others_bytes, total_bytes, utilization_percent, temperature_c, power_w, process_bytes, host_used_bytes, host_total_bytes, cpu_percent (absent where unknown) |
-| log | level, text |
-| warning | code, message, hint |
-| error | code, kind, title, message, context, hint, link |
-| ack | id, command, ok, message |
-| stopping | mode (save, discard): a stop was accepted |
-| result | status (finished, stopped, failed), code, step, seconds, artifacts (name -> relative path), eval_loss_before, eval_loss_after |
+Events and their fields:
+- hello: protocol, version, python, torch, device, device_name, pid, resumed_from_step, threads
+- phase: name (queued, written by the supervisor; starting, model, data, training, evaluating, saving), done, total,
+  unit
+- setup: total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows,
+  num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps
+- step: step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes
+- eval: step, loss, num_tokens, seconds
+- sample: step, prompt, text
+- checkpoint: step, path (relative to the run folder), bytes, seconds
+- gpu: device, allocated_bytes, reserved_bytes, used_by_others_bytes, total_bytes, utilization_percent, temperature_c,
+  power_w, process_bytes, host_used_bytes, host_total_bytes, cpu_percent (absent where unknown)
+- log: level, text
+- warning: code, message, hint
+- error: code, kind, title, message, context, hint, link
+- ack: id, command, ok, message
+- stopping: mode (save, discard): a stop was accepted
+- result: status (finished, stopped, failed), code, step, seconds, artifacts (name -> relative path), eval_loss_before,
+  eval_loss_after
 
-Commands are files `control/ID.json` with `{"v":1,"id":...,"command":...}`: stop (mode: save or discard), checkpoint, evaluate,
-sample (prompt), ping. A reader takes the same major version, ignores and counts types and fields it does not know.
+Commands are files `control/ID.json` with `{"v":1,"id":...,"command":...}`: stop (mode: save or discard), checkpoint,
+evaluate, sample (prompt), ping. A reader takes the same major version, ignores and counts types and fields it does not
+know.
 """
 
 from __future__ import annotations
@@ -118,8 +122,8 @@ def decode(line: bytes) -> Event | None:
 class JournalWriter:
     """Appends events to a journal; safe for several threads of one process.
 
-    One process writes at a time: the engine while it lives, the supervisor before and after it. Numbering continues where
-    the file ends, and a torn last line is closed first so that it can't swallow the next event.
+    One process writes at a time: the engine while it lives, the supervisor before and after it. Numbering continues
+    where the file ends, and a torn last line is closed first so that it can't swallow the next event.
     """
 
     def __init__(self, path: Path) -> None:
@@ -129,7 +133,7 @@ class JournalWriter:
         if self._file.tell() and not _ends_with_newline(path):
             self._file.write(b"\n")
 
-    def write(self, kind: str, **data: Any) -> Event:  # Any: JSON values
+    def write(self, kind: str, /, **data: Any) -> Event:  # Any: JSON values
         """Append one event and return it; durable types are on the disk when this returns."""
         if kind not in EVENT_TYPES:
             raise ValueError(f"unknown event type {kind!r}")
@@ -187,7 +191,7 @@ class JournalReader:
         self.num_unknown = 0
 
     def read(self, max_bytes: int = 1 << 22) -> list[Event]:
-        """Return the events of the whole lines that follow, at most `max_bytes` of them; [] when there are none yet."""
+        """Return the events of the whole lines that follow, `max_bytes` at most; [] when there are none yet."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.offset)

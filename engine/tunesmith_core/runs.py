@@ -1,7 +1,7 @@
 """Run folders: layout, creation, lease and state.
 
-A run folder is the whole truth about a run and can be moved or copied. Its state is never stored: it is folded from the journal
-and, where the journal has no end, decided by whether the supervisor that holds the lease still lives.
+A run folder is the whole truth about a run and can be moved or copied. Its state is never stored: it is folded from
+the journal and, where the journal has no end, decided by whether the supervisor that holds the lease still lives.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RunSpec: the frozen configuration of one run, as JSON with a version.
 
-A spec is what `tunesmith train` takes, what the window writes into a run folder, and what every view of a run reads. Reading
-reports every wrong field at once, by its dotted path.
+A spec is what `tunesmith train` takes, what the window writes into a run folder, and what every view of a run reads.
+Reading reports every wrong field at once, by its dotted path.
 """
 
 from __future__ import annotations

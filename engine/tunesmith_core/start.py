@@ -1,8 +1,8 @@
 """Start script: `python -I -X utf8 start.py MODULE ARGUMENTS...` runs one of our modules in any environment.
 
-Isolated mode (-I) ignores PYTHONPATH and the working folder, so the script itself makes our packages importable. It maps
-exactly our names to their folders instead of extending sys.path: when Tunesmith is an installed wheel, its folder also holds
-the launcher's libraries, which must not leak into the training environment.
+Isolated mode (-I) ignores PYTHONPATH and the working folder, so the script itself makes our packages importable. It
+maps exactly our names to their folders instead of extending sys.path: when Tunesmith is an installed wheel, its
+folder also holds the launcher's libraries, which must not leak into the training environment.
 """
 
 import importlib.abc
@@ -24,7 +24,7 @@ class ProgramFinder(importlib.abc.MetaPathFinder):
     def find_spec(
         self,
         fullname: str,
-        path: object = None,
+        path: object = None,  # noqa: ARG002
         target: object = None,  # noqa: ARG002
     ) -> importlib.machinery.ModuleSpec | None:
         """Return the spec of one of our packages, or None for every other name."""

@@ -1,7 +1,8 @@
 """The library: an SQLite index over the run folders, for lists and curves without parsing every journal again.
 
-Files are truth. The index may be deleted, damaged or written by a newer version at any time; it is then built anew, the old file
-set aside when a newer version wrote it. Each run is ingested from the byte where the last ingestion stopped.
+Files are truth. The index may be deleted, damaged or written by a newer version at any time; it is then built anew,
+the old file set aside when a newer version wrote it. Each run is ingested from the byte where the last ingestion
+stopped.
 """
 
 from __future__ import annotations
@@ -98,8 +99,7 @@ class Library:
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             if version // 1000 <= SCHEMA_MAJOR:
-                if connection.execute("PRAGMA quick_check").fetchone()[0] != "ok":
-                    raise sqlite3.DatabaseError("quick_check failed")
+                _quick_check(connection)
                 connection.executescript(_SCHEMA)
                 connection.execute(f"PRAGMA user_version = {SCHEMA_MAJOR * 1000 + SCHEMA_MINOR}")
         except sqlite3.DatabaseError:
@@ -234,6 +234,12 @@ class Library:
     def _forget(self, identifier: str) -> None:
         self._connection.execute("DELETE FROM runs WHERE id = ?", (identifier,))
         self._connection.execute("DELETE FROM metrics WHERE run = ?", (identifier,))
+
+
+def _quick_check(connection: sqlite3.Connection) -> None:
+    verdict = connection.execute("PRAGMA quick_check").fetchone()[0]
+    if verdict != "ok":
+        raise sqlite3.DatabaseError(verdict)
 
 
 def _status_from_json(text: str) -> RunStatus:

@@ -1,7 +1,7 @@
 """The supervisor of one run: `python start.py tunesmith_core.supervisor RUN`.
 
-It holds the run's lock, waits for the device, starts the engine, keeps its output within bounds, enforces a stop and writes the
-end when the engine could not. It waits on no reader: everything it says is in the run folder.
+It holds the run's lock, waits for the device, starts the engine, keeps its output within bounds, enforces a stop and
+writes the end when the engine could not. It waits on no reader: everything it says is in the run folder.
 """
 
 from __future__ import annotations

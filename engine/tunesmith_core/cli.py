@@ -1,0 +1,158 @@
+"""The command `tunesmith`: a table of commands, one place where every error becomes words and an exit code.
+
+Exit codes: 0 done, 1 our bug, 2 bad input, 3 environment, 4 the run failed, 5 stopped by the person.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import tunesmith_core
+from tunesmith_core import cli_runs, cli_specs, environments, files, paths, terminal
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, EnvironmentProblem, TunesmithError, UserError, wrap
+from tunesmith_core.redact import redact
+
+Command = Callable[[argparse.Namespace], int]
+
+WINDOW_MODULE = "tunesmith_gui"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError `usage`."""
+        raise UserError("usage", f"{message[:1].upper()}{message[1:]}.", hint=self.format_usage().strip())
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = Parser(
+        prog="tunesmith",
+        description="Fine-tune language models on your own GPU. Without a command, the window opens.",
+        epilog="Exit codes: 0 done, 1 a bug of Tunesmith, 2 bad input, 3 environment, 4 the run failed, 5 stopped.",
+    )
+    parser.add_argument("--version", action="version", version=f"Tunesmith {tunesmith_core.__version__}")
+    parser.set_defaults(command=open_window)
+    commands = parser.add_subparsers(metavar="COMMAND")
+
+    def add(name: str, command: Command, help_text: str, *, json: bool = False) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help_text, description=command.__doc__)
+        sub.set_defaults(command=command)
+        if json:
+            sub.add_argument("--json", action="store_true", help="print JSON for programs")
+        return sub
+
+    def add_for_spec(name: str, command: Command, help_text: str) -> argparse.ArgumentParser:
+        sub = add(name, command, help_text, json=True)
+        sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
+        return sub
+
+    def add_for_run(name: str, command: Command, help_text: str, *, json: bool = False) -> argparse.ArgumentParser:
+        sub = add(name, command, help_text, json=json)
+        sub.add_argument("run", metavar="RUN", help="name of a run, as `tunesmith runs` lists it, or its folder")
+        return sub
+
+    detach = "return as soon as the run has started"
+    add_for_spec("train", cli_runs.train, "start a run and follow it").add_argument(
+        "--detach", action="store_true", help=detach
+    )
+    add_for_spec("plan", cli_specs.plan, "estimate memory, time and disk")
+    add_for_spec("check", cli_specs.check, "check a spec and measure one real step")
+    add_for_spec("preview", cli_specs.preview, "show how rows become trained tokens").add_argument(
+        "--rows", type=int, default=5, metavar="N", help="number of rows to show (5)"
+    )
+    add("runs", cli_runs.runs, "list all runs", json=True)
+    add_for_run("show", cli_runs.show, "say where a run stands", json=True)
+    add_for_run("follow", cli_runs.follow, "follow a going run", json=True)
+    add_for_run("stop", cli_runs.stop, "stop a run after this step and save").add_argument(
+        "--discard", action="store_true", help="do not save"
+    )
+    add_for_run("resume", cli_runs.resume, "continue an ended run", json=True).add_argument(
+        "--detach", action="store_true", help=detach
+    )
+    add_for_run("sample", cli_runs.sample, "ask the model in training").add_argument("prompt", metavar="PROMPT")
+    add_for_run("checkpoint", cli_runs.checkpoint, "save a going run now")
+    add_for_run("evaluate", cli_runs.evaluate, "evaluate a going run now")
+    add_for_run("spec", cli_runs.spec, "print the settings of a run")
+    add_for_run("delete", cli_runs.delete, "delete a run with its checkpoints and adapter")
+    add("presets", cli_specs.list_presets, "list the presets", json=True)
+    add("version", version, "print the version")
+    return parser
+
+
+def version(_arguments: argparse.Namespace) -> int:
+    """Print the version."""
+    terminal.say(f"Tunesmith {tunesmith_core.__version__}")
+    return EXIT_DONE
+
+
+def open_window(_arguments: argparse.Namespace) -> int:
+    """Open the window and return when it is closed."""
+    python = window_python()
+    if not has_display():
+        raise EnvironmentProblem("display-missing", "Neither DISPLAY nor WAYLAND_DISPLAY is set.")
+    code = subprocess.call(environments.module_command(python, WINDOW_MODULE))
+    # A signal's negative number is no exit code.
+    return code if code >= 0 else BugError.exit_code
+
+
+def window_python() -> str:
+    """Return the Python that has the window's libraries: the launcher environment's, else this one.
+
+    Raises:
+        EnvironmentProblem: `environment-missing` when neither has them.
+    """
+    try:
+        return str(environments.launcher_python())
+    except EnvironmentProblem:
+        if importlib.util.find_spec("PySide6") is None:
+            raise
+        return sys.executable
+
+
+def has_display() -> bool:
+    """Return whether a window can be shown; a chosen Qt platform such as offscreen counts as one."""
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
+    return sys.platform in ("win32", "darwin") or any(os.environ.get(name) for name in names)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; no error leaves here as a traceback."""
+    terminal.prepare()
+    try:
+        arguments = make_parser().parse_args(argv)
+        command: Command = arguments.command
+        return command(arguments)
+    except KeyboardInterrupt:
+        terminal.note("interrupted")
+        return EXIT_STOPPED
+    except BrokenPipeError:
+        # The reader of our output, such as head, has left: nobody wants the rest, not even Python's last flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    except Exception as error:
+        problem = wrap(error)
+        if isinstance(problem, BugError):
+            problem = _with_report(problem)
+        terminal.show_error(problem)
+        return problem.exit_code
+
+
+def _with_report(bug: TunesmithError) -> TunesmithError:
+    """Write what is known about a bug into the logs and name the file."""
+    path = paths.logs_dir() / f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.atomic_write_text(path, redact(f"Tunesmith {tunesmith_core.__version__}\n{bug.message}\n{bug.context}\n"))
+    except OSError as error:
+        return BugError("bug", f"{bug.message}\nThe report could not be written: {error}.")
+    return BugError("bug", f"{bug.message}\nThe report is in {path}.")

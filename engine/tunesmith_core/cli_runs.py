@@ -1,0 +1,234 @@
+"""Commands of the command line that work on runs: train, follow, stop, resume, ask, list and delete."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from tunesmith_core import launch, paths, terminal
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, RunFailure, TunesmithError, UserError
+from tunesmith_core.protocol import Event, JournalReader
+from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.store import Library
+
+ANSWER_POLL_S = 0.1
+
+
+def train(arguments: Namespace) -> int:
+    """Start a run and follow it to its end."""
+    run = launch.start(RunSpec.load(arguments.spec))
+    if arguments.detach:
+        return _tell_id(run, arguments.json)
+    return follow_run(run, as_json=arguments.json)
+
+
+def resume(arguments: Namespace) -> int:
+    """Continue an ended run and follow it to its end."""
+    run = open_run(arguments.run)
+    offset = run.journal_path.stat().st_size if run.journal_path.exists() else 0
+    launch.resume(run)
+    if arguments.detach:
+        return _tell_id(run, arguments.json)
+    return follow_run(run, as_json=arguments.json, offset=offset)
+
+
+def follow(arguments: Namespace) -> int:
+    """Follow a run that was started elsewhere; Ctrl-C here stops it like one of our own."""
+    return follow_run(open_run(arguments.run), as_json=arguments.json)
+
+
+def _tell_id(run: Run, as_json: bool) -> int:
+    if as_json:
+        terminal.say_json({"run": run.id, "path": str(run.path)})
+    else:
+        terminal.say(run.id)
+    return EXIT_DONE
+
+
+def follow_run(run: Run, *, as_json: bool, offset: int = 0) -> int:
+    """Show a run's events until it ends and return the exit code of its end."""
+    progress = terminal.Progress()
+    terminal.note(f"run {run.id} in {run.path}")
+    try:
+        with _stopping_on_interrupt(run):
+            status = launch.wait(run, terminal.say_event if as_json else progress.show, offset)
+    except KeyboardInterrupt:
+        progress.close()
+        terminal.note(f"left; the run goes on in the background. To see it again: tunesmith follow {run.id}")
+        return EXIT_DONE
+    progress.close()
+    return _end(run, status, as_json)
+
+
+@contextmanager
+def _stopping_on_interrupt(run: Run) -> Iterator[None]:
+    """Turn the first Ctrl-C into a stop that saves, and the second into leaving."""
+    asked = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        try:
+            launch.stop(run, "save")
+        except TunesmithError:
+            # It has just ended by itself; the follower sees that too.
+            return
+        terminal.note("\nstopping after this step and saving; press Ctrl-C again to leave it to the background")
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _end(run: Run, status: RunStatus, as_json: bool) -> int:
+    if status.state is RunState.FINISHED:
+        if not as_json:
+            for name, path in status.artifacts.items():
+                terminal.say(f"{name}: {run.path / path}")
+            terminal.say(f"finished after {status.step} steps")
+        return EXIT_DONE
+    if status.state is RunState.STOPPED:
+        terminal.note(f"stopped at step {status.step}. To continue: tunesmith resume {run.id}")
+        return EXIT_STOPPED
+    error = end_error(run, status)
+    terminal.show_error(error)
+    return error.exit_code
+
+
+def end_error(run: Run, status: RunStatus) -> TunesmithError:
+    """Return why a run failed or was interrupted."""
+    if status.state is RunState.FAILED and status.error:
+        return TunesmithError.from_dict(status.error)
+    return RunFailure(
+        "engine-killed", f"The processes of the run {run.id} ended without a result; see {run.supervisor_log_path}."
+    )
+
+
+def stop(arguments: Namespace) -> int:
+    """Ask a run to stop."""
+    run = open_run(arguments.run)
+    launch.stop(run, "discard" if arguments.discard else "save")
+    terminal.say(f"asked {run.id} to stop")
+    return EXIT_DONE
+
+
+def sample(arguments: Namespace) -> int:
+    """Ask the model in training a question."""
+    run = open_run(arguments.run)
+
+    def is_answer(event: Event) -> bool:
+        return event.type == "sample" and event.data.get("prompt") == arguments.prompt
+
+    terminal.say(str(_ask(run, "sample", is_answer, prompt=arguments.prompt).data.get("text")))
+    return EXIT_DONE
+
+
+def checkpoint(arguments: Namespace) -> int:
+    """Ask for a checkpoint now."""
+    answer = _ask(open_run(arguments.run), "checkpoint", lambda event: event.type == "checkpoint")
+    terminal.say(f"saved step {answer.data.get('step')} in {answer.data.get('path')}")
+    return EXIT_DONE
+
+
+def evaluate(arguments: Namespace) -> int:
+    """Ask for an evaluation now."""
+    answer = _ask(open_run(arguments.run), "evaluate", lambda event: event.type == "eval")
+    terminal.say(f"loss {terminal.number(answer.data.get('loss'))} at step {answer.data.get('step')}")
+    return EXIT_DONE
+
+
+def _ask(run: Run, command: str, is_answer: Callable[[Event], bool], **data: Any) -> Event:  # Any: JSON values
+    """Send a command and wait for what comes of it.
+
+    Raises:
+        UserError: `run-not-live` when the run is not going, ends meanwhile or refuses the command.
+    """
+    offset = run.journal_path.stat().st_size if run.journal_path.exists() else 0
+    identifier = launch.send(run, command, **data)
+    reader = JournalReader(run.journal_path, offset)
+    while True:
+        supervised = run.is_supervised()
+        for event in reader.read_all():
+            if is_answer(event):
+                return event
+            if event.type == "ack" and event.data.get("id") == identifier and event.data.get("ok") is False:
+                raise UserError("run-not-live", f"The run refused: {event.data.get('message')}")
+        if not supervised:
+            raise UserError("run-not-live", f"The run {run.id} ended before it answered.")
+        time.sleep(ANSWER_POLL_S)
+
+
+def runs(arguments: Namespace) -> int:
+    """List all runs, newest first."""
+    with closing(Library(paths.library_path())) as library:
+        library.refresh_all()
+        summaries = library.list_runs()
+    if arguments.json:
+        terminal.say_json(
+            [
+                {"run": entry.run.id, "name": entry.name, "path": str(entry.run.path), "model": entry.model}
+                | {"data": entry.data, "created": entry.created, "size_bytes": entry.size_bytes}
+                | dataclasses.asdict(entry.status)
+                for entry in summaries
+            ]
+        )
+    elif not summaries:
+        terminal.note("There are no runs yet.")
+    else:
+        rows = [
+            (entry.run.id, entry.status.state.value, str(entry.status.step), terminal.number(entry.status.loss))
+            + (Path(entry.model).name, Path(entry.data).name)
+            for entry in summaries
+        ]
+        terminal.say(terminal.table(("RUN", "STATE", "STEP", "LOSS", "MODEL", "DATA"), rows))
+    return EXIT_DONE
+
+
+def show(arguments: Namespace) -> int:
+    """Say where one run stands."""
+    run = open_run(arguments.run)
+    status = run.status()
+    if arguments.json:
+        terminal.say_json({"run": run.id, "path": str(run.path), **dataclasses.asdict(status)})
+        return EXIT_DONE
+    steps = f"{status.step} of {status.total_steps}" if status.total_steps else str(status.step)
+    lines = [
+        ("name", display_name(run)),
+        ("state", status.state.value),
+        ("step", steps),
+        ("loss", terminal.number(status.loss)),
+        ("evaluation loss", terminal.number(status.eval_loss)),
+        ("last checkpoint", f"step {status.last_checkpoint_step}" if status.last_checkpoint_step else "none"),
+        ("folder", str(run.path)),
+        *((name, str(run.path / path)) for name, path in status.artifacts.items()),
+    ]
+    terminal.say("\n".join(f"{label + ':':17}{value}" for label, value in lines))
+    if status.state in (RunState.FAILED, RunState.INTERRUPTED):
+        terminal.show_error(end_error(run, status))
+    return EXIT_DONE
+
+
+def spec(arguments: Namespace) -> int:
+    """Print the frozen spec of a run, to be saved and started again."""
+    terminal.say_json(open_run(arguments.run).load_spec().to_dict())
+    return EXIT_DONE
+
+
+def delete(arguments: Namespace) -> int:
+    """Delete a run's folder with checkpoints and adapter."""
+    run = open_run(arguments.run)
+    launch.delete(run)
+    terminal.say(f"deleted {run.id}")
+    return EXIT_DONE

@@ -1,0 +1,85 @@
+"""Commands of the command line that look at a spec before a run: plan, check, preview, and the presets."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import Namespace
+
+from tunesmith_core import devices, planner, preflight, presets, terminal
+from tunesmith_core.engine_task import run_task
+from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
+from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.spec import RunSpec
+
+
+def plan(arguments: Namespace) -> int:
+    """Estimate memory, time and disk of a run without starting anything."""
+    spec = RunSpec.load(arguments.spec)
+    estimate = planner.plan(spec, hardware_of(spec))
+    if arguments.json:
+        terminal.say_json(dataclasses.asdict(estimate))
+        return EXIT_DONE
+    rows = [(name, terminal.gib(size)) for name, size in estimate.parts.items()]
+    rows += [("total", terminal.gib(estimate.total_bytes)), ("free", terminal.gib(estimate.available_bytes))]
+    terminal.say(terminal.table(("MEMORY", ""), rows))
+    terminal.say(f"verdict: {estimate.verdict} (certainty: {estimate.certainty})")
+    terminal.say(f"disk: {terminal.gib(estimate.disk_bytes)}")
+    for fix in estimate.fixes:
+        changes = ", ".join(f"{path} = {value}" for path, value in fix.changes.items())
+        terminal.say(f"saves {terminal.gib(fix.saved_bytes)}: {changes}")
+    return EXIT_DONE
+
+
+def hardware_of(spec: RunSpec) -> Hardware:
+    """Return the device of this computer that a spec asks for. Raises EnvironmentProblem `driver-missing`."""
+    found = detect_hardware()
+    wanted = devices.device_of(spec).gpu_index
+    for hardware in found:
+        if hardware.gpu_index == wanted:
+            return hardware
+    if spec.hardware.device == "auto":
+        return found[-1]
+    raise EnvironmentProblem("driver-missing", f"There is no GPU number {wanted} here.")
+
+
+def check(arguments: Namespace) -> int:
+    """Check a spec as the start of a run does, then measure one real step of it."""
+    spec = RunSpec.load(arguments.spec)
+    preflight.check(spec)
+    measured = run_task("plan-check", "--spec", str(arguments.spec.absolute()), device=devices.device_of(spec))
+    if arguments.json:
+        terminal.say_json(measured)
+    else:
+        terminal.say(
+            f"One step on {measured.get('device')} took {terminal.duration(measured.get('step_s') or 0)}"
+            f" and {terminal.gib(measured.get('peak_bytes') or 0)} of memory."
+        )
+    return EXIT_DONE
+
+
+def preview(arguments: Namespace) -> int:
+    """Show how rows of the data are rendered; what counts for the loss stands between [[ and ]]."""
+    RunSpec.load(arguments.spec)
+    found = run_task("preview", "--spec", str(arguments.spec.absolute()), "--rows", str(arguments.rows))
+    if arguments.json:
+        terminal.say_json(found)
+        return EXIT_DONE
+    for row in found.get("rows", []):
+        terminal.say(f"--- line {row['line']}: {row['num_trained_tokens']} of {row['num_tokens']} tokens are learned")
+        parts = (f"[[{part['text']}]]" if part["trained"] else part["text"] for part in row["segments"])
+        terminal.say("".join(parts))
+    for problem in found.get("problems", []):
+        terminal.note(f"line {problem['line']}: {problem['message']}")
+    return EXIT_DONE
+
+
+def list_presets(arguments: Namespace) -> int:
+    """List the presets with the settings that each changes."""
+    if arguments.json:
+        terminal.say_json({name: dict(changes) for name, changes in presets.PRESETS.items()})
+        return EXIT_DONE
+    for name, changes in presets.PRESETS.items():
+        terminal.say(name + (" (default)" if name == presets.DEFAULT else ""))
+        for path, value in changes.items():
+            terminal.say(f"  {path} = {value}")
+    return EXIT_DONE

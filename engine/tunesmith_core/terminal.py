@@ -1,0 +1,151 @@
+"""What the command line says: the only module that writes to standard output and standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.protocol import Event
+
+QUIET_STEPS_S = 10.0
+"""Where no terminal shows the line in place, a step is told at most so often."""
+
+GIB = 1 << 30
+
+
+def prepare() -> None:
+    """Make output safe in any locale: UTF-8 where possible, and no letter that can't be shown ends the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def say(text: str = "") -> None:
+    """Write a line to standard output."""
+    print(text, flush=True)
+
+
+def say_json(value: Any) -> None:  # Any: JSON values
+    """Write a value as readable JSON to standard output."""
+    print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+
+
+def say_event(event: Event) -> None:
+    """Write an event as one line of JSON to standard output."""
+    line = {"seq": event.seq, "t": event.t, "type": event.type, **event.data}
+    print(json.dumps(line, ensure_ascii=False, separators=(",", ":")), flush=True)
+
+
+def note(text: str) -> None:
+    """Write a line to standard error, for what is not the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def show_error(error: TunesmithError) -> None:
+    """Write an error with its code, cause and next step to standard error."""
+    lines = [f"error[{error.code}]: {error.title}", *error.message.splitlines()]
+    if error.context and error.exit_code != 1:
+        lines += ["", *error.context.rstrip().splitlines(), ""]
+    lines += [f"hint: {error.hint}"]
+    if error.link:
+        lines += [f"see: {error.link}"]
+    print("\n".join(lines), file=sys.stderr, flush=True)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return rows as aligned columns under a header."""
+    lines = [list(header), *(list(row) for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def gib(num_bytes: float) -> str:
+    """Return a size for people."""
+    return f"{num_bytes / GIB:.2f} GiB"
+
+
+def duration(seconds: float) -> str:
+    """Return a time span for people: 12 s, 3 min 05 s, 2 h 07 min."""
+    whole = max(0, round(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Return a measured number, or a dash where it is unknown or not finite."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+class Progress:
+    """Tells a run's events to a person: one line that is drawn over on a terminal, few lines elsewhere."""
+
+    def __init__(self) -> None:
+        self._in_place = sys.stdout.isatty()
+        self._drawn_chars = 0
+        self._total_steps = 0
+        self._told_t = 0.0
+
+    def show(self, event: Event) -> None:
+        """Tell one event, if it is worth telling."""
+        if event.type == "setup":
+            self._total_steps = event.data.get("total_steps") or 0
+        elif event.type == "step":
+            self._step(event)
+        elif line := _line(event):
+            self._clear()
+            say(line)
+
+    def _step(self, event: Event) -> None:
+        data = event.data
+        line = f"step {data.get('step')}/{self._total_steps or '?'}  loss {number(data.get('loss'))}"
+        tokens_per_s = data.get("tokens_per_s")
+        if tokens_per_s:
+            line += f"  {tokens_per_s:.0f} tokens/s"
+        left = self._total_steps - int(data.get("step") or 0)
+        if left > 0 and data.get("step_s"):
+            line += f"  {duration(left * data['step_s'])} left"
+        if self._in_place:
+            print("\r" + line.ljust(self._drawn_chars), end="", flush=True)
+            self._drawn_chars = len(line)
+        elif left == 0 or event.t - self._told_t >= QUIET_STEPS_S:
+            self._told_t = event.t
+            say(line)
+
+    def _clear(self) -> None:
+        if self._drawn_chars:
+            print("\r" + " " * self._drawn_chars + "\r", end="", flush=True)
+            self._drawn_chars = 0
+
+    def close(self) -> None:
+        """End the line that was drawn in place."""
+        if self._drawn_chars:
+            say()
+            self._drawn_chars = 0
+
+
+def _line(event: Event) -> str:
+    data = event.data
+    match event.type:
+        case "hello" if data.get("resumed_from_step"):
+            return f"resumed from step {data['resumed_from_step']}"
+        case "phase" if not data.get("done"):
+            return f"{data.get('name')} ..."
+        case "eval":
+            return f"evaluation at step {data.get('step')}: loss {number(data.get('loss'))}"
+        case "sample":
+            return f"sample at step {data.get('step')}: {data.get('prompt')!r} -> {data.get('text')!r}"
+        case "checkpoint":
+            return f"saved step {data.get('step')} in {data.get('path')}"
+        case "warning":
+            return f"warning[{data.get('code')}]: {data.get('message')}"
+        case "stopping":
+            return "stopping ..."
+    return ""
