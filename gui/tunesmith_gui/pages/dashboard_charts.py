@@ -50,7 +50,7 @@ class LossCard(ChartCard):
         guard_wheel(self.slider)
         self._weight = SafeLabel("0.60", role="caption", parent=self)
         self.log = QCheckBox(self.tr("Log"), self)
-        self.log.setAccessibleDescription(self.tr("Logarithmic loss axis"))
+        self.log.setAccessibleName(self.tr("Logarithmic loss axis"))
         row = QHBoxLayout()
         row.setSpacing(SPACE)
         row.addWidget(self.axis)

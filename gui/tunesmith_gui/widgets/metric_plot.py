@@ -106,8 +106,9 @@ class MetricPlot(QWidget):
         self._canvas.setAccessibleName(name)
         self.setAccessibleName(name)
         self._plot = self._canvas.getPlotItem()
-        # pyqtgraph leaves its menu and the widgets in it without a parent; they would outlive the chart.
-        self._plot.ctrlMenu.setParent(self, self._plot.ctrlMenu.windowFlags())
+        # pyqtgraph leaves its menu without a parent: it would outlive the chart. As a child its many unnamed
+        # widgets would count as parts of the page.
+        self.destroyed.connect(self._plot.ctrlMenu.deleteLater)
         self._plot.hideButtons()
         self._box = self._plot.getViewBox()
         self._box.setMouseEnabled(x=True, y=False)
