@@ -7,6 +7,7 @@ live runs come from their journals through one `JournalTail`. Runs outlive the w
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import threading
 import time
@@ -22,6 +23,8 @@ from tunesmith_core.runs import Run, RunState, RunStatus, display_name
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Job
 from tunesmith_gui.services.journal_tail import Follow, JournalTail
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 """Seconds between two looks for runs that began or died without this window's doing."""
@@ -48,6 +51,7 @@ class _Attached:
     folded: RunStatus = field(default_factory=RunStatus)
     first_step: tuple[float, int] | None = None
     follow: Follow | None = None
+    announced: bool = False
 
     def fold(self, events: list[Event]) -> tuple[RunStatus, float | None]:
         """Fold events on the tailing thread; return a copy of the status and the seconds left."""
@@ -219,6 +223,9 @@ class RunService(QObject):
         live.state, live.step, live.num_steps, live.eta_s = status.state, status.step, status.total_steps, eta_s
         self.run_updated.emit(live.id)
         self.live_runs_changed.emit()
+        if not attached.announced:
+            attached.announced = True
+            log.info("attached to run %s at step %d", live.id, live.step)
         if not status.state.live and attached.follow is not None and attached.follow.caught_up:
             # Whether this is the end or the journal of a run that is being resumed, only its supervisor can tell.
             self.look()
