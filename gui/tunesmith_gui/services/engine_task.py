@@ -5,6 +5,7 @@ For what must die with the window (preview, plan-check), so QProcess is right he
 
 from __future__ import annotations
 
+import copy
 import json
 import shutil
 import uuid
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 
 from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, Signal
 
-from tunesmith_core import environments, files, paths
+from tunesmith_core import devices, environments, files, paths
 from tunesmith_core.errors import BugError, RunFailure, TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Job
@@ -41,7 +42,7 @@ class EngineTask(QObject):
     def __init__(self, subcommand: str, spec: RunSpec, *arguments: str, parent: QObject) -> None:
         super().__init__(parent)
         self._subcommand = subcommand
-        self._spec_values = spec.to_dict()
+        self._spec = copy.deepcopy(spec)
         self._arguments = arguments
         self._process: QProcess | None = None
         self._folder: Path | None = None
@@ -63,9 +64,9 @@ class EngineTask(QObject):
         folder = paths.tmp_dir() / f"engine-{uuid.uuid4().hex[:12]}"
         arguments = ("--spec", str(folder / "spec.json"), *self._arguments, "--out", str(folder / "result.json"))
         command = environments.engine_command(self._subcommand, *arguments)
-        environment = environments.engine_environment()
+        environment = environments.engine_environment() | devices.device_of(self._spec).environment()
         folder.mkdir(parents=True)
-        files.atomic_write_json(folder / "spec.json", self._spec_values)
+        files.atomic_write_json(folder / "spec.json", self._spec.to_dict())
         return _Prepared(folder, command, environment)
 
     def _run(self, prepared: _Prepared) -> None:

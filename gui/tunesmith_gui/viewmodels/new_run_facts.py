@@ -65,6 +65,15 @@ class PlanFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What was measured and makes a plan surer; None where it was not."""
+
+    num_rows: int | None = None
+    longest_tokens: int | None = None
+    tokens_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """What lies on this computer: usable models, GPUs, and whether training is set up."""
 
@@ -117,6 +126,7 @@ class NewRunFacts(QObject):
         self.plan: PlanFacts | None = None
         self.longest_tokens: int | None = None
         self.measured_bytes: int | None = None
+        self.tokens_per_second: float | None = None
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
         self._surveys, self._models, self._datas, self._plans = (Latest(self) for _ in range(4))
@@ -138,13 +148,13 @@ class NewRunFacts(QObject):
         self.longest_tokens = longest_tokens
         self._plan_timer.start()
 
-    def know_peak(self, peak_bytes: int) -> None:
-        """A real step measured the memory; holds until a setting changes."""
-        self.measured_bytes = peak_bytes
-        if self.plan is not None:
-            self.plan = PlanFacts(self.plan.plan, self.plan.hardware, peak_bytes)
-            self._form.surroundings.does_not_fit = peak_bytes > self.plan.plan.available_bytes
-            self.plan_changed.emit()
+    def know_check(self, result: dict[str, Any]) -> None:  # Any: JSON values
+        """A real step measured memory and speed (the result of plan-check); holds until a setting changes."""
+        self.measured_bytes = int(result.get("reserved_bytes") or result["peak_bytes"])
+        num_tokens = result.get("longest_tokens", 0) * result.get("micro_batch_size", 1)
+        self.tokens_per_second = num_tokens / result["step_s"] if result.get("step_s") else None
+        self.longest_tokens = result.get("longest_tokens") or self.longest_tokens
+        self._ask_plan()
 
     @property
     def num_rows(self) -> int | None:
@@ -167,8 +177,8 @@ class NewRunFacts(QObject):
         if path == "" or section == "data":
             self.longest_tokens = None if path in ("", "data.path", "data.columns") else self.longest_tokens
             self._data_timer.start(0 if path in ("", "data.path") else DEBOUNCE_MS)
-        if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", "model.dtype"):
-            self.measured_bytes = None
+        if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", "data.path", "model.dtype"):
+            self.measured_bytes = self.tokens_per_second = None
             self._plan_timer.start()
 
     def _take_survey(self, survey: Survey) -> None:
@@ -210,9 +220,9 @@ class NewRunFacts(QObject):
             self._plans.forget()
             self._take_plan(None)
             return
-        spec, num_rows, longest, suggest = self._form.spec, self.num_rows, self.longest_tokens, self._wants_suggestion
-        cache = self._hardware_cache
-        self._plans.ask(lambda: make_plan(spec, card, num_rows, longest, cache, suggest), self._take_plan_or_suggestion)
+        known = Known(self.num_rows, self.longest_tokens, self.tokens_per_second)
+        spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
+        self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
 
     def _take_plan_or_suggestion(self, answer: tuple[PlanFacts | None, presets.Changes]) -> None:
         facts, suggestion = answer
@@ -282,12 +292,7 @@ def look_at_data(data: DataSpec) -> DataFacts:
 
 
 def make_plan(
-    spec: RunSpec,
-    card: ModelCard,
-    num_rows: int | None,
-    longest_tokens: int | None,
-    cache: _HardwareCache,
-    suggest: bool,
+    spec: RunSpec, card: ModelCard, known: Known, cache: _HardwareCache, suggest: bool
 ) -> tuple[PlanFacts | None, presets.Changes]:
     """Plans a run on the device that its spec asks for; with `suggest` also says which settings suit that device."""
     device = device_for(spec, cache.devices())
@@ -298,7 +303,15 @@ def make_plan(
     if suggest and device.device == "cuda":
         changes = dict(presets.suggest(card, device, spec))
     with contextlib.suppress(UserError):
-        return PlanFacts(plan(spec, device, card=card, num_rows=num_rows, longest_tokens=longest_tokens), device), changes
+        estimate = plan(
+            spec,
+            device,
+            card=card,
+            num_rows=known.num_rows,
+            longest_tokens=known.longest_tokens,
+            tokens_per_second=known.tokens_per_second,
+        )
+        return PlanFacts(estimate, device), changes
     return None, changes
 
 

@@ -1,0 +1,35 @@
+"""A TunesmithError as a banner: title, cause and next step, with its code and the diagnostics within reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtWidgets import QWidget
+
+from tunesmith_core.error_codes import CODES
+from tunesmith_core.errors import TunesmithError
+from tunesmith_gui.tr import core_text, fill, translate
+from tunesmith_gui.widgets.banner import Banner
+
+Action = tuple[str, Callable[[], object]]
+
+
+def error_words(error: TunesmithError) -> str:
+    """What happened, why in general, and the next step, with the code at the end."""
+    entry = CODES[error.code]
+    code = fill(translate("ErrorBanner", "Code: %1"), error.code)
+    return "\n".join([error.message, core_text(entry.cause), core_text(error.hint), code])
+
+
+def error_banner(
+    error: TunesmithError, *, actions: tuple[Action, ...] = (), dismissable: bool = True, parent: QWidget | None = None
+) -> Banner:
+    """A banner of the error tone that tells an error."""
+    return Banner(
+        "error",
+        core_text(error.title),
+        error_words(error),
+        actions=actions,
+        dismissable=dismissable,
+        parent=parent,
+    )
