@@ -13,6 +13,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_setup.progress import Progress, duration_text
 
 STEPS_PER_LINE = 10
+MAX_SAMPLE_CHARS = 120
 
 
 def run(model: Path, progress: Progress, language: str = "en") -> int:
@@ -26,7 +27,8 @@ def run(model: Path, progress: Progress, language: str = "en") -> int:
     """
     started = launch.start(RunSpec.from_dict(example_spec(language, str(model))))
     progress.note(f"run {started.id} in {started.path}")
-    status = launch.wait(started, lambda event: _tell(event, progress))
+    phases: list[str] = []
+    status = launch.wait(started, lambda event: _tell(event, phases, progress))
     if status.error:
         raise TunesmithError.from_dict(status.error)
     if status.state is RunState.STOPPED:
@@ -50,16 +52,17 @@ def summary(status: RunStatus, run_path: Path) -> list[str]:
     return lines
 
 
-def _tell(event: Event, progress: Progress) -> None:
-    """Print what a person who waits wants to see of a journal."""
+def _tell(event: Event, phases: list[str], progress: Progress) -> None:
+    """Print what a person who waits wants to see of a journal; each phase once."""
     data = event.data
-    if event.type == "phase":
+    if event.type == "phase" and data.get("name") not in phases:
+        phases.append(str(data.get("name")))
         progress.note(f"{data.get('name')} ...")
     elif event.type == "step" and data.get("step", 0) % STEPS_PER_LINE == 0:
         progress.note(f"step {data['step']}: loss {data.get('loss') or float('nan'):.3f}")
     elif event.type == "eval":
         progress.note(f"step {data.get('step')}: held-out loss {data.get('loss') or float('nan'):.3f}")
     elif event.type == "sample":
-        progress.note(f"step {data.get('step')}: {data.get('prompt')} -> {data.get('text')}")
+        progress.note(f"step {data.get('step')}: {data.get('prompt')} -> {str(data.get('text'))[:MAX_SAMPLE_CHARS]}")
     elif event.type == "warning":
         progress.note(f"warning: {data.get('message')}")

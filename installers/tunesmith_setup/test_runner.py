@@ -27,7 +27,8 @@ TEST_MODULES = ("numpy", "pytest", "pytest_timeout", "hypothesis", "coverage", "
 TEST_BYTES = 600_000_000
 PTH_NAME = "zz_tunesmith_training.pth"
 LONG_VERSION = (3, 12)
-SCREEN = "-screen 0 1280x800x24"
+HEADLESS = [] if sys.platform == "win32" else ["xvfb-run", "-a", "-s", "-screen 0 1280x800x24"]
+PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 MIN_COVERAGE_PERCENT = 100
 
 
@@ -61,10 +62,15 @@ def run(pytest_arguments: list[str], *, long: bool) -> int:
         uv = uvtool.obtain(progress)
         prepared = [_prepare(one, uv, progress) for one in (interpreter, again_on) if one]
     python, model = prepared[0]
+    environment = _environment(uv, model)
     if not pytest_arguments:
-        _check_sources(python, progress, outcome)
+        _check_sources(python, environment, progress, outcome)
+    selection = [] if long else ["-m", "not long"]
     for tested_python, _ in prepared:
-        _run_pytest(tested_python, model, pytest_arguments, progress, outcome, long=long)
+        if pytest_arguments:
+            _run_selected(tested_python, [*selection, *pytest_arguments], environment, progress, outcome)
+        else:
+            _run_all(tested_python, selection, environment, progress, outcome)
     progress.line()
     for name, seconds in progress.timings:
         progress.line(f"{name:<28}{duration_text(seconds):>14}")
@@ -106,10 +112,12 @@ def _prepare(interpreter: Interpreter, uv: Uv, progress: Progress) -> tuple[Path
     return tests.python, model
 
 
-def _environment() -> dict[str, str]:
+def _environment(uv: Uv, model: Path) -> dict[str, str]:
     environment = environments.scrubbed_environment()
+    environment["PATH"] = os.pathsep.join([str(uv.executable.parent), environment.get("PATH", "")])
     environment["PYTHONPATH"] = os.pathsep.join(SOURCE_ROOTS)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
+    environment[EXAMPLE_MODEL_VARIABLE] = str(model)
     return environment
 
 
@@ -120,7 +128,7 @@ def _step(name: str, command: list[str], environment: dict[str, str], progress: 
             outcome.failed.append(name)
 
 
-def _check_sources(python: Path, progress: Progress, outcome: Outcome) -> None:
+def _check_sources(python: Path, environment: dict[str, str], progress: Progress, outcome: Outcome) -> None:
     caches = paths.cache_dir()
     lint_imports = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
     checks = {
@@ -129,27 +137,32 @@ def _check_sources(python: Path, progress: Progress, outcome: Outcome) -> None:
         "import contracts": ["-c", lint_imports, "--no-cache"],
     }
     for name, arguments in checks.items():
-        _step(name, [str(python), *arguments], _environment(), progress, outcome)
+        _step(name, [str(python), *arguments], environment, progress, outcome)
 
 
-def _run_pytest(
-    python: Path, model: Path, arguments: list[str], progress: Progress, outcome: Outcome, *, long: bool
+def _run_selected(
+    python: Path, arguments: list[str], environment: dict[str, str], progress: Progress, outcome: Outcome
 ) -> None:
-    """Run pytest under a headless X server and, without a selection, measure the coverage of the bare packages."""
-    version = python.parents[1].name.split("-")[2]
-    environment = _environment() | {EXAMPLE_MODEL_VARIABLE: str(model)}
-    selection = [] if long else ["-m", "not long"]
-    pytest = ["-m", "pytest", "-p", "no:cacheprovider", *selection, *arguments]
-    screen = [] if sys.platform == "win32" else ["xvfb-run", "-a", "-s", SCREEN]
-    if arguments:
-        _step(f"pytest ({version})", [*screen, str(python), *pytest], environment, progress, outcome)
-        return
-    measured = paths.tmp_dir() / f"coverage-{version}"
+    """Run the tests that the person selected, under a headless X server."""
+    _step(f"pytest ({_tag(python)})", [*HEADLESS, str(python), *PYTEST, *arguments], environment, progress, outcome)
+
+
+def _run_all(
+    python: Path, selection: list[str], environment: dict[str, str], progress: Progress, outcome: Outcome
+) -> None:
+    """Run pytest under a headless X server and measure the coverage of the bare packages."""
+    measured = paths.tmp_dir() / f"coverage-{_tag(python)}"
     shutil.rmtree(measured, ignore_errors=True)
     measured.mkdir(parents=True)
-    environment["COVERAGE_FILE"] = str(measured / "data")
+    environment = environment | {"COVERAGE_FILE": str(measured / "data")}
     coverage = [str(python), "-m", "coverage"]
-    _step(f"pytest ({version})", [*screen, *coverage, "run", *pytest], environment, progress, outcome)
+    run = [*HEADLESS, *coverage, "run", *PYTEST, *selection]
+    _step(f"pytest ({_tag(python)})", run, environment, progress, outcome)
     subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=environment, check=False)
     report = [*coverage, "report", f"--fail-under={MIN_COVERAGE_PERCENT}"]
-    _step(f"coverage ({version})", report, environment, progress, outcome)
+    _step(f"coverage ({_tag(python)})", report, environment, progress, outcome)
+
+
+def _tag(python: Path) -> str:
+    """Return the Python version in the name of a test environment, such as py311."""
+    return python.parents[1].name.split("-")[2]

@@ -18,6 +18,7 @@ from tunesmith_setup import demo
 JOURNAL = [
     ("hello", {}),
     ("phase", {"name": "model"}),
+    ("phase", {"name": "model"}),
     ("eval", {"step": 0, "loss": 2.6}),
     ("warning", {"message": "slow disk"}),
     ("step", {"step": 9, "loss": 1.5}),
@@ -63,7 +64,7 @@ def test_a_finished_example_names_adapter_and_losses(
     assert lines[-3:] == [
         f"adapter: {tmp_path / 'okvarel-example-en-01' / 'adapter'}",
         "held-out loss: 2.600 before, 0.031 after",
-        "trained 60 steps in 8.0 s",
+        "trained 60 steps in 9.0 s",
     ]
     assert lines[1:-3] == [
         "model ...",
