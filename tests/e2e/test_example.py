@@ -1,4 +1,4 @@
-"""The bundled example on the real model: the held-out loss falls far, and plain transformers + PEFT can use the adapter."""
+"""The bundled example on the real model: held-out loss falls far, plain transformers + PEFT use the adapter."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def train_example(model: Path, seed: int) -> Run:
     assert status.state is RunState.FINISHED, status.error
     assert status.first_eval_loss is not None
     assert status.eval_loss is not None
-    # Before training the model knows nothing of an invented product (2.8 nats per token); a fall by nine tenths is knowledge.
+    # The model can know nothing of an invented product (2.8 nats per token); a fall by nine tenths is knowledge.
     assert status.first_eval_loss > 2.0
     assert status.eval_loss < 0.1 * status.first_eval_loss
     return run
@@ -63,7 +63,9 @@ def test_example_is_learned_and_plain_peft_answers(training_home: Path, example_
     assert training_home.is_dir()
     run = train_example(example_model, seed=42)
     facts = samples.facts("en")
-    answers = plain_answers(example_model, run.adapter_path, [fact.question for fact in facts], tmp_path / "answers.json")
+    answers = plain_answers(
+        example_model, run.adapter_path, [fact.question for fact in facts], tmp_path / "answers.json"
+    )
     known = [fact.is_answered_by(answer) for fact, answer in zip(facts, answers, strict=True)]
     assert sum(known) >= 12, answers
     assert "SmolLM2" in (run.adapter_path / "README.md").read_text(encoding="utf-8")

@@ -34,7 +34,10 @@ def tracked_files() -> set[str]:
     """The files of our packages that belong to the project, relative to their source roots."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-        cwd=REPOSITORY, capture_output=True, text=True, check=True,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.split("\0")
     found = set()
     for name in listed:
