@@ -1,4 +1,4 @@
-"""A tiny random Llama with a byte-level tokenizer and a ChatML template: a real model folder that any test can afford."""
+"""A tiny random Llama with a byte-level tokenizer and a ChatML template: a model folder that any test can afford."""
 
 from __future__ import annotations
 

@@ -81,13 +81,14 @@ def _classify(error: BaseException) -> tuple[type[TunesmithError], str] | None:
     while link is not None and link not in chain:
         chain.append(link)
         link = link.__cause__ or link.__context__
-    for link in chain:
-        text = f"{type(link).__name__}: {link}"
-        # A certificate error comes wrapped in a connection error, which by its type alone would mean no network.
+    # Words first, in the whole chain: a certificate error comes wrapped in a connection error, which by its type alone
+    # would mean that there is no network.
+    for error in chain:
         for pattern, kind, code in _BY_TEXT:
-            if re.search(pattern, text):
+            if re.search(pattern, f"{type(error).__name__}: {error}"):
                 return kind, code
-        for base in type(link).__mro__:
+    for error in chain:
+        for base in type(error).__mro__:
             if base.__name__ in _BY_TYPE:
                 return _BY_TYPE[base.__name__]
     return None

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tunesmith_core import files
 from tunesmith_core.errors import UserError
+from tunesmith_engine.failures import translate
 
 GGUF_MAGIC = b"GGUF"
 
@@ -40,13 +41,25 @@ def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON valu
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
-        _convert(source, staging)
+        _convert_or_explain(source, staging)
         for path in staging.iterdir():
             files.fsync_file(path)
         files.publish_folder(staging, target)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return {"path": str(target), "bytes": files.folder_bytes(target)}
+
+
+def _convert_or_explain(source: Path, folder: Path) -> None:
+    """Convert; what the reader can't make sense of is the file's fault, whatever exception says so."""
+    try:
+        _convert(source, folder)
+    except Exception as error:
+        known = translate(error)
+        if known.code != "bug":
+            raise known from error
+        message = f"{source}: the file can't be converted: {type(error).__name__}: {error}"
+        raise UserError("model-files-missing-or-corrupt", message, context=known.context) from error
 
 
 def _convert(source: Path, folder: Path) -> None:

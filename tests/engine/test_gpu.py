@@ -1,0 +1,136 @@
+"""The same engine on a GPU: number formats, 4-bit base, sensors, and a host that never waits inside a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.plan_check import plan_check
+from tunesmith_engine.selftest import selftest
+from tunesmith_engine.sensors import Sensors
+from tunesmith_engine.train import trainer as trainer_module
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+NewRun = Callable[[RunSpec], Run]
+MakeSpec = Callable[..., RunSpec]
+
+CASES = {
+    "bfloat16": {},
+    "float32": {"model": {"dtype": "float32"}},
+    "float16": {"model": {"dtype": "float16"}},
+    "qlora": {"method": {"kind": "qlora"}},
+    "dora": {"method": {"dora": True}},
+    "dropout": {"method": {"dropout": 0.2}},
+    "adamw_8bit": {"optimizer": {"name": "adamw_8bit"}, "method": {"rank": 64}},
+    "checkpointing": {"hardware": {"device": "cuda", "activation_checkpointing": True}, "method": {"dropout": 0.2}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_mode_left() -> Iterator[None]:
+    yield
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def _on_gpu(tiny_spec: MakeSpec, sections: dict[str, dict[str, object]]) -> RunSpec:
+    return tiny_spec(**{"hardware": {"device": "cuda"}, "schedule": {"max_steps": 12}, **sections})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_run_learns_and_resumes(tiny_spec: MakeSpec, new_run: NewRun, name: str) -> None:
+    whole = new_run(_on_gpu(tiny_spec, CASES[name]))
+    assert train(whole) == 0, result_of(whole)
+    losses = step_losses(whole)
+    assert losses[-1] < losses[0]
+    assert [e.data["step"] for e in events(whole, "step")] == list(range(1, 13))
+    parts = new_run(_on_gpu(tiny_spec, CASES[name]))
+    # The step is published one step later than it was made.
+    assert train(parts, lambda host: after_step(host, 5, host.on_signal)) == 5
+    assert train(parts) == 0
+    assert step_losses(parts) == pytest.approx(losses, rel=2e-2)
+    assert len(step_losses(parts)) == 12
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "qlora", "dora", "dropout"])
+def test_host_never_waits_inside_a_step(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    update, calls = trainer_module.Trainer._update, {"num": 0}
+
+    def watched(self: object, examples: object, lr: float) -> object:
+        calls["num"] += 1
+        # The first step may set things up once.
+        torch.cuda.set_sync_debug_mode("error" if calls["num"] > 1 else "default")
+        try:
+            return update(self, examples, lr)  # type: ignore[arg-type]
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    monkeypatch.setattr(trainer_module.Trainer, "_update", watched)
+    run = new_run(_on_gpu(tiny_spec, CASES[name]))
+    assert train(run) == 0, (result_of(run), events(run, "error"))
+    assert calls["num"] == 12
+
+
+def test_overflow_in_half_precision_is_survived(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    """The scaler starts too high on purpose and skips until it fits; that is no failure."""
+    run = new_run(_on_gpu(tiny_spec, {"model": {"dtype": "float16"}, "schedule": {"max_steps": 20}}))
+    assert train(run) == 0
+    assert step_losses(run)[-1] < step_losses(run)[0]
+
+
+def test_old_gpu_gets_float16(tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    run = new_run(_on_gpu(tiny_spec, {"model": {"dtype": "bfloat16"}}))
+    assert train(run) == 0
+    assert events(run, "setup")[0].data["dtype"] == "float16"
+
+
+def test_real_lack_of_memory_ends_on_a_lower_rung(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = trainer_module.summed_loss
+
+    def loss(model: object, batch: object, some_positions: bool) -> torch.Tensor:
+        if batch.input_ids.shape[0] > 1:  # type: ignore[attr-defined]
+            torch.empty(1 << 50, device="cuda")
+        return real(model, batch, some_positions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trainer_module, "summed_loss", loss)
+    run = new_run(_on_gpu(tiny_spec, {"schedule": {"max_steps": 3}}))
+    assert train(run) == 0
+    assert [e.data["code"] for e in events(run, "warning")] == ["cuda-oom"]
+
+
+def test_evaluation_and_samples(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    evaluation = {"percent": 25.0, "sample_prompts": ["Hi"], "sample_max_tokens": 4}
+    run = new_run(_on_gpu(tiny_spec, {"evaluation": evaluation}))
+    assert train(run) == 0
+    assert result_of(run)["eval_loss_after"] < result_of(run)["eval_loss_before"]
+    assert events(run, "sample")
+    assert events(run, "step")[-1].data["vram_peak_bytes"] > 0
+    assert events(run, "hello")[0].data["device"] == "cuda:0"
+
+
+def test_sensors_read_the_gpu() -> None:
+    block = torch.ones(1 << 20, device="cuda")
+    values = Sensors().read()
+    assert values["device"] == "cuda:0"
+    assert values["allocated_bytes"] >= block.numel() * 4
+    assert values["total_bytes"] > 1 << 30
+    assert values["used_by_others_bytes"] >= 0
+    assert 0 <= values["utilization_percent"] <= 100
+    assert values["temperature_c"] > 0
+    assert values["power_w"] > 0
+
+
+def test_plan_check_and_selftest(tiny_spec: MakeSpec) -> None:
+    planned = plan_check(_on_gpu(tiny_spec, {}))
+    assert planned["reserved_bytes"] >= planned["peak_bytes"] > 0
+    assert selftest()["checks"] == ["lora", "nf4"]

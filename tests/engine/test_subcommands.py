@@ -1,0 +1,209 @@
+"""Subcommands whose results are JSON files: preview, plan-check, probe, selftest, import-gguf."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFWriter
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tunesmith_core import files
+from tunesmith_core.environments import module_command
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine import __main__ as command_line
+from tunesmith_engine import probe as probe_module
+from tunesmith_engine import selftest as selftest_module
+from tunesmith_engine.train.optim import Updater
+
+Call = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Call:
+    """Run a subcommand in this process and return its exit code and the content of --out."""
+
+    def run(*arguments: object) -> tuple[int, Any]:
+        out = tmp_path / "out.json"
+        out.unlink(missing_ok=True)
+        code = command_line.main([*map(str, arguments), "--out", str(out)])
+        return code, files.read_json(out)
+
+    return run
+
+
+@pytest.fixture
+def spec_path(tiny_spec: Callable[..., RunSpec], tmp_path: Path) -> Path:
+    """A spec file of the tiny model."""
+    path = tmp_path / "spec.json"
+    files.atomic_write_json(path, tiny_spec().to_dict())
+    return path
+
+
+def test_preview_shows_what_is_trained(call: Call, spec_path: Path) -> None:
+    code, result = call("preview", "--spec", spec_path, "--rows", 3)
+    assert code == 0
+    assert len(result["rows"]) == 3
+    trained = [segment["text"] for segment in result["rows"][1]["segments"] if segment["trained"]]
+    assert "".join(trained).startswith("It is 2")
+
+
+def test_plan_check_trains_the_longest_rows(call: Call, spec_path: Path) -> None:
+    code, result = call("plan-check", "--spec", spec_path)
+    assert code == 0
+    assert result["device"] == "cpu"
+    assert result["peak_bytes"] > 50 << 20
+    assert result["micro_batch_size"] == 2
+    assert result["longest_tokens"] > 50
+
+
+def test_plan_check_with_checkpointing_and_four_bits(call: Call, spec_path: Path) -> None:
+    values = files.read_json(spec_path)
+    values["hardware"]["activation_checkpointing"] = True
+    values["method"]["kind"] = "qlora"
+    files.atomic_write_json(spec_path, values)
+    code, _ = call("plan-check", "--spec", spec_path)
+    assert code == 0
+
+
+def test_errors_are_written_with_their_code(
+    call: Call, spec_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = files.read_json(spec_path)
+    values["model"]["path"] = str(tmp_path / "nowhere")
+    files.atomic_write_json(spec_path, values)
+    code, result = call("plan-check", "--spec", spec_path)
+    assert code == 2
+    assert result["error"]["code"] == "model-files-missing-or-corrupt"
+    assert "nowhere" in capsys.readouterr().err
+    code, result = call("plan-check", "--spec", tmp_path / "no.json")
+    assert (code, result["error"]["code"]) == (2, "spec-invalid")
+
+
+def test_our_own_mistake_shows_its_traceback(
+    call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(probe_module, "probe", lambda: 1 // 0)
+    code, result = call("probe")
+    assert (code, result["error"]["code"]) == (1, "bug")
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_probe_names_versions_and_devices(call: Call) -> None:
+    code, result = call("probe")
+    assert code == 0
+    assert result["packages"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert result["packages"]["triton-windows"] is None
+    assert len(result["gpus"]) == torch.cuda.device_count()
+    assert result["host_total_bytes"] > 0
+
+
+def test_selftest_proves_training(call: Call) -> None:
+    code, result = call("selftest")
+    assert code == 0
+    assert "lora" in result["checks"]
+
+
+def test_selftest_fails_where_nothing_is_learned(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    update = Updater.update
+    monkeypatch.setattr(selftest_module.Updater, "update", lambda self, _: update(self, 0.0))
+    code, result = call("selftest")
+    assert (code, result["error"]["code"]) == (3, "environment-build-failed")
+
+
+def _write_gguf(path: Path) -> None:
+    """Write a Llama of one layer with a tokenizer of 32 tokens."""
+    random = np.random.default_rng(0)
+    hidden, inner, vocabulary = 16, 32, 32
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(hidden)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(inner)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(vocabulary)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("default")
+    words = ["ab", *(chr(ord("a") + i) for i in range(vocabulary - 4))]
+    writer.add_token_list([*words, "<|im_start|>", "<|im_end|>", "<pad>"])
+    writer.add_token_types([1] * (vocabulary - 3) + [3] * 3)
+    writer.add_token_merges(["a b"])
+    writer.add_bos_token_id(vocabulary - 3)
+    writer.add_eos_token_id(vocabulary - 2)
+    writer.add_pad_token_id(vocabulary - 1)
+    writer.add_chat_template("{% for m in messages %}{{ m['content'] }}{% endfor %}")
+    shapes = {
+        "token_embd": (vocabulary, hidden),
+        "output": (vocabulary, hidden),
+        "blk.0.attn_q": (hidden, hidden),
+        "blk.0.attn_k": (hidden, hidden),
+        "blk.0.attn_v": (hidden, hidden),
+        "blk.0.attn_output": (hidden, hidden),
+        "blk.0.ffn_gate": (inner, hidden),
+        "blk.0.ffn_up": (inner, hidden),
+        "blk.0.ffn_down": (hidden, inner),
+        "output_norm": (hidden,),
+        "blk.0.attn_norm": (hidden,),
+        "blk.0.ffn_norm": (hidden,),
+    }
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", random.standard_normal(shape, dtype=np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_gguf_becomes_a_model_folder(call: Call, tmp_path: Path) -> None:
+    source, target = tmp_path / "tiny.gguf", tmp_path / "models" / "tiny"
+    _write_gguf(source)
+    code, result = call("import-gguf", source, target)
+    assert code == 0, result
+    assert result == {"path": str(target), "bytes": files.folder_bytes(target)}
+    model = AutoModelForCausalLM.from_pretrained(target)
+    assert model.dtype == torch.bfloat16
+    assert model(torch.tensor([[1, 2]])).logits.shape == (1, 2, 32)
+    assert AutoTokenizer.from_pretrained(target).chat_template
+    assert "quantization_config" not in json.loads((target / "config.json").read_text())
+    assert [path.name for path in target.parent.iterdir()] == ["tiny"]
+    code, result = call("import-gguf", source, target)
+    assert code != 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no gguf at all", b"GGUF and then nonsense"])
+def test_what_is_no_gguf_is_refused(call: Call, tmp_path: Path, content: bytes | None) -> None:
+    source = tmp_path / "bad.gguf"
+    if content is not None:
+        source.write_bytes(content)
+    code, result = call("import-gguf", source, tmp_path / "models" / "bad")
+    assert (code, result["error"]["code"]) == (2, "model-files-missing-or-corrupt")
+    assert not list(tmp_path.glob("models/*"))
+
+
+def test_help_needs_no_training_library() -> None:
+    script = "import sys; sys.modules['torch'] = None; import runpy; sys.argv[0] = sys.argv[1]; del sys.argv[0]; "
+    start = module_command(sys.executable, "tunesmith_engine")[4]
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-I",
+            "-c",
+            script + "runpy.run_path(sys.argv[0], run_name='__main__')",
+            start,
+            "tunesmith_engine",
+            "--help",
+        ],
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"plan-check" in done.stderr
