@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import subprocess
 import sys
@@ -39,9 +40,10 @@ class Hardware:
 
 
 def detect_hardware() -> list[Hardware]:
-    """Return the GPUs in the order of nvidia-smi and the CPU last; takes at most 5 s."""
+    """Return the GPUs in the order of nvidia-smi and the CPU last; takes 5 s at most."""
     total, free = host_memory()
-    processor = platform.processor() or platform.machine()
+    # Not platform.processor(): on Linux it starts a program.
+    processor = os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine()
     return [*_gpus(total, free), Hardware("cpu", processor, total, free, total, free)]
 
 

@@ -36,8 +36,8 @@ SMALLEST_RANK = 4
 TIME_SPREAD = (0.85, 1.25)
 
 CPU_SLACK = 1.8
-"""On the CPU the allocator keeps much of what tensors gave back. Measured with a model of 135 million parameters, batches
-of 256 to 2048 tokens, with and without checkpointing: estimate / peak resident memory = 0.86 to 0.99."""
+"""On the CPU the allocator keeps much of what tensors gave back. Measured with a model of 135 million parameters,
+batches of 256 to 2048 tokens, with and without checkpointing: estimate / peak resident memory = 0.86 to 0.99."""
 
 
 @dataclass(frozen=True, slots=True)

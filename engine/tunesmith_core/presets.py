@@ -15,6 +15,7 @@ from tunesmith_core.spec import RunSpec
 
 DEFAULT = "balanced"
 CUSTOM = "custom"
+EFFECTIVE_BATCH_SIZE = 8
 
 Changes = Mapping[str, Any]  # Any: values of settings
 
@@ -46,50 +47,27 @@ PRESETS: dict[str, Changes] = {
 }
 """Each preset sets the same settings, so that going from one to another leaves nothing behind."""
 
-MEMORY_LADDER: tuple[tuple[str, Changes], ...] = (
-    (
-        "24 GB",
-        {
-            "method.kind": "lora",
-            "schedule.micro_batch_size": 4,
-            "schedule.gradient_accumulation_steps": 2,
-            "data.context_length": 2048,
-            "hardware.activation_checkpointing": False,
-        },
-    ),
-    (
-        "16 GB",
-        {
-            "method.kind": "lora",
-            "schedule.micro_batch_size": 2,
-            "schedule.gradient_accumulation_steps": 4,
-            "data.context_length": 2048,
-            "hardware.activation_checkpointing": True,
-        },
-    ),
-    (
-        "12 GB",
-        {
-            "method.kind": "qlora",
-            "schedule.micro_batch_size": 2,
-            "schedule.gradient_accumulation_steps": 4,
-            "data.context_length": 2048,
-            "hardware.activation_checkpointing": True,
-        },
-    ),
-    (
-        "8 GB",
-        {
-            "method.kind": "qlora",
-            "schedule.micro_batch_size": 1,
-            "schedule.gradient_accumulation_steps": 8,
-            "data.context_length": 1024,
-            "hardware.activation_checkpointing": True,
-        },
-    ),
-)
-"""Settings that spare memory, from the largest card to the smallest, named by the card they suit for a model of 8
-billion parameters. The effective batch size is the same on every rung."""
+
+def _rung(kind: str, micro_batch_size: int, context_length: int, checkpointing: bool, optimizer: str) -> Changes:
+    return {
+        "method.kind": kind,
+        "schedule.micro_batch_size": micro_batch_size,
+        "schedule.gradient_accumulation_steps": EFFECTIVE_BATCH_SIZE // micro_batch_size,
+        "data.context_length": context_length,
+        "hardware.activation_checkpointing": checkpointing,
+        "optimizer.name": optimizer,
+    }
+
+
+MEMORY_LADDER: dict[int, Changes] = {
+    96: _rung("lora", 4, 2048, False, "adamw"),
+    24: _rung("lora", 1, 2048, True, "adamw"),
+    16: _rung("qlora", 2, 2048, True, "adamw"),
+    12: _rung("qlora", 1, 2048, True, "adamw"),
+    8: _rung("qlora", 1, 512, True, "adamw_8bit"),
+}
+"""Settings that spare memory by the GiB of the card on which a model of 8 billion parameters gets along with them, from
+the most generous to the most sparing. Smaller models get along with more generous ones."""
 
 
 def apply(spec: RunSpec, preset: str) -> RunSpec:
@@ -118,8 +96,8 @@ def suggest(card: ModelCard, hardware: Hardware, spec: RunSpec | None = None) ->
     Where none fits, the most sparing rung is returned; the plan then says by how much it exceeds.
     """
     base = spec or RunSpec()
-    for _name, changes in MEMORY_LADDER:
+    for changes in MEMORY_LADDER.values():
         changed = with_changes(base, changes)
         if plan(changed, hardware, card=card).verdict == "fits":
             return changes
-    return MEMORY_LADDER[-1][1]
+    return changes

@@ -109,7 +109,7 @@ def _guess(text: str) -> str:
     """Name the encoding that a line with undecodable bytes most likely has."""
     raw = text.encode("utf-8", "surrogateescape")
     try:
-        decoded = raw.decode("gb18030")
+        decoded = raw.decode("gb2312")
     except UnicodeDecodeError:
         return "Windows-1252 (Western European)"
     num_chinese = sum("\u4e00" <= character <= "\u9fff" for character in decoded)

@@ -52,13 +52,16 @@ def file_kind(path: Path) -> str:
     named = KIND_OF_SUFFIX.get(path.suffix.lower())
     if named in ("csv", "tsv"):
         return named
-    with open_text(path, encoding) as file:
-        line = _first_line(path, file)
-        start = line.lstrip()[:1]
-        if start == "[":
-            return "json"
-        if start == "{":
-            return _kind_of_objects(file, line, named)
+    try:
+        with open_text(path, encoding) as file:
+            line = _first_line(path, file)
+            start = line.lstrip()[:1]
+            if start == "[":
+                return "json"
+            if start == "{":
+                return _kind_of_objects(file, line, named)
+    except UnicodeDecodeError as error:
+        raise parse_error(path, f"broken UTF-16 text: {error.reason}.") from error
     if named is None:
         raise parse_error(path, f'the ending "{path.suffix}" is not known: JSONL, JSON, CSV, TSV or Parquet is needed.')
     return named
@@ -66,12 +69,9 @@ def file_kind(path: Path) -> str:
 
 def _first_line(path: Path, file: TextIO) -> str:
     """Return the first line that is not blank, cut at the longest row."""
-    try:
-        for line in iter(lambda: file.readline(MAX_ROW_CHARACTERS), ""):
-            if line.strip():
-                return line
-    except UnicodeDecodeError as error:
-        raise parse_error(path, f"broken UTF-16 text: {error.reason}.", 1) from error
+    for line in iter(lambda: file.readline(MAX_ROW_CHARACTERS), ""):
+        if line.strip():
+            return line
     raise UserError("dataset-empty", f"{path}: the file holds only blank lines.")
 
 
@@ -82,8 +82,10 @@ def _kind_of_objects(file: TextIO, line: str, named: str | None) -> str:
     except (ValueError, RecursionError):
         return named or "jsonl"
     wraps_rows = any(isinstance(value, list) and value and isinstance(value[0], dict) for value in first.values())
+    if named != "json" or not wraps_rows:
+        return "jsonl"
     more_follows = any(text.strip() for text in iter(lambda: file.readline(HEAD_CHARACTERS), ""))
-    return "json" if named == "json" and wraps_rows and not more_follows else "jsonl"
+    return "jsonl" if more_follows else "json"
 
 
 def read_rows(path: Path, on_bad_row: BadRow | None = None) -> Iterator[tuple[int, Row]]:
@@ -152,8 +154,9 @@ def _jsonl_row(path: Path, text: str, number: int) -> Row:
         value, end = decode_row(text, 0)
     except json.JSONDecodeError as error:
         raise parse_error(path, f"no valid JSON: {error.msg}.", number, error.pos + 1) from error
-    if end < len(text):
-        raise parse_error(path, "more text follows the JSON object.", number, end + 1)
+    rest = text[end:].lstrip()
+    if rest:
+        raise parse_error(path, "more text follows the JSON object.", number, len(text) - len(rest) + 1)
     if not isinstance(value, dict):
         raise parse_error(path, "the line must hold a JSON object such as {...}.", number)
     return value

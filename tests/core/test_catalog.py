@@ -1,0 +1,105 @@
+"""Model cards: what config.json, the weight headers and the model's own card say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import write_safetensors
+from tunesmith_core.catalog import list_models, read_model_card
+from tunesmith_core.errors import UserError
+
+CONFIG = {
+    "model_type": "qwen3",
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 4,
+    "intermediate_size": 16,
+    "vocab_size": 32,
+    "max_position_embeddings": 64,
+    "torch_dtype": "bfloat16",
+}
+SHAPES = {
+    "model.embed_tokens.weight": [32, 8],
+    "model.norm.weight": [8],
+    "model.layers.0.self_attn.q_proj.weight": [16, 8],
+    "model.layers.0.mlp.down_proj.weight": [8, 16],
+}
+
+
+def write_model(folder: Path, config: dict[str, Any] | None = None, shapes: dict[str, list[int]] | None = None) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config or CONFIG))
+    (folder / "tokenizer.json").write_text("{}")
+    write_safetensors(folder / "model.safetensors", shapes or SHAPES)
+    return folder
+
+
+def test_a_card_holds_the_numbers_of_the_files(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "Qwen3-tiny")
+    card = read_model_card(folder)
+    assert (card.name, card.model_type, card.num_parameters) == ("Qwen3-tiny", "qwen3", 256 + 8 + 128 + 128)
+    assert (card.hidden_size, card.num_layers, card.num_heads, card.num_kv_heads, card.head_dim) == (8, 1, 4, 2, 4)
+    assert (card.intermediate_size, card.vocab_size, card.max_positions) == (16, 32, 64)
+    assert (card.tied, card.dtype, card.has_chat_template, card.licence) == (True, "bfloat16", False, "Apache-2.0")
+    assert card.size_bytes == (folder / "model.safetensors").stat().st_size
+    assert card.linear_shapes == {
+        "model.layers.0.self_attn.q_proj.weight": (16, 8),
+        "model.layers.0.mlp.down_proj.weight": (8, 16),
+    }
+    assert card.num_linear_parameters == 256
+
+
+def test_an_output_head_of_its_own_is_neither_tied_nor_a_layer_for_adapters(tmp_path: Path) -> None:
+    card = read_model_card(write_model(tmp_path / "m", shapes={**SHAPES, "lm_head.weight": [32, 8]}))
+    assert not card.tied
+    assert "lm_head.weight" not in card.linear_shapes
+
+
+def test_a_model_with_eyes_keeps_its_numbers_one_level_deeper(tmp_path: Path) -> None:
+    text = {**CONFIG, "model_type": "gemma3_text"}
+    card = read_model_card(write_model(tmp_path / "m", {"model_type": "gemma3", "text_config": text}))
+    assert (card.hidden_size, card.licence) == (8, "Gemma terms")
+
+
+def test_other_names_and_missing_numbers_have_their_usual_meaning(tmp_path: Path) -> None:
+    config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 3, "n_head": 2, "vocab_size": 32, "n_positions": 128}
+    card = read_model_card(write_model(tmp_path / "m", config))
+    assert (card.num_kv_heads, card.head_dim, card.intermediate_size, card.max_positions) == (2, 4, 32, 128)
+    assert (card.dtype, card.licence) == ("float32", "")
+
+
+@pytest.mark.parametrize(
+    ("head", "licence"),
+    [
+        ("---\nlicense: mit\n---\n", "mit"),
+        ('---\nlicense: other\nlicense_name: "my terms"\n---\n', "my terms"),
+        ("# A model\n", "Apache-2.0"),
+    ],
+)
+def test_the_models_own_card_tells_the_licence_first(tmp_path: Path, head: str, licence: str) -> None:
+    folder = write_model(tmp_path / "m")
+    (folder / "README.md").write_text(head)
+    assert read_model_card(folder).licence == licence
+
+
+def test_a_missing_number_is_named(tmp_path: Path) -> None:
+    config = {name: value for name, value in CONFIG.items() if name != "vocab_size"}
+    folder = write_model(tmp_path / "m", {**config, "vocab_size": 0})
+    with pytest.raises(UserError, match=r"config\.json: vocab_size is missing or no positive number") as caught:
+        read_model_card(folder)
+    assert caught.value.code == "model-files-missing-or-corrupt"
+
+
+def test_the_list_holds_usable_models_only(tmp_path: Path) -> None:
+    write_model(tmp_path / "b")
+    write_model(tmp_path / "a")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    assert [card.name for card in list_models(tmp_path)] == ["a", "b"]
+    assert list_models(tmp_path / "none") == []

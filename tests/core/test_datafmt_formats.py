@@ -1,0 +1,138 @@
+"""Row shapes: recognised by their columns, mapped by hand, turned into conversations, refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunesmith_core.datafmt import Chat, Conversation, Layout, PromptCompletion, Text, resolve_layout, to_messages
+from tunesmith_core.errors import UserError
+
+PLACE = "data.jsonl, line 3"
+USER, ANSWER = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+SYSTEM = {"role": "system", "content": "s"}
+
+
+def convert(row: dict[str, Any], format_name: str = "auto", columns: dict[str, str] | None = None) -> Conversation:
+    return to_messages(row, resolve_layout([row], format_name, columns), PLACE)
+
+
+@pytest.mark.parametrize(
+    ("row", "conversation"),
+    [
+        ({"messages": [USER, ANSWER]}, Chat((USER, ANSWER))),
+        ({"conversations": [USER, ANSWER]}, Chat((USER, ANSWER))),
+        ({"messages": [USER, ANSWER], "system": "s"}, Chat((SYSTEM, USER, ANSWER))),
+        ({"messages": [SYSTEM, USER, ANSWER], "system": "x"}, Chat((SYSTEM, USER, ANSWER))),
+        ({"messages": [USER, ANSWER], "system": None}, Chat((USER, ANSWER))),
+        (
+            {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+            Chat((USER, ANSWER)),
+        ),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": "q"}]}, ANSWER]},
+            Chat((USER, ANSWER)),
+        ),
+        ({"instruction": "q", "output": "a"}, Chat((USER, ANSWER))),
+        ({"instruction": "q", "input": "", "output": "a", "text": "t"}, Chat((USER, ANSWER))),
+        ({"Instruction": "q", "Input": "i", "Output": "a"}, Chat(({"role": "user", "content": "q\n\ni"}, ANSWER))),
+        ({"instruction": "q", "output": "a", "system": "s"}, Chat((SYSTEM, USER, ANSWER))),
+        ({"prompt": "q", "completion": "a"}, PromptCompletion("q", "a")),
+        ({"prompt": None, "completion": "a"}, PromptCompletion("", "a")),
+        ({"question": "q", "answer": "a", "id": 7}, PromptCompletion("q", "a")),
+        ({"query": "q", "response": "a"}, PromptCompletion("q", "a")),
+        ({"prompt": [USER], "completion": [ANSWER]}, Chat((USER, ANSWER), first_trained=1)),
+        ({"prompt": [SYSTEM, USER], "completion": "a"}, Chat((SYSTEM, USER, ANSWER), first_trained=2)),
+        ({"prompt": "q", "completion": [ANSWER]}, Chat((USER, ANSWER), first_trained=1)),
+        ({"text": "t"}, Text("t")),
+        ({"content": "t"}, Text("t")),
+    ],
+)
+def test_known_shapes_become_conversations(row: dict[str, Any], conversation: Conversation) -> None:
+    assert convert(row) == conversation
+
+
+def test_columns_can_be_mapped() -> None:
+    assert convert({"Frage": "q", "Antwort": "a"}, columns={"instruction": "Frage", "output": "Antwort"}) == Chat(
+        (USER, ANSWER)
+    )
+    assert convert({"a": "q", "text": "t"}, columns={"text": "a"}) == Text("q")
+    assert convert({"body": "t"}, "text", {"text": "body"}) == Text("t")
+
+
+def test_an_optional_column_may_be_missing_in_a_row() -> None:
+    layout = resolve_layout([{"instruction": "q", "input": "i", "output": "a"}])
+    assert to_messages({"instruction": "q", "output": "a"}, layout, PLACE) == Chat((USER, ANSWER))
+
+
+@pytest.mark.parametrize(
+    ("row", "format_name", "columns", "said"),
+    [
+        ({"text": "t"}, "text", {"text": "body"}, 'no column "body" (text); its columns are: text'),
+        ({"text": "t"}, "auto", {"text": "body"}, 'no column "body" (text)'),
+        ({"x": "t"}, "alpaca", {}, 'no column "instruction" (instruction)'),
+        ({}, "text", {}, "its columns are: none"),
+        ({"x": 1}, "auto", {}, "the columns x are of no known shape"),
+        ({"messages": "hello"}, "auto", {}, "the columns messages are of no known shape"),
+    ],
+)
+def test_a_missing_column_is_named(row: dict[str, Any], format_name: str, columns: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        convert(row, format_name, columns)
+    assert caught.value.code == "dataset-column-missing"
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("columns", [{"nonsense": "x"}, {"prompt": "a", "text": "b"}])
+def test_roles_that_do_not_exist_or_go_together_are_refused(columns: dict[str, str]) -> None:
+    with pytest.raises(UserError) as caught:
+        convert({"a": "1", "b": "2"}, "auto" if "nonsense" in columns else "text", columns)
+    assert caught.value.code == "spec-invalid"
+
+
+def test_roles_of_different_formats_fit_none() -> None:
+    with pytest.raises(UserError, match="of no known shape"):
+        convert({"a": "1", "b": "2"}, columns={"prompt": "a", "text": "b"})
+
+
+@pytest.mark.parametrize(
+    ("row", "format_name", "said"),
+    [
+        ({"text": 7}, "text", "must be a text, not a number"),
+        ({"text": True}, "text", "must be a text, not true or false"),
+        ({"text": [1]}, "text", "must be a text, not a list"),
+        ({"text": b"x"}, "text", "must be a text, not bytes"),
+        ({"text": "  "}, "text", 'column "text": is empty'),
+        ({"instruction": "q", "output": ""}, "auto", 'column "output": is empty'),
+        ({"prompt": "q", "completion": None}, "auto", 'column "completion": is empty'),
+        ({"prompt": [USER], "completion": [USER]}, "auto", "has no answer of the assistant"),
+        ({"messages": "hello"}, "messages", "must be a list of messages, not a text"),
+        ({"messages": {"a": 1}}, "messages", "must be a list of messages, not an object"),
+        ({"messages": []}, "messages", "holds no messages"),
+        ({"messages": [USER]}, "messages", "has no answer of the assistant"),
+        ({"messages": [USER, 7]}, "messages", "message 2 must be an object, not a number"),
+        ({"messages": [{"content": "q"}]}, "messages", "message 1 has no role"),
+        ({"messages": [{"role": "narrator", "content": "q"}]}, "messages", "the unknown role 'narrator'"),
+        ({"messages": [{"role": 5, "content": "q"}]}, "messages", "the unknown role 5"),
+        ({"messages": [{"role": "user"}]}, "messages", "message 1 must have a text as its content, not nothing"),
+        ({"messages": [USER, {"role": "assistant", "content": " "}]}, "messages", "message 2: the answer is empty"),
+        ({"messages": [{"role": "assistant", "tool_calls": [1]}]}, "messages", "message 1 holds tool calls"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages",
+            "message 1 holds something else than text",
+        ),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(row: dict[str, Any], format_name: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        convert(row, format_name)
+    assert caught.value.code == "dataset-parse-error"
+    assert caught.value.message.startswith(PLACE)
+    assert said in caught.value.message
+
+
+def test_the_layout_is_found_although_the_first_row_is_odd() -> None:
+    rows = [{"messages": None}, {"messages": [USER, ANSWER]}]
+    assert resolve_layout(rows) == Layout("messages", {"messages": "messages"})

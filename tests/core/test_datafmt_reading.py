@@ -1,0 +1,242 @@
+"""Reading data files: every kind and encoding, and a named verdict with its place for everything that is malformed."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tunesmith_core import datafmt
+from tunesmith_core.datafmt import encoding, json_stream, reading
+from tunesmith_core.errors import UserError
+
+
+def write(folder: Path, name: str, content: bytes | str) -> Path:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def failure(path: Path) -> UserError:
+    with pytest.raises(UserError) as caught:
+        list(datafmt.read_rows(path))
+    assert str(path) in caught.value.message
+    return caught.value
+
+
+def read_leniently(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], list[int]]:
+    """Return the good rows and the lines of the bad ones."""
+    bad: list[int] = []
+    return list(datafmt.read_rows(path, lambda line, _error: bad.append(line))), bad
+
+
+GOOD = {
+    "a.jsonl": '{"text":"a"}\n\n  \n{"text":"ü"}\n',
+    "bom.jsonl": b'\xef\xbb\xbf{"text":"a"}\n\n\n{"text":"\xc3\xbc"}',
+    "cr.jsonl": '{"text":"a"}\r\r\r{"text":"ü"}\r',
+    "crlf.jsonl": '{"text":"a"}\r\n\r\n\r\n{"text":"ü"}\r\n',
+    "utf16.jsonl": '{"text":"a"}\n\n\n{"text":"ü"}\n'.encode("utf-16"),
+    "lines.json": '{"text":"a"}\n\n\n{"text":"ü"}\n',
+    "list.json": '[{"text":"a"},\n\n\n{"text":"ü"}]',
+    "list.jsonl": '[{"text":"a"},\n\n\n{"text":"ü"}]',
+    "wrapped.json": '{"v":1,"tags":["x"],"none":[],"data":[{"text":"a"},\n\n\n{"text":"ü"}],"more":2}',
+    "table.csv": 'text\n"a"\n\nü\n',
+    "table.tsv": "text\na\n\nü\n",
+    "utf16.csv": "text\na\n\nü\n".encode("utf-16"),
+    "unnamed": '{"text":"a"}\n\n\n{"text":"ü"}\n',
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_rows_come_with_the_line_where_they_begin(tmp_path: Path, name: str) -> None:
+    rows = list(datafmt.read_rows(write(tmp_path, name, GOOD[name])))
+    first = 2 if name.endswith(("csv", "tsv")) else 1
+    assert rows == [(first, {"text": "a"}), (4, {"text": "ü"})]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.jsonl", '{"text":"a"}\n{"text":\n', "line 2, column 9: no valid JSON"),
+        ("a.jsonl", '{"text":"a"} x\n', "line 1, column 14: more text follows"),
+        ("a.jsonl", '"text"\n', "line 1: the line must hold a JSON object"),
+        ("a.jsonl", '{"text":"caf\xe9"}\n'.encode("latin1"), "column 13: no valid JSON: byte 0xE9 is no UTF-8"),
+        ("a.jsonl", '{"text":"caf\xe9"}\n'.encode("latin1"), "Windows-1252"),
+        ("a.jsonl", '{"text":"M\xfcnchen \xdc\xdf"}\n'.encode("latin1"), "Windows-1252"),
+        ("a.jsonl", '{"text":"\u4f60\u597d"}\n'.encode("gbk"), "looks like GBK (Chinese)"),
+        ("a.jsonl", b'{"text":\xe9}', "column 9: no valid JSON: byte 0xE9"),
+        ("a.jsonl", '{"text":"a"}\n'.encode("utf-16-le"), "UTF-16 text without a byte order mark"),
+        ("a.jsonl", '{"text":"a"}\n'.encode("utf-32"), "UTF-32"),
+        ("a.jsonl", '{"text":"a"}\n'.encode("utf-16") + b"\n", "broken UTF-16 text after row 1"),
+        ("a.jsonl", b"\xff\xfe\n", ": broken UTF-16 text"),
+        ("a.jsonl", b'{"text":"a\0b"}', "column 11: no valid JSON: a NUL byte"),
+        ("a.jsonl", b"\0" * 9000, "column 1: no valid JSON: a NUL byte"),
+        ("a.jsonl", b'{"text":"\\ud800"}', "half a surrogate pair"),
+        ("a.jsonl", b"\xff\xfe" + '{"t":"\ud800"}'.encode("utf-16-le", "surrogatepass"), "half a surrogate pair"),
+        ("a.jsonl", '{"x":NaN}', "NaN is no JSON number"),
+        ("a.jsonl", '{"x":-Infinity}', "-Infinity is no JSON number"),
+        ("a.jsonl", '{"x":1e400}', "the number 1e400 is too large"),
+        ("a.jsonl", '{"x":1' + "0" * 5000 + "}", "line 1, column 1: no valid JSON"),
+        ("a.jsonl", '{"x":' + "[" * 100_000, "brackets are nested too deeply"),
+        ("a.json", "[{},\n 1]", "line 2: each item of the list must be an object"),
+        ("a.json", '[{"a":1},\n {"a" 2}]', "line 2, column 7: no valid JSON"),
+        ("a.json", '[{"a":1}\n {"a":2}]', 'line 2, column 2: no valid JSON: "," is expected, not "{"'),
+        ("a.json", '[{"a":1}', 'no valid JSON: "," is expected, not the end of the file'),
+        ("a.json", "[", "no valid JSON"),
+        ("a.json", '{\n"text": "a"\n}', "no list of rows"),
+        ("a.json", "nonsense", "line 1, column 1: no valid JSON"),
+        ("a.csv", "a,b\n1\n", "line 2: the row has 1 fields, the header 2"),
+        ("a.csv", "a,b\n1,2,3\n", "line 2: the row has 3 fields, the header 2"),
+        ("a.csv", 'a\n1\n"open\n\n', "line 3: the row that begins here is no valid CSV"),
+        ("a.csv", "a,a\n1,2\n", 'line 1: the header names the column "a" twice'),
+        ("a.csv", "a,\n1,2\n", "line 1: field 2 of the header has no name"),
+        ("a.csv", b"a\n\xe9\n", "line 2: byte 0xE9 is no UTF-8"),
+        ("a.csv", b"\xe9\n1\n", "line 1: byte 0xE9 is no UTF-8"),
+        ("a.txt", "hello", 'the ending ".txt" is not known'),
+        ("a.jsonl", b"PK\x03\x04rest", "ZIP archive or an Excel workbook"),
+        ("a.parquet", b"PAR1rest", "read by the engine only"),
+    ],
+)
+def test_a_malformed_file_gets_a_verdict_with_its_place(
+    tmp_path: Path, name: str, content: bytes | str, said: str
+) -> None:
+    error = failure(write(tmp_path, name, content))
+    assert error.code == "dataset-parse-error"
+    assert said in error.message
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("a.jsonl", ""), ("a.jsonl", "\n \n"), ("a.json", "[]"), ("a.csv", "a,b\n")]
+)
+def test_a_file_without_rows_is_empty(tmp_path: Path, name: str, content: str) -> None:
+    assert failure(write(tmp_path, name, content)).code == "dataset-empty"
+
+
+def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
+    assert "No such file" in failure(tmp_path / "none.jsonl").message
+    assert failure(tmp_path).code == "dataset-parse-error"
+
+
+def test_a_file_that_vanishes_between_looks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="can't be read"):
+        encoding.open_text(tmp_path / "gone.jsonl", "utf-8-sig")
+
+
+def test_the_last_of_two_keys_of_the_same_name_wins(tmp_path: Path) -> None:
+    assert list(datafmt.read_rows(write(tmp_path, "a.jsonl", '{"a":1,"a":2.5}'))) == [(1, {"a": 2.5})]
+
+
+def test_bad_rows_can_be_left_out(tmp_path: Path) -> None:
+    contents = {
+        "a.jsonl": '{"a":1}\nbad\n{"a":2}',
+        "a.json": '[{"a":1},\n7,\n{"a":2}]',
+        "a.csv": b"a\n1\n\xe9\n2\n",
+        "b.csv": "a\n1\n1,2\n2\n",
+    }
+    for name, content in contents.items():
+        rows, bad = read_leniently(write(tmp_path, name, content))
+        assert [int(row["a"]) for _, row in rows] == [1, 2]
+        assert bad == [3 if name.endswith("csv") else 2]
+
+
+def test_when_every_row_is_bad_the_first_problem_is_raised(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", "bad\nworse\n")
+    with pytest.raises(UserError, match="line 1, column 1"):
+        list(datafmt.read_rows(path, lambda _line, _error: None))
+
+
+def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+    path = write(tmp_path, "a.jsonl", '{"a":"' + "x" * 120 + '"}\n{"a":2}\n{"a":"' + "x" * 60 + '"}')
+    assert "line 1: the line is longer than 50 characters" in failure(path).message
+    assert read_leniently(path) == ([(2, {"a": 2})], [1, 3])
+    assert "line 2: the line is longer" in failure(write(tmp_path, "a.csv", "a\n" + "x" * 60)).message
+
+
+def test_a_quoted_field_over_the_cap_is_no_endless_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+    error = failure(write(tmp_path, "a.csv", 'a\n"' + "x\n" * 60 + '"'))
+    assert "line 2" in error.message
+    assert "field limit" in error.message
+
+
+def test_a_json_list_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 7)
+    rows = [{"n": number, "text": "x" * number, "list": [number]} for number in range(40)]
+    for name, content in {
+        "one.json": json.dumps(rows),
+        "many.json": json.dumps(rows, indent=1),
+        "wrapped.json": json.dumps({"version": 12345, "data": rows}),
+        "spaced.json": '{"data"   :   [' + " " * 30 + json.dumps(rows)[1:] + "}",
+    }.items():
+        assert [row for _, row in datafmt.read_rows(write(tmp_path, name, content))] == rows
+
+
+def test_places_in_a_json_list_are_right_across_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 7)
+    numbers = [line for line, _ in datafmt.read_rows(write(tmp_path, "a.json", "[\n" + '{"a":\n1},\n' * 9 + "{}]"))]
+    assert numbers == list(range(2, 22, 2))
+    assert "line 1, column 47:" in failure(write(tmp_path, "b.json", "[" + '{"a": 1}, ' * 4 + '{"b" 1}]')).message
+    assert "line 3, column 6:" in failure(write(tmp_path, "c.json", '[{"a": 1},\n{"a": 1},\n{"b" 1}]')).message
+
+
+def test_a_row_of_a_json_list_has_a_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 8)
+    monkeypatch.setattr(json_stream, "MAX_ROW_CHARACTERS", 32)
+    assert "no valid JSON" in failure(write(tmp_path, "a.json", '[{"a":"' + "x" * 500 + '"}]')).message
+
+
+def test_kinds_are_judged_by_content_first(tmp_path: Path) -> None:
+    kinds = {
+        "list.jsonl": ("[{}]", "json"),
+        "one.json": ('{"text":"a"}', "jsonl"),
+        "wrapped.json": ('{"data":[{"text":"a"}]}', "json"),
+        "wrapped.jsonl": ('{"messages":[{"role":"user"}]}', "jsonl"),
+        "chats.json": ('{"messages":[{"role":"user"}]}\n{"messages":[{"role":"user"}]}', "jsonl"),
+        "deep.json": ('{"a":' + "[" * 100_000, "json"),
+        "cut.unknown": ('{"a":', "jsonl"),
+        "x.parquet": ("PAR1", "parquet"),
+        "list.csv": ("[{}]", "csv"),
+    }
+    for name, (content, kind) in kinds.items():
+        assert datafmt.file_kind(write(tmp_path, name, content)) == kind, name
+
+
+@given(content=st.binary(max_size=300), name=st.sampled_from(["a.jsonl", "a.json", "a.csv", "a.tsv"]))
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_bytes_crash_the_reader(tmp_path: Path, content: bytes, name: str) -> None:
+    path = write(tmp_path, name, content)
+    # Any other exception than a UserError fails the test, and so does a row that can't be written as UTF-8.
+    with contextlib.suppress(UserError):
+        rows, _bad = read_leniently(path)
+        json.dumps(rows, ensure_ascii=False).encode()
+
+
+@given(rows=st.lists(st.fixed_dictionaries({"q": st.text(), "a": st.text(min_size=1)}), min_size=1, max_size=5))
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_was_written_is_read_back(tmp_path: Path, rows: list[dict[str, str]]) -> None:
+    lines = "\n".join(json.dumps(row) for row in rows)
+    assert [row for _, row in datafmt.read_rows(write(tmp_path, "a.jsonl", lines))] == rows
+    assert [row for _, row in datafmt.read_rows(write(tmp_path, "a.json", json.dumps(rows)))] == rows
+    table = io.StringIO()
+    writer = csv.DictWriter(table, ["q", "a"], quoting=csv.QUOTE_ALL)
+    writer.writeheader()
+    writer.writerows(rows)
+    if "\0" not in table.getvalue():
+        assert [row for _, row in datafmt.read_rows(write(tmp_path, "a.csv", table.getvalue()))] == rows
+
+
+@pytest.mark.long
+def test_a_malformed_line_behind_a_million_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "big.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines('{"text":"some words"}\n' for _ in range(1_000_000))
+        file.write("{bad\n")
+    assert "line 1000001, column 2" in failure(path).message

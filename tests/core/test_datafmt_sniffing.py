@@ -1,0 +1,76 @@
+"""The first look at a data file: layout, number of rows, and the check that runs before a model is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import datafmt
+from tunesmith_core.datafmt import sniffing
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec_sections import DataSpec
+
+
+def write_lines(path: Path, lines: list[str]) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_short_file_is_counted_and_a_long_one_estimated(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ['{"prompt": "q", "completion": "a"}'] * 200)
+    exact = datafmt.sniff(path, num_rows=300)
+    assert (exact.kind, exact.format, exact.columns) == ("jsonl", "prompt-completion", ("prompt", "completion"))
+    assert exact.mapping == {"prompt": "prompt", "completion": "completion"}
+    assert exact.num_rows_estimate == 200
+    assert exact.num_bytes == path.stat().st_size
+    assert datafmt.sniff(path).num_rows_estimate == pytest.approx(200, rel=0.05)
+
+
+def test_unknown_columns_and_bad_rows_are_no_error_of_the_first_look(tmp_path: Path) -> None:
+    seen = datafmt.sniff(write_lines(tmp_path / "a.jsonl", ["bad", '{"x": 1}']))
+    assert (seen.format, seen.columns, seen.mapping) == ("auto", ("x",), {})
+
+
+def test_parquet_is_recognised_and_left_to_the_engine(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1....PAR1")
+    seen = datafmt.sniff(path)
+    assert (seen.kind, seen.format, seen.num_rows_estimate) == ("parquet", "auto", None)
+    datafmt.check_head(DataSpec(path=str(path)))
+
+
+def test_a_good_head_passes_and_only_the_head_is_looked_at(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60 + ["bad"])
+    datafmt.check_head(DataSpec(path=str(path)), num_rows=60)
+    with pytest.raises(UserError, match="line 61"):
+        datafmt.check_head(DataSpec(path=str(path)))
+
+
+def test_the_head_ends_after_so_many_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sniffing, "HEAD_CHARACTERS", 500)
+    path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60 + ["bad"])
+    datafmt.check_head(DataSpec(path=str(path)))
+
+
+def test_the_first_problem_of_the_head_is_raised(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}', '{"other": "b"}', '{"text": ""}'])
+    with pytest.raises(UserError, match=r"line 2: the row has no column") as caught:
+        datafmt.check_head(DataSpec(path=str(path)))
+    assert caught.value.code == "dataset-column-missing"
+
+
+def test_bad_rows_pass_when_they_are_to_be_skipped(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ["bad", '{"text": ""}', '{"text": "a"}'])
+    datafmt.check_head(DataSpec(path=str(path), skip_bad_rows=True))
+    with pytest.raises(UserError, match="line 1"):
+        datafmt.check_head(DataSpec(path=str(path)))
+    only_bad = write_lines(tmp_path / "b.jsonl", [json.dumps({"text": ""})] * 3)
+    with pytest.raises(UserError, match="line 1"):
+        datafmt.check_head(DataSpec(path=str(only_bad), skip_bad_rows=True))
+
+
+def test_another_file_is_checked_by_the_same_mapping(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "eval.jsonl", ['{"body": "a"}'])
+    datafmt.check_head(DataSpec(path="unused", columns={"text": "body"}), path)

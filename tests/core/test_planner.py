@@ -1,0 +1,179 @@
+"""The memory plan: its parts, what each setting does to them, verdicts, fixes, steps and time."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.core.test_catalog import write_model
+from tunesmith_core import planner
+from tunesmith_core.catalog import ModelCard
+from tunesmith_core.planner import Hardware, plan, with_changes
+from tunesmith_core.spec import RunSpec
+
+GIB = 1024**3
+HIDDEN, WIDE, LAYERS, VOCAB = 4096, 14336, 32, 128_256
+LAYER = {
+    "q_proj": (4096, 4096),
+    "k_proj": (1024, 4096),
+    "v_proj": (1024, 4096),
+    "o_proj": (4096, 4096),
+    "gate_proj": (14336, 4096),
+    "up_proj": (14336, 4096),
+    "down_proj": (4096, 14336),
+}
+
+
+def eight_billion() -> ModelCard:
+    """A model of the shape of Llama 3 8B."""
+    shapes = {f"layers.{layer}.{name}.weight": shape for layer in range(LAYERS) for name, shape in LAYER.items()}
+    return ModelCard(
+        path=Path("m"),
+        name="m",
+        model_type="llama",
+        num_parameters=8_030_261_248,
+        hidden_size=HIDDEN,
+        num_layers=LAYERS,
+        num_heads=32,
+        num_kv_heads=8,
+        head_dim=128,
+        intermediate_size=WIDE,
+        vocab_size=VOCAB,
+        tied=False,
+        dtype="bfloat16",
+        has_chat_template=True,
+        licence="",
+        max_positions=8192,
+        size_bytes=16 * GIB,
+        linear_shapes=shapes,
+    )
+
+
+CARD = eight_billion()
+
+
+def gpu(free_gib: float) -> Hardware:
+    return Hardware("cuda", "GPU", round(free_gib * GIB), round(free_gib * GIB), 32 * GIB, 24 * GIB, 0, (8, 6))
+
+
+CPU = Hardware("cpu", "CPU", 64 * GIB, 60 * GIB, 64 * GIB, 60 * GIB)
+
+
+def make(changes: dict[str, Any] | None = None) -> RunSpec:
+    return with_changes(RunSpec(), changes or {})
+
+
+def part(name: str, changes: dict[str, Any] | None = None, hardware: Hardware | None = None) -> int:
+    return plan(make(changes), hardware or gpu(24), card=CARD).parts[name]
+
+
+def test_weights_follow_the_number_format_and_the_method() -> None:
+    assert part("weights") == CARD.num_parameters * 2
+    assert part("weights", {"model.dtype": "float32"}) == CARD.num_parameters * 4
+    assert part("weights", hardware=CPU) == CARD.num_parameters * 4
+    # 3.6 GB of 4-bit layers, 2.1 GB of embedding and head, 0.12 GB for one matrix in 16 bits.
+    assert part("weights", {"method.kind": "qlora"}) == pytest.approx(5.82e9, rel=0.01)
+
+
+def test_the_adapter_counts_weights_gradients_and_optimizer() -> None:
+    num = planner.num_adapter_parameters(make(), CARD)
+    assert num == 41_943_040  # rank 16 on all linear layers of an 8B Llama
+    assert part("adapter") == num * (4 + 4 + 8 + 2)
+    assert part("adapter", {"optimizer.name": "adamw_8bit"}) == num * (4 + 4 + 2 + 2)
+    assert part("adapter", {"model.dtype": "float32"}) == num * (4 + 4 + 8)
+
+
+def test_named_target_modules_count_alone() -> None:
+    spec = make({"method.target_modules": ["q_proj", "v_proj"]})
+    assert planner.num_adapter_parameters(spec, CARD) == 16 * LAYERS * (4096 + 4096 + 1024 + 4096)
+
+
+def test_checkpointing_keeps_little_and_attention_costs_more_on_the_cpu() -> None:
+    checkpointing = {"hardware.activation_checkpointing": True}
+    assert part("activations", checkpointing) < part("activations") / 8
+    wide = {"model.dtype": "float32"}
+    assert part("activations", hardware=CPU) > 1.8 * part("activations", wide)
+    assert part("activations", checkpointing, CPU) < part("activations", hardware=CPU) / 3
+
+
+def test_activations_and_logits_follow_the_tokens_of_a_batch() -> None:
+    for name in ("activations", "logits"):
+        assert part(name, {"data.context_length": 1024}) * 2 == part(name)
+        assert part(name, {"schedule.micro_batch_size": 1}) * 2 == part(name)
+    short = plan(make(), gpu(24), card=CARD, longest_tokens=512)
+    assert short.parts["logits"] * 4 == part("logits")
+    assert (short.certainty, plan(make(), gpu(24), card=CARD).certainty) == ("medium", "low")
+
+
+def test_verdicts_go_by_the_share_of_free_memory() -> None:
+    total = plan(make(), gpu(1), card=CARD).total_bytes
+    for share, verdict in ((0.74, "fits"), (0.76, "tight"), (0.99, "tight"), (1.01, "exceeds")):
+        planned = plan(make(), gpu(total / share / GIB), card=CARD)
+        assert planned.verdict == verdict
+        assert planned.ratio == pytest.approx(share, rel=1e-3)
+        assert bool(planned.fixes) == (verdict != "fits")
+    assert sum(planned.parts.values()) == planned.total_bytes
+
+
+def test_no_free_memory_exceeds() -> None:
+    assert plan(make(), gpu(0), card=CARD).verdict == "exceeds"
+
+
+def test_fixes_come_in_the_order_of_least_harm_and_say_what_they_save() -> None:
+    spec = make()
+    planned = plan(spec, gpu(8), card=CARD)
+    assert [next(iter(fix.changes)) for fix in planned.fixes] == [
+        "data.context_length",
+        "schedule.micro_batch_size",
+        "hardware.activation_checkpointing",
+        "method.kind",
+        "method.rank",
+    ]
+    for fix in planned.fixes:
+        changed = plan(with_changes(spec, fix.changes), gpu(8), card=CARD)
+        assert planned.total_bytes - changed.total_bytes == fix.saved_bytes > 0
+        assert not with_changes(spec, fix.changes).problems() or not spec.model.path
+    assert planned.fixes[1].changes == {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 8}
+
+
+def test_what_is_done_already_is_no_fix() -> None:
+    smallest = {
+        "data.context_length": 256,
+        "schedule.micro_batch_size": 1,
+        "hardware.activation_checkpointing": True,
+        "method.kind": "qlora",
+        "method.rank": 4,
+    }
+    assert plan(make(smallest), gpu(1), card=CARD).fixes == ()
+
+
+def test_a_fix_that_saves_nothing_is_left_out() -> None:
+    bare = dataclasses.replace(CARD, linear_shapes={})
+    labels = [fix.label for fix in plan(make(), gpu(1), card=bare).fixes]
+    assert not any("4-bit" in label for label in labels)
+
+
+def test_steps_and_time_are_told_when_rows_and_speed_are_known() -> None:
+    assert plan(make(), gpu(24), card=CARD).total_steps is None
+    assert plan(make({"schedule.max_steps": 7}), gpu(24), card=CARD).total_steps == 7
+    # 1240 rows, 62 held out, 148 steps an epoch of 8 rows a step.
+    known = plan(make(), gpu(24), card=CARD, num_rows=1240, longest_tokens=1000, tokens_per_second=8000)
+    assert known.total_steps == 3 * 148
+    assert known.seconds == (round(444 * 0.85), round(444 * 1.25))
+    assert plan(make(), gpu(24), card=CARD, num_rows=1240).seconds is None
+    own_file = plan(make({"evaluation.path": "e"}), gpu(24), card=CARD, num_rows=1240)
+    assert own_file.total_steps == 3 * 155
+
+
+def test_disk_counts_checkpoints_and_the_adapter() -> None:
+    num = planner.num_adapter_parameters(make(), CARD)
+    assert plan(make(), gpu(24), card=CARD).disk_bytes == num * 12 * 3 + num * 4
+
+
+def test_the_card_is_read_from_the_models_folder(tmp_path: Path) -> None:
+    folder = write_model(tmp_path / "m")
+    planned = plan(make({"model.path": str(folder)}), CPU)
+    assert planned.parts["weights"] == 520 * 4

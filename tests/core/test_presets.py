@@ -1,0 +1,57 @@
+"""Presets: what they change, how they are recognised, and which memory settings suit a card."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.test_planner import CARD, CPU, gpu
+from tunesmith_core import presets
+from tunesmith_core.planner import plan, with_changes
+from tunesmith_core.spec import RunSpec, iter_settings
+
+
+def test_every_preset_sets_the_same_known_settings_to_valid_values() -> None:
+    known = {setting.path for setting in iter_settings()}
+    for name, changes in presets.PRESETS.items():
+        assert changes.keys() == presets.PRESETS[presets.DEFAULT].keys() <= known
+        spec = presets.apply(RunSpec(), name)
+        spec.model.path = spec.data.path = "x"
+        assert spec.problems() == []
+
+
+def test_the_defaults_are_the_default_preset() -> None:
+    assert presets.matching(RunSpec()) == presets.DEFAULT
+    assert presets.apply(RunSpec(), presets.DEFAULT) == RunSpec()
+
+
+@pytest.mark.parametrize("name", presets.PRESETS)
+def test_a_preset_is_recognised_and_leaves_the_rest_alone(name: str) -> None:
+    spec = RunSpec()
+    spec.data.context_length = 77
+    changed = presets.apply(spec, name)
+    assert presets.matching(changed) == name
+    assert changed.data.context_length == 77
+    assert presets.apply(changed, presets.DEFAULT) == spec
+
+
+def test_anything_else_is_custom() -> None:
+    assert presets.matching(with_changes(RunSpec(), {"method.rank": 17})) == presets.CUSTOM
+
+
+def test_every_rung_of_the_memory_ladder_suits_its_card_with_the_same_effective_batch() -> None:
+    totals = []
+    for card_gib, changes in presets.MEMORY_LADDER.items():
+        spec = with_changes(RunSpec(), changes)
+        assert spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps == 8
+        planned = plan(spec, gpu(card_gib), card=CARD)
+        assert planned.verdict != "exceeds"
+        totals.append(planned.total_bytes)
+    assert totals == sorted(totals, reverse=True)
+
+
+def test_the_most_generous_rung_that_fits_is_suggested() -> None:
+    kinds = [presets.suggest(CARD, gpu(free_gib))["method.kind"] for free_gib in (140, 6)]
+    assert kinds == ["lora", "qlora"]
+    assert presets.suggest(CARD, gpu(140)) == presets.MEMORY_LADDER[96]
+    assert presets.suggest(CARD, gpu(1)) == presets.MEMORY_LADDER[8]
+    assert presets.suggest(CARD, CPU, RunSpec()) in presets.MEMORY_LADDER.values()
