@@ -23,6 +23,9 @@ from tunesmith_setup.uvtool import LOCKS, Uv
 REPOSITORY = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = tuple(str(REPOSITORY / name) for name in ("gui", "engine", "installers", "assets"))
 EXAMPLE_MODEL_VARIABLE = "TUNESMITH_EXAMPLE_MODEL"
+REPOSITORY_VARIABLE = "TUNESMITH_REPOSITORY"
+"""Read by coverage's settings."""
+
 TEST_MODULES = ("numpy", "pytest", "pytest_timeout", "hypothesis", "coverage", "mypy")
 TEST_BYTES = 600_000_000
 PTH_NAME = "zz_tunesmith_training.pth"
@@ -118,6 +121,7 @@ def _environment(uv: Uv, model: Path) -> dict[str, str]:
     environment["PYTHONPATH"] = os.pathsep.join(SOURCE_ROOTS)
     environment["PYTHONDONTWRITEBYTECODE"] = "1"
     environment[EXAMPLE_MODEL_VARIABLE] = str(model)
+    environment[REPOSITORY_VARIABLE] = str(REPOSITORY)
     return environment
 
 

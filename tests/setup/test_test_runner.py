@@ -50,6 +50,7 @@ class Machine:
 def machine(
     home: Path, tmp_path: Path, programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> Machine:
+    monkeypatch.delenv("COVERAGE_FILE", raising=False)
     result = Machine(tmp_path)
     script(
         programs / "xvfb-run", "assert args[:3] == ['-a', '-s', '-screen 0 1280x800x24']\nos.execv(args[3], args[3:])"
