@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QEvent, QSettings, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QByteArray, QEvent, QSettings, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QCloseEvent,
     QDragEnterEvent,
@@ -63,7 +63,8 @@ class MainWindow(QMainWindow):
         self._make_shortcuts()
         self.setAcceptDrops(True)
         self.setMinimumSize(_SMALLEST)
-        if not self.restoreGeometry(self._state.value("geometry", b"", type=bytes)):
+        geometry = self._state.value("geometry")
+        if not isinstance(geometry, QByteArray) or not self.restoreGeometry(geometry):
             self.resize(_FIRST_SIZE)
         self.rail.set_collapsed(self._rail_wanted_collapsed())
         self.show_page("train")
@@ -80,7 +81,7 @@ class MainWindow(QMainWindow):
         centre = QWidget(self)
         self.rail = Rail(entries, centre)
         self.pages = PageStack(self.context, centre)
-        self.banners = ShellBanners(self.context, centre)
+        self.banners = ShellBanners(self.context.preferences.problem, centre)
         area = QWidget(centre)
         column = QVBoxLayout(area)
         column.setContentsMargins(0, 0, 0, 0)
@@ -105,7 +106,6 @@ class MainWindow(QMainWindow):
         self.pages.navigate.connect(self.show_page)
         self.pages.notify.connect(self.toast.show_message)
         self.pages.title_changed.connect(self._show_title)
-        self.banners.notify.connect(self.toast.show_message)
         self.context.preferences.save_failed.connect(self._on_error)
 
     def _make_shortcuts(self) -> None:

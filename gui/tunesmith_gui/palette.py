@@ -38,6 +38,7 @@ class CommandPalette(QFrame):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
+        self._window = parent
         self.setProperty("popup", True)
         self.setAccessibleName(self.tr("Commands"))
         self._entries: list[Entry] = []
@@ -63,7 +64,7 @@ class CommandPalette(QFrame):
         self._entries = entries
         self.search.clear()
         self._filter("")
-        parent = self.parentWidget()
+        parent = self._window
         row_px = self.fontMetrics().height() + SPACE * 2
         width = min(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS, parent.width() - SPACE * 4)
         self.resize(width, min(row_px * (_SHOWN_ROWS + 2), parent.height() - SPACE * 8))

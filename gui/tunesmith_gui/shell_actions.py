@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from PySide6.QtGui import QKeySequence
@@ -61,7 +62,7 @@ def entries(window: MainWindow) -> list[Entry]:
             translate("Shortcuts", action.label),
             QKeySequence(action.keys).toString(QKeySequence.SequenceFormat.NativeText),
             _ICONS[action.id],
-            lambda name=action.id: window.perform(name),
+            partial(window.perform, action.id),
         )
         for action in ACTIONS
         if action.id != "palette"
@@ -75,7 +76,7 @@ def entries(window: MainWindow) -> list[Entry]:
             tr.fill(translate("Shortcuts", "Open the run %1"), name),
             "",
             "chart",
-            lambda run_id=run_id: window.show_page("dashboard", run_id),
+            partial(window.show_page, "dashboard", run_id),
         )
         for run_id, name in names.items()
     )

@@ -77,7 +77,7 @@ class SingleInstance(QObject):
         if not connection.canReadLine():
             return
         try:
-            message = json.loads(connection.readLine().data())
+            message = json.loads(bytes(connection.readLine().data()))
             files = [str(each) for each in message["files"]]
             token = str(message["token"])
         except (ValueError, KeyError, TypeError):

@@ -45,7 +45,10 @@ def test_socket_left_by_a_killed_window_is_no_hindrance(home: Path, monkeypatch:
 def test_second_start_of_the_program_raises_the_first(first: SingleInstance, qtbot: QtBot, tmp_path: Path) -> None:
     with qtbot.waitSignal(first.raised, timeout=20_000) as blocker:
         program = subprocess.Popen(
-            own_command("tunesmith_gui", "a b.jsonl", "数据.jsonl"), cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            own_command("tunesmith_gui", "a b.jsonl", "数据.jsonl"),
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
     _out, err = program.communicate(timeout=20)
     assert (program.returncode, err) == (0, b"")

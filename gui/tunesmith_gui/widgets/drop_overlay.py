@@ -15,6 +15,7 @@ class DropOverlay(QFrame):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
+        self._area = parent
         self.setProperty("drop", True)
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         column = QVBoxLayout(self)
@@ -33,6 +34,6 @@ class DropOverlay(QFrame):
     def cover(self) -> None:
         """Shows the frame over the whole parent."""
         self._icon.setPixmap(pixmap("drop", "accent", SPACE * 5))
-        self.setGeometry(self.parentWidget().rect().adjusted(SPACE, SPACE, -SPACE, -SPACE))
+        self.setGeometry(self._area.rect().adjusted(SPACE, SPACE, -SPACE, -SPACE))
         self.show()
         self.raise_()

@@ -20,6 +20,7 @@ class Toast(QFrame):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
+        self._area = parent
         self.setProperty("toast", True)
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         row = QHBoxLayout(self)
@@ -47,12 +48,12 @@ class Toast(QFrame):
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
         """Follows the size of the parent."""
-        if event.type() == QEvent.Type.Resize and watched is self.parent() and self.isVisible():
+        if event.type() == QEvent.Type.Resize and watched is self._area and self.isVisible():
             self._place()
         return False
 
     def _place(self) -> None:
-        area = self.parentWidget().rect()
+        area = self._area.rect()
         self.label.setWordWrap(False)
         width = min(self.sizeHint().width(), round(area.width() * _MAX_WIDTH_SHARE))
         self.label.setWordWrap(True)

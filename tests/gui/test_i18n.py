@@ -1,0 +1,210 @@
+"""Translations: complete, in step with the sources, the places of values intact, never built from f-strings."""
+
+from __future__ import annotations
+
+import ast
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
+from PySide6.QtWidgets import QLabel
+from pytestqt.qtbot import QtBot
+
+from tests.gui.conftest import settle
+from tests.gui.fake_runs import FakeRuns
+from tests.gui.layout_checks import clipped, shown_widgets
+from tunesmith_core.error_codes import CODES
+from tunesmith_gui import core_texts, i18n_build, tr
+from tunesmith_gui.assets import asset_folder
+from tunesmith_gui.context import Context
+from tunesmith_gui.main_window import MainWindow
+from tunesmith_gui.shortcuts import ACTIONS, keys_of
+
+PACKAGE = i18n_build.PACKAGE
+CATALOGUES = ("tunesmith_en.ts", "tunesmith_zh_CN.ts")
+TRANSLATING = {"tr", "translate", "QT_TRANSLATE_NOOP"}
+PLACE = re.compile(r"%(?:\d|n)")
+
+
+@pytest.fixture
+def english_again() -> Iterator[None]:
+    yield
+    tr.install_language("en")
+
+
+def messages(name: str) -> list[tuple[str, str, list[str]]]:
+    """(context, source, translations) of a .ts file; several translations are plural forms."""
+    result = []
+    for context in ElementTree.parse(asset_folder("i18n") / name).iter("context"):
+        for message in context.iter("message"):
+            translation = message.find("translation")
+            assert translation is not None
+            forms = [form.text or "" for form in translation.iter("numerusform")] or [translation.text or ""]
+            result.append((context.findtext("name") or "", message.findtext("source") or "", forms))
+    return result
+
+
+def translating_calls(path: Path) -> Iterator[ast.Call]:
+    """Calls of a source file that mark a text for translation."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in TRANSLATING:
+                yield node
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_texts_for_translation_are_literals(path: Path) -> None:
+    """lupdate takes an f-string for its literal text, and can't see a variable at all."""
+    for call in translating_calls(path):
+        is_self_tr = isinstance(call.func, ast.Attribute) and call.func.attr == "tr"
+        text = call.args[0 if is_self_tr else 1]
+        literal = isinstance(text, ast.Constant) and isinstance(text.value, str)
+        passed_on = ast.unparse(text) in ("english", "action.label", "page.label")  # tables of QT_TRANSLATE_NOOP
+        assert literal or passed_on, f"{path.name}:{call.lineno}: {ast.unparse(call)}"
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_every_text_is_translated(name: str) -> None:
+    assert i18n_build.unfinished(asset_folder("i18n") / name) == []
+
+
+@pytest.mark.parametrize("name", CATALOGUES)
+def test_values_keep_their_places(name: str) -> None:
+    for context, source, forms in messages(name):
+        for form in forms:
+            assert sorted(PLACE.findall(form)) == sorted(PLACE.findall(source)), (context, source, form)
+
+
+def test_chinese_uses_its_own_marks() -> None:
+    for context, source, (form, *_) in messages("tunesmith_zh_CN.ts"):
+        chinese = bool(re.search("[\u4e00-\u9fff]", form))
+        assert not (chinese and re.search(r"[\u4e00-\u9fff][,;:?!.]", form)), (context, source, form)
+        assert not (chinese and source.endswith("…") and not form.endswith("…")), (context, source, form)
+
+
+def test_texts_of_the_core_are_in_step() -> None:
+    assert i18n_build.CORE_TEXTS.read_text(encoding="utf-8") == i18n_build.core_texts_source()
+    assert {str(text) for text in core_texts.CORE_TEXTS} == set(i18n_build.core_literals())
+
+
+def test_catalogues_are_in_step_with_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Running the build again must change nothing; what is not in step is a text that would stay English."""
+    folder = asset_folder("i18n")
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    monkeypatch.setattr(i18n_build, "asset_folder", lambda _name: tmp_path)
+    i18n_build.update()
+    for name in CATALOGUES:
+        assert messages(name) == [
+            (context, source, forms) for context, source, forms in _messages_at(tmp_path / name)
+        ], f"{name} is stale: run python -m tunesmith_gui.i18n_build"
+        compiled = Path(name).with_suffix(".qm").name
+        assert (tmp_path / compiled).read_bytes() == (folder / compiled).read_bytes(), compiled
+
+
+def _messages_at(path: Path) -> list[tuple[str, str, list[str]]]:
+    result = []
+    for context in ElementTree.parse(path).iter("context"):
+        for message in context.iter("message"):
+            translation = message.find("translation")
+            assert translation is not None
+            forms = [form.text or "" for form in translation.iter("numerusform")] or [translation.text or ""]
+            result.append((context.findtext("name") or "", message.findtext("source") or "", forms))
+    return result
+
+
+def test_chinese_reaches_widgets_core_texts_and_plurals(english_again: None) -> None:
+    assert tr.install_language("zh_CN") == "zh_CN"
+    assert tr.translate("Rail", "Train") == "训练"
+    assert tr.core_text(CODES["cuda-oom"].title) == "显存已满"
+    assert QCoreApplication.translate("MainWindow", "%n run(s) in the queue", "", 3) == "队列中有 3 个运行"
+    assert tr.install_language("en") == "en"
+    assert tr.translate("Rail", "Train") == "Train"
+    assert QCoreApplication.translate("MainWindow", "%n run(s) in the queue", "", 1) == "1 run in the queue"
+    assert QCoreApplication.translate("MainWindow", "%n run(s) in the queue", "", 2) == "2 runs in the queue"
+
+
+@pytest.mark.parametrize(
+    ("setting", "system", "language"),
+    [
+        ("system", ["zh-Hans-CN", "zh"], "zh_CN"),
+        ("system", ["de-DE", "en-US"], "en"),
+        ("system", ["fr-FR"], "en"),
+        ("zh_CN", ["en-US"], "zh_CN"),
+        ("en", ["zh-CN"], "en"),
+    ],
+)
+def test_language_follows_the_system_unless_chosen(
+    monkeypatch: pytest.MonkeyPatch, setting: str, system: list[str], language: str
+) -> None:
+    class Desktop:
+        def uiLanguages(self) -> list[str]:
+            return system
+
+    monkeypatch.setattr(QLocale, "system", staticmethod(Desktop))
+    assert tr.resolve_language(setting) == language
+
+
+def test_values_are_put_in_once() -> None:
+    assert tr.fill("%2 of %1", 3, "a") == "a of 3"
+    assert tr.fill("%1 and %2", "%2", "x") == "%2 and x", "a value with a place in it stays as it is"
+    assert tr.fill("100 % of %1 %9", "y") == "100 % of y %9"
+
+
+def test_numbers_sizes_and_durations_are_for_people() -> None:
+    assert tr.number(14812) == "14,812"
+    assert tr.number(0.63, 1) == "0.6"
+    assert [tr.size(each) for each in (0, 900, 5000, 3 << 20)] == ["0 B", "900 B", "5 KiB", "3 MiB"]
+    assert tr.size(5 << 30) == "5.0 GiB"
+    assert [tr.duration(each) for each in (-1, 45, 90, 3900)] == ["0 s", "45 s", "2 min", "1 h 05 min"]
+    assert tr.core_text("") == ""
+
+
+class PseudoTranslator(QTranslator):
+    """Makes every text half as long again, in brackets, with accents: what is not in brackets was never translated."""
+
+    def translate(self, _context: str, source: str, _disambiguation: str = "", n: int = -1) -> str:
+        text = source if n < 0 else source.replace("%n", str(n))
+        return f"[{text.translate(str.maketrans('aeiouAEIOU', 'àéîöûÀÉÎÖÛ'))}{'~' * (len(text) // 2)}]"
+
+    def isEmpty(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("key", ["train", "runs", "settings"])
+def test_window_in_a_longer_language_shows_no_english_and_cuts_nothing(
+    context: Context, qtbot: QtBot, english_again: None, home: Path, key: str
+) -> None:
+    (home / "envs" / "t" / "bin").mkdir(parents=True)
+    (home / "envs" / "t" / "bin" / "python").touch()
+    (home / "envs" / "train.current").write_text("t\n", encoding="utf-8")
+    application = QCoreApplication.instance()
+    assert application is not None
+    pseudo = PseudoTranslator(application)
+    application.installTranslator(pseudo)
+    context.__dict__["runs"] = FakeRuns()
+    try:
+        window = MainWindow(context)
+        window.resize(1280, 800)
+        window.show()
+        window.show_page(key)
+        settle()
+        assert clipped(window) == []
+        words = {each.text() for each in shown_widgets(window) if isinstance(each, QLabel) and each.text()}
+        plain = {each for each in words if re.search("[a-zA-Z]{3}", each) and not each.startswith("[")}
+        assert {each for each in plain if not _is_a_value(each)} == set()
+        window.close_without_asking()
+        window.deleteLater()
+    finally:
+        application.removeTranslator(pseudo)
+    settle()
+
+
+def _is_a_value(text: str) -> bool:
+    """Names, paths, keys and numbers with a unit are the same in every language."""
+    keys = {keys_of(action.id) for action in ACTIONS}
+    return text in keys | {"Tunesmith"} or bool(re.fullmatch(r"/\S+|[\d., /]+ (GiB|MiB|KiB)", text))
