@@ -1,0 +1,138 @@
+"""The program: settings reach the window, a language change builds it anew, errors become one line, budgets hold."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QtMsgType
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from tests.gui.conftest import settle
+from tests.gui.fake_runs import FakeRuns, training
+from tunesmith_core.environments import own_command
+from tunesmith_core.errors import UserError
+from tunesmith_core.settings import SettingsFile
+from tunesmith_gui import app as app_module
+from tunesmith_gui import tr
+from tunesmith_gui.app import App
+from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.tokens import DARK
+
+
+@pytest.fixture
+def app(home: Path, qapp: QApplication, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
+    file = SettingsFile()
+    file.change(theme="dark", font_scale_percent=125, language="en")
+    file.save()
+    monkeypatch.setattr(qapp, "quit", lambda: None)
+    result = App(qapp)
+    result.context.__dict__["runs"] = FakeRuns()
+    result.window.show()
+    settle()
+    yield result
+    result.window.close_without_asking()
+    result.window.deleteLater()
+    result.shutdown()
+    result.deleteLater()
+    tr.install_language("en")
+    theme().set_appearance(Scheme.LIGHT, 1.0)
+    settle()
+
+
+def test_settings_reach_the_window(app: App) -> None:
+    assert (theme().tokens, theme().font_scale) == (DARK, 1.25)
+    app.context.preferences.change(font_scale_percent=200)
+    assert theme().font_scale == 2.0
+    settle()
+
+
+def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtBot) -> None:
+    runs = app.context.runs
+    runs.show(training())  # type: ignore[attr-defined]
+    old = app.window
+    app.context.preferences.change(language="zh_CN")
+    old.show_page("restart")
+    settle()
+    assert app.window is not old
+    assert app.window.isVisible()
+    assert app.window.rail.buttons["settings"].isChecked()
+    assert app.window.rail.buttons["train"].words == "训练"
+    assert app.window.rail.activity.words == "45 %，support-01"
+    assert app.context.runs is runs
+    runs.run_ended.emit("id", "support-01", "finished")
+    assert app.window.toast.label.text() == "已完成：support-01"
+
+
+def test_another_start_brings_the_window_and_its_files(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[list[str]] = []
+    monkeypatch.setattr(app.window, "open_files", taken.append)
+    app.window.showMinimized()
+    app.open_files(["/data/chats.jsonl"])
+    assert not app.window.isMinimized()
+    assert taken == [["/data/chats.jsonl"]]
+
+
+def test_error_nobody_caught_is_one_line_and_in_the_log(app: App, caplog: pytest.LogCaptureFixture) -> None:
+    app_module._on_uncaught(app, ValueError, ValueError("odd"), None)
+    assert app.window.toast.label.text() == "Tunesmith made a mistake"
+    assert "ValueError: odd" in caplog.text
+    app.report_error(UserError("usage", "no such file"))
+    assert app.window.toast.label.text() == "no such file"
+
+
+def test_messages_of_qt_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="qt"):
+        app_module._on_qt_message(QtMsgType.QtWarningMsg, None, "odd")  # type: ignore[arg-type]
+        app_module._on_qt_message(QtMsgType.QtInfoMsg, None, "fine")  # type: ignore[arg-type]
+    assert [(record.levelname, record.message) for record in caplog.records] == [("WARNING", "odd"), ("INFO", "fine")]
+
+
+def test_warm_up_loads_the_next_pages_off_the_ui_thread() -> None:
+    app_module.warm_up()
+    for thread in threading.enumerate():
+        if thread.name == "warm-up":
+            thread.join(60)
+    assert "tunesmith_gui.pages.dashboard" in sys.modules
+
+
+STARTS = """
+import sys
+sys.path[:0] = {path}
+from PySide6.QtCore import QTimer
+import tunesmith_gui.app as app
+show = app.MainWindow.show
+def shown(window):
+    show(window)
+    heavy = {{"numpy", "pyqtgraph", "psutil", "pynvml", "platformdirs", "tunesmith_gui.pages.dashboard"}}
+    sys.stderr.write(",".join(sorted(heavy & set(sys.modules))))
+    QTimer.singleShot(0, window.close_without_asking)
+app.MainWindow.show = shown
+sys.exit(app.main([]))
+"""
+
+
+def test_first_picture_needs_no_heavy_library(home: Path) -> None:
+    """What a start loads decides how long it takes; seconds are measured in tests/bench."""
+    code = STARTS.format(path=sys.path)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_program_starts_and_ends_with_its_window(home: Path) -> None:
+    """The very command of the menu entry: `start.py tunesmith_gui`, closed by ending the process politely."""
+    program = subprocess.Popen(own_command("tunesmith_gui"), stderr=subprocess.PIPE)
+    try:
+        with pytest.raises(subprocess.TimeoutExpired):
+            program.wait(3)
+        assert (home / "locks" / "window.lock").exists()
+    finally:
+        program.terminate()
+        _out, err = program.communicate(timeout=20)
+    assert b"Traceback" not in err
