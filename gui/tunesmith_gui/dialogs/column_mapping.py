@@ -9,26 +9,11 @@ from PySide6.QtWidgets import QComboBox, QDialog, QHBoxLayout, QVBoxLayout, QWid
 
 from tunesmith_core.datafmt import ROLES
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, translate
+from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
-from tunesmith_gui.widgets.data_picker import format_word
+from tunesmith_gui.widgets.data_picker import format_word, role_word
 from tunesmith_gui.widgets.field import Field
 from tunesmith_gui.widgets.safe_label import SafeLabel
-
-
-def role_word(role: str) -> str:
-    """Name of a role."""
-    return {
-        "messages": translate("ColumnMapping", "Conversation"),
-        "conversations": translate("ColumnMapping", "Conversation"),
-        "system": translate("ColumnMapping", "System prompt"),
-        "instruction": translate("ColumnMapping", "Instruction"),
-        "input": translate("ColumnMapping", "Input"),
-        "output": translate("ColumnMapping", "Answer"),
-        "prompt": translate("ColumnMapping", "Prompt"),
-        "completion": translate("ColumnMapping", "Completion"),
-        "text": translate("ColumnMapping", "Text"),
-    }.get(role, role)
 
 
 class ColumnMappingDialog(QDialog):

@@ -91,9 +91,9 @@ class NewRunPage(Page):
     def _build(self) -> None:
         form_host = QWidget(self)
         self.form_column = page_column(form_host, max_width_px=FORM_MAX_WIDTH_PX)
-        self.header = PageHeader(
-            self.tr("New run"), self.tr("Choose a model, data and a preset. Everything else has a good value."), parent=self
-        )
+        self._form_scroll = form_host.findChild(QScrollArea)
+        words = self.tr("Choose a model, data and a preset. Everything else has a good value.")
+        self.header = PageHeader(self.tr("New run"), words, parent=self)
         self.banners = QVBoxLayout()
         self.banners.setSpacing(SPACE)
         self.model_picker = ModelPicker(parent=self)
@@ -179,6 +179,7 @@ class NewRunPage(Page):
             self._grid.addWidget(self._foot, 2, 0)
             self._foot_column.setContentsMargins(SPACE * 3, SPACE, SPACE * 3, SPACE * 2)
         self.plan_card.show()
+        self.start_bar.set_stacked(wide)
         self._order_tabs()
 
     def _order_tabs(self) -> None:
@@ -206,8 +207,6 @@ class NewRunPage(Page):
             path, problem = next(iter(self.form.problems().items()))
             label = core_text(SETTINGS[path].declaration.label) if path in SETTINGS else path
             reason = fill(self.tr("%1: %2"), label, problem)
-        elif missing is Missing.ENVIRONMENT:
-            reason = self.tr("See the message at the top.")
         self.start_bar.show_missing(missing, reason)
 
     def _show_survey(self) -> None:
@@ -215,10 +214,13 @@ class NewRunPage(Page):
         assert survey is not None
         self._clear_banners(Banner)
         if survey.environment_problem is not None:
-            self.banners.addWidget(error_banner(survey.environment_problem, dismissable=False, parent=self))
+            again = ((self.tr("Check again"), self.facts.refresh),)
+            problem = survey.environment_problem
+            self.banners.addWidget(error_banner(problem, actions=again, dismissable=False, parent=self))
         elif not survey.has_gpu:
             words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
-            self.banners.addWidget(Banner("accent", self.tr("No supported GPU found"), words, dismissable=True, parent=self))
+            title = self.tr("No supported GPU found")
+            self.banners.addWidget(Banner("accent", title, words, dismissable=True, parent=self))
         self._show_choices()
         self._show_start()
 
@@ -256,9 +258,7 @@ class NewRunPage(Page):
         self._show_start()
 
     def _scroll_to(self, widget: QWidget) -> None:
-        area = self.findChild(QScrollArea)
-        if area is not None:
-            area.ensureWidgetVisible(widget)
+        self._form_scroll.ensureWidgetVisible(widget)
 
     def _clear_banners(self, kind: type[QWidget]) -> None:
         while self.banners.count():

@@ -241,7 +241,8 @@ class NewRunActions(QObject):
 
     def save_spec(self) -> None:
         """Asks for a file and writes the spec."""
-        path, _ = QFileDialog.getSaveFileName(self._page, self.tr("Save spec"), "spec.json", self.tr("Run spec (*.json)"))
+        kind = self.tr("Run spec (*.json)")
+        path, _ = QFileDialog.getSaveFileName(self._page, self.tr("Save spec"), "spec.json", kind)
         if path:
             values = self._form.spec.to_dict()
             self._page.run_in_background(

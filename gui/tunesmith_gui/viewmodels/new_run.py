@@ -1,4 +1,4 @@
-"""The form of a new run without widgets: values, texts that are no values, problems, preset, and what Start still lacks.
+"""The form of a new run without widgets: values, texts that are no values, problems, preset, and what Start lacks.
 
 A text that can't be read as its setting's value is kept and told about; the spec keeps the last good value meanwhile,
 so a plan can still be made.
@@ -283,8 +283,7 @@ def _lenient_spec(values: object) -> RunSpec | None:
     for setting in SETTINGS.values():
         section = values.get(setting.section)
         value = section.get(setting.name) if isinstance(section, dict) else None
-        if value is None or type(value) is not type(defaults[setting.section][setting.name]):
-            if not (isinstance(value, list) and setting.path == "method.target_modules"):
-                continue
-        setting.set(spec, value)
+        same_type = type(value) is type(defaults[setting.section][setting.name])
+        if same_type or (isinstance(value, list) and setting.path == "method.target_modules"):
+            setting.set(spec, value)
     return spec

@@ -28,6 +28,9 @@ from tunesmith_gui.viewmodels.new_run import NewRunForm
 Result = TypeVar("Result")
 
 DEBOUNCE_MS = 250
+NUM_SNIFFED_ROWS = 1000
+"""Files with fewer rows are counted exactly."""
+
 HARDWARE_KEPT_S = 5.0
 PLAN_SECTIONS = ("method", "optimizer", "schedule", "evaluation", "saving", "hardware")
 
@@ -282,7 +285,7 @@ def look_at_data(data: DataSpec) -> DataFacts:
     path = Path(data.path).expanduser()
     sniffed: datafmt.Sniffed | None = None
     try:
-        sniffed = datafmt.sniff(path)
+        sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS)
         datafmt.check_head(data, path)
     except UserError as error:
         return DataFacts(data.path, sniffed, error)

@@ -11,14 +11,13 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 from tunesmith_core.datafmt import PARQUET
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, size, translate
-from tunesmith_gui.viewmodels.new_run_facts import DataFacts
+from tunesmith_gui.viewmodels.new_run_facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-EXACT_ROWS = 50
 SKIPPABLE = ("dataset-parse-error", "dataset-column-missing")
 
 
@@ -37,7 +36,22 @@ def format_word(name: str) -> str:
 def mapping_words(mapping: Mapping[str, str]) -> str:
     """Which column plays which role."""
     arrow = translate("DataPicker", "%1 → %2")
-    return ", ".join(fill(arrow, column, role) for role, column in mapping.items())
+    return ", ".join(fill(arrow, column, role_word(role).lower()) for role, column in mapping.items())
+
+
+def role_word(role: str) -> str:
+    """Name of the part that a column plays."""
+    return {
+        "messages": translate("DataPicker", "Conversation"),
+        "conversations": translate("DataPicker", "Conversation"),
+        "system": translate("DataPicker", "System prompt"),
+        "instruction": translate("DataPicker", "Instruction"),
+        "input": translate("DataPicker", "Input"),
+        "output": translate("DataPicker", "Answer"),
+        "prompt": translate("DataPicker", "Prompt"),
+        "completion": translate("DataPicker", "Completion"),
+        "text": translate("DataPicker", "Text"),
+    }.get(role, role)
 
 
 class DataPicker(Card):
@@ -101,12 +115,14 @@ class DataPicker(Card):
         self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
         self.preview.setEnabled(data is not None)
         if data is None:
-            self.facts.setText(self.tr("One example per row. The shape is found by itself: chats, instructions or text."))
+            words = self.tr("One example per row. The shape is found by itself: chats, instructions or text.")
+            self.facts.setText(words)
         elif sniffed is not None:
             self.facts.setText(self._facts_words(data, mapping or {}, num_skipped))
         self.facts.setVisible(data is None or sniffed is not None)
         if data is not None and data.error is not None:
-            skip = ((self.tr("Skip bad rows"), self.skip_asked.emit),) if data.error.code in SKIPPABLE and sniffed else ()
+            can_skip = sniffed is not None and data.error.code in SKIPPABLE
+            skip = ((self.tr("Skip bad rows"), self.skip_asked.emit),) if can_skip else ()
             self._problem = error_banner(data.error, actions=skip, dismissable=False, parent=self)
             self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
 
@@ -115,7 +131,7 @@ class DataPicker(Card):
         assert sniffed is not None
         parts = []
         if sniffed.num_rows_estimate is not None:
-            exact = sniffed.num_rows_estimate < EXACT_ROWS
+            exact = sniffed.num_rows_estimate < NUM_SNIFFED_ROWS
             words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
             parts.append(fill(words, number(sniffed.num_rows_estimate)))
         parts += [sniffed.kind.upper(), size(sniffed.num_bytes)]

@@ -30,7 +30,7 @@ class FitMeter(QWidget):
         theme().changed.connect(self.update)
 
     def set_parts(self, parts: Sequence[int], available_bytes: int, description: str) -> None:
-        """Shows parts, in bytes, of the free memory; what goes beyond it fills the bar and turns it to the error colour."""
+        """Shows parts, in bytes, of the free memory; what goes beyond it is drawn in the error colour."""
         self._parts = tuple(parts)
         self._available_bytes = max(1, available_bytes)
         self.setAccessibleDescription(description)

@@ -8,6 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QValidator
 from PySide6.QtWidgets import QAbstractSpinBox, QWidget
 
+from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.viewmodels.setting_text import number_text
 
 
@@ -26,7 +27,7 @@ class NumberBox(QAbstractSpinBox):
     def __init__(self, *, whole: bool, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._whole = whole
-        self.setMinimumWidth(self.fontMetrics().averageCharWidth() * 16)
+        self.lineEdit().setTextMargins(SPACE - 2, 0, 0, 0)
         self.lineEdit().textEdited.connect(self.text_changed)
 
     def set_text(self, text: str) -> None:
@@ -38,11 +39,11 @@ class NumberBox(QAbstractSpinBox):
         """Lets every text in; judging it is the view-model's work."""
         return QValidator.State.Acceptable, text, position
 
-    def stepEnabled(self) -> QAbstractSpinBox.StepEnabledFlag:  # noqa: N802
+    def stepEnabled(self) -> QAbstractSpinBox.StepEnabledFlag:
         """Both directions; bounds are told in words."""
         return QAbstractSpinBox.StepEnabledFlag.StepUpEnabled | QAbstractSpinBox.StepEnabledFlag.StepDownEnabled
 
-    def stepBy(self, steps: int) -> None:  # noqa: N802
+    def stepBy(self, steps: int) -> None:
         """Steps the number; a text that is none stays as it is."""
         try:
             value = float(self.text().replace(" ", ""))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from PySide6.QtCore import Qt, Signal
@@ -71,6 +72,9 @@ class PathCombo(QComboBox):
         """Shows a path by its entry's name, or as it is, without a signal."""
         self._path = path
         self.blockSignals(True)
+        if path and self.findData(path) < 0 and Path(path).is_absolute():
+            self.insertItem(0, icon(self._icon_name, "muted"), Path(path).name, path)
+            self.setItemData(0, path, Qt.ItemDataRole.ToolTipRole)
         self.setCurrentIndex(self.findData(path) if path else -1)
         self.setEditText(self._shown_text())
         self.blockSignals(False)

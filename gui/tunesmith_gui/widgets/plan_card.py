@@ -210,10 +210,21 @@ class PlanCard(Card):
         self._fix_column.addWidget(heading)
         self._cells.append(heading)
         for fix in fixes:
-            words = fill(self.tr("%1, saves %2 GiB"), fix_words(fix), gib(fix.saved_bytes))
-            each = button(words, lambda changes=dict(fix.changes): self._choose(changes), parent=self._fixes)
-            self._fix_column.addWidget(each)
-            self._cells.append(each)
+            self._add_fix(fix)
+
+    def _add_fix(self, fix: Fix) -> None:
+        row = QWidget(self._fixes)
+        inside = QHBoxLayout(row)
+        inside.setContentsMargins(0, 0, 0, 0)
+        inside.setSpacing(SPACE)
+        changes = dict(fix.changes)
+        saving = fill(self.tr("saves %1 GiB"), gib(fix.saved_bytes))
+        each = button(fix_words(fix), lambda: self._choose(changes), parent=row)
+        each.setAccessibleDescription(saving)
+        inside.addWidget(each, 1)
+        inside.addWidget(SafeLabel(saving, role="caption", tone="muted", parent=row))
+        self._fix_column.addWidget(row)
+        self._cells.append(row)
 
     def _choose(self, changes: dict[str, Any]) -> None:  # Any: values of settings
         self.fix_chosen.emit(changes)

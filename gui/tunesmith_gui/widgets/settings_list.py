@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
@@ -26,6 +26,7 @@ from tunesmith_gui.widgets.field import guard_wheel
 from tunesmith_gui.widgets.number_box import NumberBox
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
+MIN_CHARACTERS = 8
 LONG_TEXTS = ("data.system_prompt", "evaluation.sample_prompts")
 
 
@@ -44,7 +45,7 @@ def section_word(section: str) -> str:
 
 
 class SettingRow(QWidget):
-    """Label, control, unit, mark of the default, reset and help of one setting."""
+    """Label, control, unit and mark of the default, reset and help of one setting."""
 
     def __init__(self, setting: Setting, form: NewRunForm, *, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -64,15 +65,16 @@ class SettingRow(QWidget):
         self.control.setAccessibleName(f"{label} ({unit})" if unit else label)
         self.label.setBuddy(self.control)
         guard_wheel(self.control)
-        self.unit = SafeLabel(unit, tone="muted", wrap=True, parent=self)
-        self.default = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
+        self._unit = unit
+        self.note = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         self.reset = IconButton("reset", fill(translate("SettingsList", "Reset %1"), label), self._reset, parent=self)
         keeps_place = self.reset.sizePolicy()
         keeps_place.setRetainSizeWhenHidden(True)
         self.reset.setSizePolicy(keeps_place)
-        self.help = IconButton("help", fill(translate("SettingsList", "About %1"), label), self.toggle_help, parent=self)
+        about = fill(translate("SettingsList", "About %1"), label)
+        self.help = IconButton("help", about, self.toggle_help, parent=self)
         self.help.setToolTip(self._help)
-        for widget, stretch in ((self.label, 5), (self.control, 6), (self.unit, 3), (self.default, 4)):
+        for widget, stretch in ((self.label, 5), (self.control, 6), (self.note, 6)):
             row.addWidget(widget, stretch)
         row.addWidget(self.reset)
         row.addWidget(self.help)
@@ -89,8 +91,9 @@ class SettingRow(QWidget):
         changed = self._form.is_changed(path)
         default = value_text(self.setting, self._form.baseline(path)) or translate("SettingsList", "empty")
         words = translate("SettingsList", "changed, was %1") if changed else translate("SettingsList", "default")
-        self.default.setText(fill(words, default.replace("\n", " ")))
-        self.default.set_tone("accent" if changed else "muted")
+        words = fill(words, default.replace("\n", " "))
+        self.note.setText(f"{self._unit}  ·  {words}" if self._unit else words)
+        self.note.set_tone("accent" if changed else "muted")
         self.reset.setVisible(changed)
         self.reset.setToolTip(fill(translate("SettingsList", "Back to %1"), default))
         if problem:
@@ -127,6 +130,8 @@ class SettingRow(QWidget):
         setting, path = self.setting, self.setting.path
         if setting.declaration.choices:
             combo = QComboBox(self)
+            combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+            combo.setMinimumContentsLength(MIN_CHARACTERS)
             for choice in setting.declaration.choices:
                 combo.addItem(core_text(choice), choice)
             combo.activated.connect(lambda index: self._form.set_value(path, combo.itemData(index)))
@@ -177,29 +182,22 @@ class SettingsList(Card):
     opened = Signal()
 
     def __init__(self, form: NewRunForm, *, parent: QWidget | None = None) -> None:
-        super().__init__(parent=parent)
+        super().__init__(translate("SettingsList", "All settings"), parent=parent)
         self._form = form
         self.rows: dict[str, SettingRow] = {}
         self._sections: dict[str, QWidget] = {}
         self._building: Iterator[None] | None = None
-        self.setAccessibleName(self.tr("All settings"))
-        head = QHBoxLayout()
-        head.setSpacing(SPACE)
-        words = fill(self.tr("All settings (%1)"), len(LISTED))
-        self.toggle = button(words, self._toggle, kind="quiet", icon_name="chevron-right", parent=self)
-        self.summary = SafeLabel(tone="muted", parent=self)
+        self.summary = SafeLabel(tone="accent", parent=self)
         self.reset_all = button(self.tr("Reset all"), form.reset_all, kind="link", parent=self)
+        self.toggle = button("", self._toggle, parent=self)
+        for each in (self.summary, self.reset_all, self.toggle):
+            self.add_action(each)
         self.filter = QLineEdit(self)
         self.filter.setPlaceholderText(self.tr("Find a setting"))
         self.filter.setAccessibleName(self.tr("Find a setting"))
         self.filter.setClearButtonEnabled(True)
         self.filter.textChanged.connect(self._apply_filter)
-        head.addWidget(self.toggle)
-        head.addWidget(self.summary)
-        head.addWidget(self.reset_all)
-        head.addStretch(1)
-        head.addWidget(self.filter)
-        self.body.addLayout(head)
+        self.body.addWidget(self.filter)
         self._list = QWidget(self)
         self._list_column = QVBoxLayout(self._list)
         self._list_column.setContentsMargins(0, 0, 0, 0)
@@ -207,8 +205,7 @@ class SettingsList(Card):
         self._nothing = SafeLabel(self.tr("No setting has these words."), tone="muted", parent=self._list)
         self._nothing.hide()
         self.body.addWidget(self._list)
-        self._list.hide()
-        self.filter.hide()
+        self.set_open(False)
         form.changed.connect(self._on_changed)
         self._on_changed("")
 
@@ -219,13 +216,15 @@ class SettingsList(Card):
 
     def set_open(self, is_open: bool) -> None:
         """Shows or hides the rows."""
-        from tunesmith_gui.icons import icon
-
         self._list.setVisible(is_open)
         self.filter.setVisible(is_open)
-        self.toggle.setIcon(icon("chevron-down" if is_open else "chevron-right"))
+        words = self.tr("Hide") if is_open else fill(self.tr("Show all %1"), len(LISTED))
+        self.toggle.setText(words)
+        self.toggle.setAccessibleName(fill(self.tr("All settings: %1"), words))
         if is_open and self._building is None:
             self._building = self._build()
+            # Rows are not painted before the page has made room for them.
+            self._list.setUpdatesEnabled(False)
             self._build_next()
 
     def reveal(self, path: str) -> None:
@@ -259,6 +258,7 @@ class SettingsList(Card):
     def _build_next(self) -> None:
         # One section a turn: all rows at once would hold the window up.
         if self._building is not None and next(self._building, self) is self:
+            QTimer.singleShot(0, self._list, lambda: self._list.setUpdatesEnabled(True))
             self.opened.emit()
             return
         QTimer.singleShot(0, self, self._build_next)
@@ -296,19 +296,9 @@ class SettingsList(Card):
     def _on_changed(self, path: str) -> None:
         num_changed = len(self._form.changed_paths())
         self.summary.setText(self.tr("%n changed", "", num_changed) if num_changed else "")
-        self.summary.set_tone("accent")
         self.reset_all.setVisible(num_changed > 0)
         problems = self._form.problems()
         for each, row in self.rows.items():
             # A change may make another setting right or wrong (early stopping needs evaluation data).
             if path in ("", each) or each in problems or row.message.property("tone") == "error":
                 row.refresh()
-
-
-def focused_row_of(widget: QObject) -> SettingRow | None:
-    """The row that a widget belongs to, if any."""
-    while widget is not None:
-        if isinstance(widget, SettingRow):
-            return widget
-        widget = widget.parent()
-    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QMenu, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import translate
@@ -55,9 +55,18 @@ class StartBar(QWidget):
         self.copy_as.setMenu(menu)
         self.start = button("", self.start_asked.emit, kind="primary", icon_name="play", parent=self)
         self.start.setMinimumHeight(SPACE * 5)
-        for each in (self.copy_as, self.reason, self.start):
-            column.addWidget(each)
+        column.addWidget(self.reason)
+        self._buttons = QBoxLayout(QBoxLayout.Direction.TopToBottom)
+        self._buttons.setSpacing(SPACE)
+        self._buttons.addWidget(self.copy_as)
+        self._buttons.addWidget(self.start, 1)
+        column.addLayout(self._buttons)
         self.show_missing(Missing.MODEL, "")
+
+    def set_stacked(self, stacked: bool) -> None:
+        """Puts the buttons one above the other, or side by side where height is scarce."""
+        directions = QBoxLayout.Direction
+        self._buttons.setDirection(directions.TopToBottom if stacked else directions.LeftToRight)
 
     def show_missing(self, missing: Missing, reason: str) -> None:
         """Names what is missing on the button; `reason` says it in full above it."""
