@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import jinja2
 from transformers import PreTrainedTokenizerBase
+
 from tunesmith_core.datafmt import Chat, Message
 from tunesmith_core.errors import UserError
 

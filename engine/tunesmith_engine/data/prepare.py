@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
+
 from tunesmith_core.datafmt import Conversation
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
-
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source
@@ -140,18 +140,16 @@ def cut(example: Example, limit: int) -> Example:
 
 def rendered_rows(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:
     """Yield (line or row number, rendered text) of every good row; rows that the template refuses are bad rows."""
-    first_error: UserError | None = None
     num_good = 0
     for number, conversation in source.conversations():
         rendered = _rendered(source, renderer, number, conversation)
         if isinstance(rendered, UserError):
-            first_error = first_error or rendered
             source.bad_row(number, rendered)
         else:
             num_good += 1
             yield number, rendered
-    if not num_good and first_error:
-        raise first_error
+    if not num_good and source.first_error:
+        raise source.first_error
 
 
 def _rendered(source: Source, renderer: Renderer, number: int, conversation: Conversation) -> Rendered | UserError:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
+
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
-
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.prepare import cut, rendered_rows
 from tunesmith_engine.data.read import Source

@@ -27,6 +27,7 @@ class Source:
         on_problem: told each bad row that is left out.
         keeps_going: leaves bad rows out whatever the data section says.
         num_skipped_rows: bad rows left out so far.
+        first_error: of the first of them, None while there is none.
     """
 
     path: Path
@@ -34,6 +35,7 @@ class Source:
     on_problem: Callable[[int, UserError], None] | None = None
     keeps_going: bool = False
     num_skipped_rows: int = field(default=0, init=False)
+    first_error: UserError | None = field(default=None, init=False)
 
     _is_parquet: bool = field(default=False, init=False)
 
@@ -52,25 +54,24 @@ class Source:
         rows = _parquet_rows(self.path) if self._is_parquet else datafmt.read_rows(self.path, self.bad_row)
         head = list(islice(rows, LAYOUT_ROWS))
         layout = datafmt.resolve_layout([row for _, row in head], self.data.format, self.data.columns, str(self.path))
-        first_error: UserError | None = None
         num_good = 0
         for number, row in chain(head, rows):
             try:
                 conversation = datafmt.to_messages(row, layout, self.place(number))
             except UserError as error:
-                first_error = first_error or error
                 self.bad_row(number, error)
             else:
                 num_good += 1
                 yield number, conversation
-        if not num_good and first_error:
-            raise first_error
+        if not num_good and self.first_error:
+            raise self.first_error
 
     def bad_row(self, number: int, error: UserError) -> None:
         """Count a bad row, or raise its error when bad rows are not to be left out."""
         if not (self.data.skip_bad_rows or self.keeps_going):
             raise error
         self.num_skipped_rows += 1
+        self.first_error = self.first_error or error
         if self.on_problem:
             self.on_problem(number, error)
 

@@ -9,10 +9,10 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
+
 from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.spec_sections import DataSpec
-
 from tunesmith_engine.data.answers import ChatRenderer, Span
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 

@@ -1,0 +1,251 @@
+"""From files to examples: splits, cuts, counts, order, batches, the preview, and every refusal by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from pyarrow import parquet
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from tests.tiny_model import write_chats
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data import IGNORED_LABEL, collate, epoch_order, prepare, preview, split_rows
+from tunesmith_engine.data import preview as preview_module
+from tunesmith_engine.data.preview import histogram, write_preview
+
+MakeSpec = Callable[..., RunSpec]
+
+
+@pytest.fixture
+def tokenizer(tiny_model: Path) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(tiny_model)
+
+
+def write_rows(path: Path, rows: list[Any]) -> str:
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8"
+    )
+    return str(path)
+
+
+def test_rows_become_examples_and_a_share_is_held_out(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
+    spec = tiny_spec(evaluation={"percent": 25.0})
+    data = prepare(spec, tokenizer)
+    stats = data.stats
+    assert (stats.num_train_rows, stats.num_eval_rows) == (len(data.train), len(data.eval)) == (12, 4)
+    assert stats.num_tokens == sum(len(example.input_ids) for example in data.train)
+    assert stats.num_trained_tokens == sum((example.labels != IGNORED_LABEL).sum() for example in data.train)
+    assert stats.longest_tokens == max(len(example.input_ids) for example in data.train + data.eval)
+    again = prepare(spec, tokenizer)
+    assert [e.input_ids.tolist() for e in again.eval] == [e.input_ids.tolist() for e in data.eval]
+    texts = {tokenizer.decode(example.input_ids) for example in data.train + data.eval}
+    assert len(texts) == 16
+
+
+def test_an_own_evaluation_file_is_not_trained_on(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    held_out = write_chats(tmp_path / "eval.jsonl", 3)
+    data = prepare(tiny_spec(evaluation={"path": str(held_out), "percent": 50.0}), tokenizer)
+    assert (len(data.train), len(data.eval)) == (16, 3)
+
+
+def test_longer_rows_are_cut_or_skipped_and_counted(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
+    whole = prepare(tiny_spec(), tokenizer)
+    lengths = [len(example.input_ids) for example in whole.train]
+    limit = sorted(lengths)[8]
+    num_longer = sum(length > limit for length in lengths)
+    assert 0 < num_longer < 16
+    cut = prepare(tiny_spec(data={"context_length": limit}), tokenizer)
+    assert cut.stats.num_truncated_rows == num_longer
+    assert cut.stats.longest_tokens == limit
+    assert cut.train[-1].input_ids.tolist() == whole.train[-1].input_ids[:limit].tolist()
+    skipped = prepare(tiny_spec(data={"context_length": limit, "overlong": "skip"}), tokenizer)
+    assert skipped.stats.num_overlong_rows == skipped.stats.num_skipped_rows == num_longer
+    assert skipped.stats.num_train_rows == 16 - num_longer
+
+
+def test_rows_whose_answer_is_cut_off_are_dropped_and_counted(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    rows = [{"prompt": "x" * 200, "completion": "a"}, {"prompt": "x", "completion": "a"}]
+    path = write_rows(tmp_path / "pairs.jsonl", rows)
+    data = prepare(tiny_spec(data={"path": path}), tokenizer)
+    assert (data.stats.num_train_rows, data.stats.num_untrained_rows, data.stats.num_skipped_rows) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "code", "said"),
+    [
+        ([{"prompt": "x" * 200, "completion": "a"}], {}, "no-trained-tokens", "none of the 1 rows"),
+        ([{"text": "x" * 200}], {"overlong": "skip"}, "dataset-empty", "all 1 rows are longer"),
+        ([], {}, "dataset-empty", "empty"),
+        ([{"text": "a"}, "bad"], {}, "dataset-parse-error", "line 2, column 1"),
+        ([{"text": "a"}, {"body": "b"}], {}, "dataset-column-missing", 'line 2: the row has no column "text"'),
+        ([{"text": "a"}, {"text": ""}], {}, "dataset-parse-error", 'line 2, column "text": is empty'),
+        (["bad", {"text": ""}], {"skip_bad_rows": True}, "dataset-parse-error", "line 1"),
+        ([{"text": ""}, {"text": ""}], {"skip_bad_rows": True}, "dataset-parse-error", "line 1"),
+        ([{"text": "a"}], {"columns": {"nonsense": "text"}}, "spec-invalid", "nonsense"),
+    ],
+)
+def test_data_that_can_not_be_trained_on_is_refused_by_name(
+    tiny_spec: MakeSpec,
+    tokenizer: PreTrainedTokenizerBase,
+    tmp_path: Path,
+    rows: list[Any],
+    changes: dict[str, Any],
+    code: str,
+    said: str,
+) -> None:
+    path = write_rows(tmp_path / "bad.jsonl", rows)
+    with pytest.raises(UserError) as caught:
+        prepare(tiny_spec(data={"path": path, **changes}), tokenizer)
+    assert caught.value.code == code
+    assert said in caught.value.message
+
+
+def test_bad_rows_are_skipped_and_counted_when_asked_for(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    tokenizer.chat_template = "{% if messages[0].content == '!' %}{{ raise_exception('no') }}{% endif %}" + str(
+        tokenizer.chat_template
+    )
+    answer = {"role": "assistant", "content": "a"}
+    good, refused = ([{"role": "user", "content": text}, answer] for text in ("?", "!"))
+    rows = ["bad", {"messages": good}, {"messages": []}, {"messages": refused}, {"messages": good}]
+    path = write_rows(tmp_path / "mixed.jsonl", rows)
+    stats = prepare(tiny_spec(data={"path": path, "skip_bad_rows": True}), tokenizer).stats
+    assert (stats.num_train_rows, stats.num_bad_rows, stats.num_skipped_rows) == (2, 3, 3)
+    only_refused = write_rows(tmp_path / "refused.jsonl", [{"messages": refused}])
+    with pytest.raises(UserError, match="line 1: the chat template refuses"):
+        prepare(tiny_spec(data={"path": only_refused, "skip_bad_rows": True}), tokenizer)
+
+
+def test_chats_without_a_template_are_refused_even_when_bad_rows_are_skipped(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    tokenizer.chat_template = None
+    with pytest.raises(UserError) as caught:
+        prepare(tiny_spec(data={"skip_bad_rows": True}), tokenizer)
+    assert caught.value.code == "dataset-chat-template-missing"
+
+
+def test_parquet_gives_the_same_examples_as_jsonl(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    spec = tiny_spec()
+    rows = [json.loads(line) for line in Path(spec.data.path).read_text().splitlines()]
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+    expected = prepare(spec, tokenizer)
+    got = prepare(tiny_spec(data={"path": str(path)}), tokenizer)
+    assert [e.input_ids.tolist() for e in got.train] == [e.input_ids.tolist() for e in expected.train]
+    assert got.stats == expected.stats
+
+
+def test_parquet_problems_are_named(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    spec = tiny_spec(data={"path": str(path)})
+    parquet.write_table(pyarrow.table({"text": ["a", ""]}), path)
+    with pytest.raises(UserError, match=r'rows\.parquet, row 2, column "text": is empty'):
+        prepare(spec, tokenizer)
+    parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), path)
+    with pytest.raises(UserError) as caught:
+        prepare(spec, tokenizer)
+    assert caught.value.code == "dataset-empty"
+    path.write_bytes(b"PAR1" + b"\0" * 50)
+    with pytest.raises(UserError, match="the Parquet file is damaged") as caught:
+        prepare(spec, tokenizer)
+    assert caught.value.code == "dataset-parse-error"
+
+
+def test_an_epoch_takes_each_row_once_in_an_order_of_its_own() -> None:
+    first, second = (epoch_order(50, 42, epoch, True) for epoch in (0, 1))
+    assert sorted(first) == sorted(second) == list(range(50))
+    assert first != second
+    assert first == epoch_order(50, 42, 0, True) != epoch_order(50, 43, 0, True)
+    assert epoch_order(5, 42, 3, False) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "percent", "num_eval"), [(100, 5.0, 5), (2, 5.0, 1), (3, 50.0, 2), (1, 50.0, 0), (100, 0.0, 0)]
+)
+def test_the_split_keeps_rows_on_both_sides(num_rows: int, percent: float, num_eval: int) -> None:
+    train, held_out = split_rows(num_rows, percent, 42)
+    assert len(held_out) == num_eval
+    assert sorted(train + held_out) == list(range(num_rows))
+    assert (train, held_out) == split_rows(num_rows, percent, 42)
+
+
+def test_batches_are_padded_on_the_right(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
+    short, *_, long = sorted(prepare(tiny_spec(), tokenizer).train, key=lambda example: len(example.input_ids))
+    batch = collate([short, long], 0)
+    assert {name: tuple(tensor.shape) for name, tensor in batch.items()} == dict.fromkeys(
+        ("input_ids", "labels", "attention_mask"), (2, len(long.input_ids))
+    )
+    length = len(short.input_ids)
+    assert batch["input_ids"][0, :length].tolist() == short.input_ids.tolist()
+    assert set(batch["input_ids"][0, length:].tolist()) == {0}
+    assert set(batch["labels"][0, length:].tolist()) == {IGNORED_LABEL}
+    assert batch["attention_mask"].sum(dim=1).tolist() == [length, len(long.input_ids)]
+
+
+def test_the_preview_shows_what_is_learned_and_lists_problems(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    rows: list[Any] = [json.loads(line) for line in Path(tiny_spec().data.path).read_text().splitlines()]
+    path = write_rows(tmp_path / "mixed.jsonl", [*rows[:2], "bad", {"messages": []}, *rows[2:]])
+    spec = tiny_spec(data={"path": path})
+    shown = write_preview(spec, 3)
+    assert json.loads(json.dumps(shown)) == shown == preview(spec, tokenizer, 3)
+    assert [row["line"] for row in shown["rows"]] == [1, 2, 5]
+    first = shown["rows"][0]
+    assert first["segments"] == [
+        {"text": "<|im_start|>user\nWhat is 0 plus one?<|im_end|>\n<|im_start|>assistant\n", "trained": False},
+        {"text": "It is 1<|im_end|>", "trained": True},
+        {"text": "\n", "trained": False},
+    ]
+    assert (first["num_trained_tokens"], first["is_cut"]) == (8, False)
+    assert (shown["num_rows"], shown["num_skipped"], shown["num_cut"], shown["is_complete"]) == (16, 2, 0, True)
+    assert [problem["line"] for problem in shown["problems"]] == [3, 4]
+    assert sum(bar["num_rows"] for bar in shown["histogram"]) == 16
+
+
+def test_the_preview_shows_the_cut_and_whole_characters(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    path = write_rows(tmp_path / "pairs.jsonl", [{"prompt": "ü😀", "completion": "😀é" * 10}])
+    shown = preview(tiny_spec(data={"path": path, "context_length": 16}), tokenizer, 5)
+    (row,) = shown["rows"]
+    assert (row["num_tokens"], row["is_cut"], shown["num_cut"]) == (16, True, 1)
+    assert row["segments"][0] == {"text": "ü😀", "trained": False}
+    assert row["segments"][1]["text"].startswith("😀é")
+
+
+def test_the_preview_looks_at_so_many_rows_only(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = __import__("sys").modules[preview_module.__module__]
+    monkeypatch.setattr(module, "MAX_ROWS", 5)
+    shown = preview(tiny_spec(), tokenizer, 100)
+    assert (shown["num_rows"], len(shown["rows"]), shown["is_complete"]) == (5, 5, False)
+
+
+def test_a_histogram_covers_every_length() -> None:
+    bars = histogram([0, 1, 99, 100])
+    assert [bar["num_rows"] for bar in bars if bar["num_rows"]] == [2, 1, 1]
+    assert bars[0]["from_tokens"] == 0
+    assert bars[-1]["to_tokens"] > 100
+    assert all(one["to_tokens"] == other["from_tokens"] for one, other in itertools.pairwise(bars))
+
+
+def test_statistics_are_plain_numbers(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
+    assert json.loads(json.dumps(dataclasses.asdict(prepare(tiny_spec(), tokenizer).stats)))["num_train_rows"] == 16
