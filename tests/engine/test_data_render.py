@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion, Text
 from tunesmith_core.errors import EnvironmentProblem, UserError
@@ -228,6 +229,16 @@ def test_the_tokenizers_own_leading_token_comes_before_plain_texts(
         )
         assert shown(Text("Once.")) == "[[<|endoftext|>Once.<|im_end|>]]"
         assert shown(PromptCompletion("Who? ", "Me.")) == "<|endoftext|>Who? [[Me.<|im_end|>]]"
+
+
+def test_a_token_that_reaches_into_the_answer_is_learned(tokenizer: PreTrainedTokenizerBase) -> None:
+    core = json.loads(tokenizer.backend_tokenizer.to_str())
+    core["model"]["vocab"]["\u0120M"] = len(core["model"]["vocab"])
+    core["model"]["merges"] = [["\u0120", "M"]]
+    merging = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(core)), eos_token="<|im_end|>")
+    renderer = Renderer(merging, DataSpec())
+    (tokenised,) = renderer.tokenise([renderer.render(PromptCompletion("Who? ", "Me."), "line 1")])
+    assert "".join(_pieces(merging, tokenised.example)) == "Who?[[ Me.<|im_end|>]]"
 
 
 @pytest.mark.parametrize("template", [HIDES_ANSWERS, REPEATS])
