@@ -1,0 +1,99 @@
+"""The file layer: a reader finds the old content or the new one, whatever fails and wherever the process dies."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import files
+
+ENGINE = Path(files.__file__).parents[1]
+
+
+def test_content_is_replaced_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    files.atomic_write_json(path, {"ä": 1})
+    files.atomic_write_json(path, {"b": [2]})
+    assert files.read_json(path) == {"b": [2]}
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        files.atomic_write_json(tmp_path / "a.json", float("nan"))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failing_disk_leaves_the_old_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+) -> None:
+    path = tmp_path / "a.txt"
+    files.atomic_write_text(path, "old")
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(*((os, "fsync") if call == "fsync" else (Path, "replace")), fail)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        files.atomic_write_text(path, "new")
+    monkeypatch.undo()
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize(("point", "content"), [("file.before-rename", "old"), ("file.after-rename", "new")])
+def test_a_kill_leaves_one_content_or_the_other(tmp_path: Path, point: str, content: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    code = f"from pathlib import Path; from tunesmith_core import files; files.atomic_write_text(Path({str(path)!r}), 'new')"
+    result = subprocess.run(
+        [sys.executable, "-c", code], env={files.CRASHPOINT_VARIABLE: point, "PYTHONPATH": str(ENGINE)}, check=False
+    )
+    assert result.returncode == -signal.SIGKILL
+    assert path.read_text() == content
+
+
+def test_a_folder_is_published_once(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    files.fsync_file(tmp_path / "one" / "file")
+    files.publish_folder(tmp_path / "one", tmp_path / "final")
+    with pytest.raises(FileExistsError):
+        files.publish_folder(tmp_path / "two", tmp_path / "final")
+    assert (tmp_path / "final" / "file").read_text() == "one"
+
+
+def test_sizes_sums_and_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_bytes(b"abc")
+    (tmp_path / "c").write_bytes(b"abc")
+    assert files.folder_bytes(tmp_path) == 6
+    assert files.sha256_file(tmp_path / "c").startswith("ba7816bf")
+    assert files.free_bytes(tmp_path / "not" / "there") > 0
+
+    def gone(_self: Path) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "lstat", gone)
+    assert files.folder_bytes(tmp_path) == 0
+
+
+def test_a_folder_is_probed_by_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.probe_writable(tmp_path / "new" / "folder")
+    assert os.listdir(tmp_path / "new" / "folder") == []
+
+    def refuse(_self: Path, _content: bytes) -> int:
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    with pytest.raises(PermissionError):
+        files.probe_writable(tmp_path)

@@ -1,0 +1,97 @@
+"""Locks die with their holder; a process is known by pid, start and boot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import process_identity
+from tunesmith_core.locks import FileLock, is_locked
+from tunesmith_core.process_identity import ProcessIdentity, current, identify
+
+ENGINE = Path(process_identity.__file__).parents[1]
+HOLD = "import sys, time; from pathlib import Path; from tunesmith_core.locks import FileLock; lock = FileLock(Path(sys.argv[1])); sys.stdout.write(str(lock.acquire())); sys.stdout.flush(); time.sleep(60)"  # fmt: skip  # noqa: E501
+
+
+def test_one_holds_it_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.lock"
+    assert not is_locked(path)
+    with FileLock(path) as lock:
+        assert lock.held
+        assert lock.acquire()
+        assert is_locked(path)
+        assert not FileLock(path).acquire()
+        with pytest.raises(BlockingIOError, match=r"a\.lock"), FileLock(path):
+            pass
+    assert not lock.held
+    assert not is_locked(path)
+    lock.release()
+
+
+def test_two_that_only_look_do_not_see_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.lock"
+    path.touch()
+    seen = []
+    from tunesmith_core import locks
+
+    probe = locks._probe
+
+    def look_twice(descriptor: int) -> None:
+        probe(descriptor)
+        if not seen:
+            seen.append(None)
+            seen[0] = is_locked(path)
+
+    monkeypatch.setattr(locks, "_probe", look_twice)
+    assert not is_locked(path)
+    assert seen == [False]
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path)], env={"PYTHONPATH": str(ENGINE)}, stdout=subprocess.PIPE
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.read(4) == b"True"
+        assert is_locked(path)
+        holder.kill()
+        holder.wait()
+        assert not is_locked(path)
+
+
+def test_a_reused_pid_is_another_process() -> None:
+    me = current()
+    assert me.alive()
+    assert ProcessIdentity.from_dict(me.to_dict()) == me
+    assert not ProcessIdentity(me.pid, me.start + 1, me.boot).alive()
+    assert not ProcessIdentity(me.pid, me.start, "another boot").alive()
+
+
+def test_a_zombie_does_not_run() -> None:
+    child = subprocess.Popen(["true"])
+    deadline = time.monotonic() + 10
+    while identify(child.pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert identify(child.pid) is None
+    child.wait()
+    assert identify(child.pid) is None
+
+
+def test_a_name_with_spaces_and_parentheses_does_not_mislead(tmp_path: Path) -> None:
+    strange = tmp_path / "a) R (b"
+    os.symlink("/bin/sleep", strange)
+    child = subprocess.Popen([strange, "60"])
+    try:
+        identity = identify(child.pid)
+        assert identity is not None
+        assert identity.start >= current().start
+    finally:
+        child.kill()
+        child.wait()
