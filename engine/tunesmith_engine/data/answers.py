@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import jinja2
 from transformers import PreTrainedTokenizerBase
@@ -76,7 +77,7 @@ class ChatRenderer:
         ]
 
     def _text(self, messages: Sequence[Message], *, prompts: bool = False) -> str:
-        text: str = self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=prompts)
+        text = str(self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=prompts))
         return text if prompts else text.removesuffix(self._appended_prompt)
 
     def _try_text(self, messages: Sequence[Message], *, prompts: bool = False) -> str | None:
@@ -107,7 +108,7 @@ class ChatRenderer:
 
     def _marked_spans(self, chat: Chat) -> list[Span]:
         """Return the stretches that the template itself marks, as transformers finds them."""
-        encoded = self._tokenizer.apply_chat_template(
+        encoded: Any = self._tokenizer.apply_chat_template(  # Any: a BatchEncoding, one of several types by its flags
             list(chat.messages),
             return_dict=True,
             return_assistant_tokens_mask=True,

@@ -14,18 +14,12 @@ from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.prepare import cut, rendered_rows
 from tunesmith_engine.data.read import Source
 from tunesmith_engine.data.render import Renderer, Tokenised
-from tunesmith_engine.model.load import load_tokenizer
 
 MAX_ROWS = 5000
 """Rows that are looked at; a preview is for a person who waits."""
 
 MAX_PROBLEMS = 100
 NUM_BARS = 24
-
-
-def write_preview(spec: RunSpec, num_rows: int) -> dict[str, Any]:  # Any: JSON values
-    """Return the preview of a spec whose model is a folder; see `preview`."""
-    return preview(spec, load_tokenizer(Path(spec.model.path)), num_rows)
 
 
 def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) -> dict[str, Any]:  # Any: JSON values
