@@ -15,6 +15,7 @@ from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_core.model_folder import is_hub_id, open_model_folder
 from tunesmith_core.spec_sections import ModelSpec
 from tunesmith_engine.device import Compute
+from tunesmith_engine.model.patches import never_look_for_packed_rows
 from tunesmith_engine.model.quant import nf4_config
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
@@ -81,6 +82,7 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
     Raises:
         UserError: `model-files-missing-or-corrupt` when weights are missing in the files.
     """
+    never_look_for_packed_rows()
     arguments: dict[str, Any] = {
         "config": load_config(folder),
         "dtype": compute.dtype,
