@@ -50,6 +50,7 @@ class NewRunPage(Page):
         self.actions_ = NewRunActions(self, self.form, self.facts)
         self._side_by_side: bool | None = None
         self._num_skipped = 0
+        self._shown_banners: list[Banner] = []
         self._build()
         self._bind()
         self._arrange()
@@ -91,7 +92,7 @@ class NewRunPage(Page):
     def _build(self) -> None:
         form_host = QWidget(self)
         self.form_column = page_column(form_host, max_width_px=FORM_MAX_WIDTH_PX)
-        self._form_scroll = form_host.findChild(QScrollArea)
+        (self._form_scroll,) = form_host.findChildren(QScrollArea)
         words = self.tr("Choose a model, data and a preset. Everything else has a good value.")
         self.header = PageHeader(self.tr("New run"), words, parent=self)
         self.banners = QVBoxLayout()
@@ -212,15 +213,15 @@ class NewRunPage(Page):
     def _show_survey(self) -> None:
         survey = self.facts.survey
         assert survey is not None
-        self._clear_banners(Banner)
+        self._clear_banners()
         if survey.environment_problem is not None:
             again = ((self.tr("Check again"), self.facts.refresh),)
             problem = survey.environment_problem
-            self.banners.addWidget(error_banner(problem, actions=again, dismissable=False, parent=self))
+            self._add_banner(error_banner(problem, actions=again, dismissable=False, parent=self))
         elif not survey.has_gpu:
             words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
             title = self.tr("No supported GPU found")
-            self.banners.addWidget(Banner("accent", title, words, dismissable=True, parent=self))
+            self._add_banner(Banner("accent", title, words, dismissable=True, parent=self))
         self._show_choices()
         self._show_start()
 
@@ -245,27 +246,32 @@ class NewRunPage(Page):
             self.plan_card.show_plan(facts)
         elif self.facts.model is not None and self.facts.model.is_hub_id:
             self.plan_card.show_nothing(self.tr("The plan is known once the model was downloaded."))
+        elif self.facts.model is not None and self.facts.model.error is None:
+            self.plan_card.show_nothing(self.tr("This model or device can't be planned."))
         else:
             self.plan_card.show_nothing(self.tr("Choose a model and data, and the memory is planned here."))
         self._show_start()
 
     def _show_error(self, error: TunesmithError) -> None:
-        self._clear_banners(Banner)
+        self._clear_banners()
         diagnostics = ((self.tr("Copy diagnostics"), lambda: self.actions_.show_diagnostics(error)),)
         banner = error_banner(error, actions=diagnostics, parent=self)
-        self.banners.addWidget(banner)
+        self._add_banner(banner)
         QTimer.singleShot(0, banner, lambda: self._scroll_to(banner))
         self._show_start()
+
+    def _add_banner(self, banner: Banner) -> None:
+        self._shown_banners.append(banner)
+        self.banners.addWidget(banner)
 
     def _scroll_to(self, widget: QWidget) -> None:
         self._form_scroll.ensureWidgetVisible(widget)
 
-    def _clear_banners(self, kind: type[QWidget]) -> None:
-        while self.banners.count():
-            widget = self.banners.takeAt(0).widget()
-            if isinstance(widget, kind):
-                widget.hide()
-                widget.deleteLater()
+    def _clear_banners(self) -> None:
+        for banner in self._shown_banners:
+            banner.hide()
+            banner.deleteLater()
+        self._shown_banners = []
 
     def _choose_preset(self, name: str) -> None:
         if name == CUSTOM:

@@ -18,7 +18,7 @@ from tunesmith_core import datafmt, environments, paths, presets
 from tunesmith_core.catalog import ModelCard, list_models, read_model_card
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
-from tunesmith_core.model_folder import is_hub_id
+from tunesmith_core.model_folder import is_hub_id, open_model_folder
 from tunesmith_core.planner import Plan, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import DataSpec
@@ -37,16 +37,12 @@ PLAN_SECTIONS = ("method", "optimizer", "schedule", "evaluation", "saving", "har
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A chosen model: its card, or a hub id that is only known after the download, or what is wrong with it."""
+    """A chosen model: its card, or what is wrong with it; neither for a hub id and for a model of unknown build."""
 
     path: str
     card: ModelCard | None = None
     error: TunesmithError | None = None
-
-    @property
-    def is_hub_id(self) -> bool:
-        """Whether the engine will have to fetch it."""
-        return self.card is None and self.error is None
+    is_hub_id: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,11 +269,16 @@ def look_at_model(path: str) -> ModelFacts:
     """Reads a model's card."""
     folder = Path(path).expanduser()
     if not folder.exists() and is_hub_id(path):
-        return ModelFacts(path)
+        return ModelFacts(path, is_hub_id=True)
     try:
-        return ModelFacts(path, read_model_card(folder))
+        open_model_folder(folder)
     except UserError as error:
         return ModelFacts(path, error=error)
+    try:
+        return ModelFacts(path, read_model_card(folder))
+    except UserError:
+        # Sound, but config.json names its numbers in another way: it may well train, only nothing can be planned.
+        return ModelFacts(path)
 
 
 def look_at_data(data: DataSpec) -> DataFacts:

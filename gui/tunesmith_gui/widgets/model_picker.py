@@ -89,6 +89,8 @@ class ModelPicker(Card):
             self.body.addWidget(self._problem)
         elif model.card is not None:
             self.facts.setText(card_words(model.card))
+        elif not model.is_hub_id:
+            self.facts.setText(self.tr("A model of a build that is not known here: it can't be planned."))
         else:
             self.facts.setText(self.tr("From the hub: downloaded when the run starts; its plan is known after that."))
         self.facts.setVisible(model is None or model.error is None)

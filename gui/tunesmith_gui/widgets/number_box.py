@@ -35,7 +35,7 @@ class NumberBox(QAbstractSpinBox):
         if self.text() != text:
             self.lineEdit().setText(text)
 
-    def validate(self, text: str, position: int) -> object:
+    def validate(self, text: str, position: int) -> tuple[QValidator.State, str, int]:
         """Lets every text in; judging it is the view-model's work."""
         return QValidator.State.Acceptable, text, position
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QFocusEvent
-from PySide6.QtWidgets import QComboBox, QCompleter, QSizePolicy, QWidget
+from PySide6.QtWidgets import QComboBox, QCompleter, QLineEdit, QSizePolicy, QWidget
 
 from tunesmith_gui.icons import icon
 from tunesmith_gui.widgets.field import guard_wheel
@@ -43,14 +43,18 @@ class PathCombo(QComboBox):
         self.setMinimumContentsLength(MIN_CHARACTERS)
         self.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.lineEdit().setPlaceholderText(placeholder)
-        self.lineEdit().setAccessibleName(name)
-        completer = self.completer()
+        self._edit = QLineEdit(self)
+        self.setLineEdit(self._edit)
+        self._edit.setPlaceholderText(placeholder)
+        self._edit.setAccessibleName(name)
+        completer = QCompleter(self.model(), self)
+        completer.setCaseSensitivity(Qt.CaseSensitivity.CaseInsensitive)
         completer.setFilterMode(Qt.MatchFlag.MatchContains)
         completer.setCompletionMode(QCompleter.CompletionMode.PopupCompletion)
+        self.setCompleter(completer)
         guard_wheel(self)
         self.activated.connect(self._on_activated)
-        self.lineEdit().editingFinished.connect(self._on_edited)
+        self._edit.editingFinished.connect(self._on_edited)
         self.show_path("")
 
     @property
@@ -78,7 +82,7 @@ class PathCombo(QComboBox):
         self.setCurrentIndex(self.findData(path) if path else -1)
         self.setEditText(self._shown_text())
         self.blockSignals(False)
-        self.lineEdit().setCursorPosition(0)
+        self._edit.setCursorPosition(0)
         self.setToolTip(path)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
