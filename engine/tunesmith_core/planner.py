@@ -35,9 +35,9 @@ SHORTEST_CONTEXT_TOKENS = 256
 SMALLEST_RANK = 4
 TIME_SPREAD = (0.85, 1.25)
 
-CPU_SLACK = 1.8
-"""On the CPU the allocator keeps much of what tensors gave back. Measured with a model of 135 million parameters,
-batches of 256 to 2048 tokens, with and without checkpointing: estimate / peak resident memory = 0.86 to 0.99."""
+CPU_SLACK = 2.2
+"""On the CPU the allocator keeps much of what tensors gave back. Fitted, not predicted: with 1.8 three trial runs of a model
+of 135 million parameters (batches of 256 to 2048 tokens) peaked at up to 1.16 times the estimate, so a margin is added."""
 
 
 @dataclass(frozen=True, slots=True)
