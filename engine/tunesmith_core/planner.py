@@ -36,8 +36,9 @@ SMALLEST_RANK = 4
 TIME_SPREAD = (0.85, 1.25)
 
 CPU_SLACK = 2.2
-"""On the CPU the allocator keeps much of what tensors gave back. Fitted, not predicted: with 1.8 three trial runs of a model
-of 135 million parameters (batches of 256 to 2048 tokens) peaked at up to 1.16 times the estimate, so a margin is added."""
+"""On the CPU the allocator keeps much of what tensors gave back. Fitted, not predicted: with 1.8 three trial runs of a
+model of 135 million parameters (batches of 256 to 2048 tokens) peaked at up to 1.16 times the estimate, so a margin is
+added."""
 
 
 @dataclass(frozen=True, slots=True)
