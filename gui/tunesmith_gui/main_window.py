@@ -28,11 +28,11 @@ from tunesmith_gui.pages.registry import PAGES
 from tunesmith_gui.run_words import state_word
 from tunesmith_gui.services.hardware import Reading
 from tunesmith_gui.services.run_service import LiveRun
-from tunesmith_gui.shell_banners import ShellBanners
 from tunesmith_gui.shortcuts import ACTIONS, keys_of
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import translate
+from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.activity import ActivityPanel
+from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.drop_overlay import DropOverlay
 from tunesmith_gui.widgets.rail import Rail
 from tunesmith_gui.widgets.toast import Toast
@@ -81,12 +81,12 @@ class MainWindow(QMainWindow):
         centre = QWidget(self)
         self.rail = Rail(entries, centre)
         self.pages = PageStack(self.context, centre)
-        self.banners = ShellBanners(self.context.preferences.problem, centre)
         area = QWidget(centre)
         column = QVBoxLayout(area)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        column.addWidget(self.banners)
+        if self.context.preferences.problem is not None:
+            column.addWidget(_damaged_settings(self.context.preferences.problem, area))
         column.addWidget(self.pages, 1)
         row = QHBoxLayout(centre)
         row.setContentsMargins(0, 0, 0, 0)
@@ -131,7 +131,6 @@ class MainWindow(QMainWindow):
             return
         self.pages.show_page(key, argument)
         self.rail.show_current(key if PAGES[key].label else "runs")
-        self.banners.show_for(key)
         self._show_title()
 
     def perform(self, action: str) -> None:
@@ -222,7 +221,6 @@ class MainWindow(QMainWindow):
 
     def _on_reading(self, reading: Reading) -> None:
         self.rail.strip.show_reading(reading)
-        self.banners.show_hardware(reading)
 
     def _on_live_runs_changed(self) -> None:
         live = self.context.runs.live_runs()
@@ -258,3 +256,14 @@ class MainWindow(QMainWindow):
         self.toast.show_message(tones.get(state, "accent"), text)
         if self.context.preferences.values.notify_run_end and not self.isActiveWindow():
             self.context.desktop.notify(word, name, self)
+
+
+def _damaged_settings(problem: TunesmithError, parent: QWidget) -> QWidget:
+    """The banner above the pages when the settings file was damaged, with the margins of a page."""
+    holder = QWidget(parent)
+    column = QVBoxLayout(holder)
+    column.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, 0)
+    banner = Banner("warn", core_text(problem.title), problem.message, dismissable=True, parent=holder)
+    banner.dismissed.connect(holder.hide)
+    column.addWidget(banner)
+    return holder

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from PySide6.QtCore import QEvent, QObject, QSize, Qt
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QFrame, QLineEdit, QListWidget, QListWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtCore import QEvent, QModelIndex, QObject, QPersistentModelIndex, QSize, Qt
+from PySide6.QtGui import QColor, QKeyEvent, QPainter
+from PySide6.QtWidgets import (
+    QFrame,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QVBoxLayout,
+    QWidget,
+)
 
 from tunesmith_gui.icons import icon
+from tunesmith_gui.theme import tokens
 from tunesmith_gui.tokens import ICON_PX, SPACE
 
 _WIDTH_LETTERS = 72
@@ -33,6 +43,19 @@ def matches(query: str, words: str) -> bool:
     return all(part in folded for part in query.casefold().split())
 
 
+class _KeysAtTheRight(QStyledItemDelegate):
+    """Draws the key sequence of an entry muted at the right end of its row."""
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        super().paint(painter, option, index)
+        entry: Entry = index.data(Qt.ItemDataRole.UserRole)
+        painter.setPen(QColor(tokens().muted))
+        rect = option.rect.adjusted(0, 0, -SPACE, 0)
+        painter.drawText(rect, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, entry.keys)
+
+
 class CommandPalette(QFrame):
     """A pop-up with a search line and a list. Make it, `open_with(entries)`, and it deletes nothing when closed."""
 
@@ -40,6 +63,8 @@ class CommandPalette(QFrame):
         super().__init__(parent, Qt.WindowType.Popup)
         self._window = parent
         self.setProperty("popup", True)
+        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)  # for the round corners
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName(self.tr("Commands"))
         self._entries: list[Entry] = []
         column = QVBoxLayout(self)
@@ -55,6 +80,7 @@ class CommandPalette(QFrame):
         self.list.setIconSize(QSize(ICON_PX, ICON_PX))
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.list.setItemDelegate(_KeysAtTheRight(self.list))
         self.list.itemClicked.connect(self._run)
         column.addWidget(self.search)
         column.addWidget(self.list)
@@ -92,8 +118,6 @@ class CommandPalette(QFrame):
             if not matches(query, entry.words):
                 continue
             item = QListWidgetItem(icon(entry.icon_name, "muted"), entry.words)
-            if entry.keys:
-                item.setText(f"{entry.words}    {entry.keys}")
             item.setData(Qt.ItemDataRole.UserRole, entry)
             self.list.addItem(item)
         self.list.setCurrentRow(0)

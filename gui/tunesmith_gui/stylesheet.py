@@ -42,6 +42,8 @@ QPushButton:hover { background: $hover; }
 QPushButton:pressed, QPushButton:checked { background: $accent_soft; color: $accent_text; }
 QPushButton:focus { border: 2px solid $focus; padding: 5px 13px; }
 QPushButton:disabled { color: $disabled; border-color: $border; background: $surface; }
+QPushButton::menu-indicator { image: url(controls:chevron-down-$ink.svg); width: ${arrow}px; height: ${arrow}px;
+  subcontrol-origin: padding; subcontrol-position: center right; right: 8px; }
 QPushButton[kind="primary"] { background: $accent; color: $on_accent; border-color: $accent; font-weight: 600; }
 QPushButton[kind="primary"]:hover { background: $accent_hover; }
 QPushButton[kind="primary"]:focus { border-color: $focus_on_accent; }

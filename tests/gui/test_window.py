@@ -28,6 +28,7 @@ from tunesmith_gui.services.hardware import Gpu, Reading
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.shortcuts import ACTIONS
 from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.widgets.banner import Banner
 
 pytestmark = pytest.mark.qt_log_ignore("This plugin does not support grabbing the keyboard")  # offscreen pop-ups
 
@@ -338,19 +339,7 @@ def press_in_dialog(window: MainWindow, words: str) -> None:
     QTimer.singleShot(50, press)
 
 
-class TestBanners:
-    def test_no_gpu_is_told_once(
-        self, runs: FakeRuns, recorder: None, window: MainWindow, context: Context
-    ) -> None:
-        window._on_reading(WITH_GPU)
-        assert not window.banners.gpu_banner.isVisible()
-        window._on_reading(WITHOUT_GPU)
-        assert window.banners.gpu_banner.isVisible()
-        window.banners.gpu_banner._dismiss()
-        window._on_reading(WITHOUT_GPU)
-        window.show_page("train")
-        assert not window.banners.gpu_banner.isVisible()
-
+class TestDamagedSettings:
     def test_damaged_settings_are_told(self, home: Path, qtbot: QtBot) -> None:
         (home / "config").mkdir()
         (home / "config" / "settings.json").write_text("{", encoding="utf-8")
@@ -358,7 +347,7 @@ class TestBanners:
         context.__dict__["runs"] = FakeRuns()
         window = MainWindow(context)
         window.show()
-        words = [each.accessibleName() for each in window.banners.findChildren(QWidget) if each.isVisibleTo(window)]
+        words = [each.accessibleName() for each in window.findChildren(Banner) if each.isVisibleTo(window)]
         assert "The settings could not be read in full" in words
         window.close_without_asking()
         window.deleteLater()

@@ -79,6 +79,8 @@ class ActivityPanel(QFrame):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, Qt.WindowType.Popup)
         self.setProperty("popup", True)
+        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)  # for the round corners
+        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
         self.setAccessibleName(self.tr("Activity"))
         self._rows: dict[str, _Row] = {}
         self._column = QVBoxLayout(self)
