@@ -21,7 +21,7 @@ from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.viewmodels.new_run import SETTINGS, Missing, NewRunForm
-from tunesmith_gui.viewmodels.new_run_facts import NewRunFacts
+from tunesmith_gui.viewmodels.new_run_facts import NewRunFacts, Survey
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.data_picker import DataPicker
 from tunesmith_gui.widgets.error_banner import error_banner
@@ -50,7 +50,8 @@ class NewRunPage(Page):
         self.actions_ = NewRunActions(self, self.form, self.facts)
         self._side_by_side: bool | None = None
         self._num_skipped = 0
-        self._shown_banners: list[Banner] = []
+        self._banner_slots: dict[str, Banner] = {}
+        self._surveyed: tuple[bool, bool] | None = None
         self._build()
         self._bind()
         self._arrange()
@@ -204,6 +205,8 @@ class NewRunPage(Page):
     def _show_start(self) -> None:
         missing = self.form.missing()
         reason = ""
+        if missing is Missing.STARTING:
+            self._put_banner("error", None)
         if missing is Missing.SETTING:
             path, problem = next(iter(self.form.problems().items()))
             label = core_text(SETTINGS[path].declaration.label) if path in SETTINGS else path
@@ -213,17 +216,22 @@ class NewRunPage(Page):
     def _show_survey(self) -> None:
         survey = self.facts.survey
         assert survey is not None
-        self._clear_banners()
-        if survey.environment_problem is not None:
-            again = ((self.tr("Check again"), self.facts.refresh),)
-            problem = survey.environment_problem
-            self._add_banner(error_banner(problem, actions=again, dismissable=False, parent=self))
-        elif not survey.has_gpu:
-            words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
-            title = self.tr("No supported GPU found")
-            self._add_banner(Banner("accent", title, words, dismissable=True, parent=self))
+        found = (survey.environment_problem is not None, survey.has_gpu)
+        # The same news again would bring back what the person dismissed.
+        if found != self._surveyed:
+            self._surveyed = found
+            self._put_banner("computer", self._computer_banner(survey))
         self._show_choices()
         self._show_start()
+
+    def _computer_banner(self, survey: Survey) -> Banner | None:
+        if survey.environment_problem is not None:
+            again = ((self.tr("Check again"), self.facts.refresh),)
+            return error_banner(survey.environment_problem, actions=again, dismissable=False, parent=self)
+        if survey.has_gpu:
+            return None
+        words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
+        return Banner("accent", self.tr("No supported GPU found"), words, dismissable=True, parent=self)
 
     def _show_choices(self) -> None:
         models = self.facts.survey.models if self.facts.survey else ()
@@ -253,25 +261,20 @@ class NewRunPage(Page):
         self._show_start()
 
     def _show_error(self, error: TunesmithError) -> None:
-        self._clear_banners()
         diagnostics = ((self.tr("Copy diagnostics"), lambda: self.actions_.show_diagnostics(error)),)
         banner = error_banner(error, actions=diagnostics, parent=self)
-        self._add_banner(banner)
-        QTimer.singleShot(0, banner, lambda: self._scroll_to(banner))
+        self._put_banner("error", banner)
+        QTimer.singleShot(0, banner, lambda: self._form_scroll.ensureWidgetVisible(banner))
         self._show_start()
 
-    def _add_banner(self, banner: Banner) -> None:
-        self._shown_banners.append(banner)
-        self.banners.addWidget(banner)
-
-    def _scroll_to(self, widget: QWidget) -> None:
-        self._form_scroll.ensureWidgetVisible(widget)
-
-    def _clear_banners(self) -> None:
-        for banner in self._shown_banners:
-            banner.hide()
-            banner.deleteLater()
-        self._shown_banners = []
+    def _put_banner(self, slot: str, banner: Banner | None) -> None:
+        old = self._banner_slots.pop(slot, None)
+        if old is not None:
+            old.hide()
+            old.deleteLater()
+        if banner is not None:
+            self._banner_slots[slot] = banner
+            self.banners.addWidget(banner)
 
     def _choose_preset(self, name: str) -> None:
         if name == CUSTOM:

@@ -51,6 +51,7 @@ class SettingRow(QWidget):
         super().__init__(parent)
         self.setting = setting
         self._form = form
+        self._is_typing = False
         label = core_text(setting.declaration.label)
         unit = core_text(setting.declaration.unit)
         self._help = help_text(setting)
@@ -142,17 +143,22 @@ class SettingRow(QWidget):
             return box
         if setting.type in (int, float):
             number = NumberBox(whole=setting.type is int, parent=self)
-            number.text_changed.connect(lambda text: self._form.set_text(path, text))
+            number.text_changed.connect(self._take_text)
             return number
         if path in LONG_TEXTS:
             long = QPlainTextEdit(self)
             long.setTabChangesFocus(True)
             long.setFixedHeight(long.fontMetrics().lineSpacing() * 3 + SPACE * 3)
-            long.textChanged.connect(lambda: self._form.set_text(path, long.toPlainText()))
+            long.textChanged.connect(lambda: self._take_text(long.toPlainText()))
             return long
         edit = QLineEdit(self)
-        edit.textEdited.connect(lambda text: self._form.set_text(path, text))
+        edit.textEdited.connect(self._take_text)
         return edit
+
+    def _take_text(self, text: str) -> None:
+        self._is_typing = True
+        self._form.set_text(self.setting.path, text)
+        self._is_typing = False
 
     def _show_value(self) -> None:
         control, path = self.control, self.setting.path
@@ -160,7 +166,7 @@ class SettingRow(QWidget):
             control.setCurrentIndex(control.findData(self._form.value(path)))
         elif isinstance(control, QCheckBox):
             control.setChecked(self._form.value(path))
-        elif control.hasFocus():
+        elif self._is_typing:
             return  # what is being typed must not be rewritten under the cursor
         elif isinstance(control, NumberBox):
             control.set_text(self._form.text(path))

@@ -1,0 +1,681 @@
+"""The Train page by mouse and keyboard: choosing, mapping, refusing bad input, starting."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QPushButton, QWidget
+from pytestqt.qtbot import QtBot
+
+from tests.gui.conftest import settle
+from tests.gui.layout_checks import clipped, tab_stops, unnamed
+from tunesmith_core import launch, paths
+from tunesmith_core.error_codes import CODES
+from tunesmith_core.errors import UserError
+from tunesmith_core.hardware import Hardware
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.context import Context
+from tunesmith_gui.dialogs.column_mapping import ColumnMappingDialog
+from tunesmith_gui.dialogs.data_preview import DataPreviewDialog
+from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
+from tunesmith_gui.pages.new_run import NewRunPage
+from tunesmith_gui.services.form_memory import draft_path
+from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.viewmodels import new_run_facts
+from tunesmith_gui.viewmodels.new_run import Missing
+from tunesmith_gui.widgets.banner import Banner
+
+GIB = 1024**3
+CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
+GPU = Hardware("cuda", "RTX 3060", 6 * GIB, 5 * GIB, 16 * GIB, 8 * GIB, gpu_index=0, compute_capability=(8, 6))
+CONFIG = {
+    "model_type": "llama",
+    "num_attention_heads": 2,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "vocab_size": 16,
+}
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> list[Hardware]:
+    """The devices that the page finds; a test may change the list."""
+    found = [CPU]
+    monkeypatch.setattr(new_run_facts, "detect_hardware", lambda: list(found))
+    monkeypatch.setattr(new_run_facts, "HARDWARE_KEPT_S", -1.0)
+    return found
+
+
+@pytest.fixture
+def model(home: Path, model_folder: Path) -> Path:
+    """A sound model in the models folder."""
+    folder = home / "models" / "tiny-chat"
+    shutil.copytree(model_folder, folder)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+@pytest.fixture
+def page(qtbot: QtBot, context: Context, fake_engine: object) -> Iterator[NewRunPage]:
+    """The page, shown, with a training environment."""
+    del fake_engine
+    result = make_page(qtbot, context)
+    yield result
+    close(result)
+
+
+def make_page(qtbot: QtBot, context: Context) -> NewRunPage:
+    page = NewRunPage(context)
+    page.resize(1080, 800)
+    page.show()
+    page.on_shown()
+    qtbot.waitExposed(page)
+    qtbot.waitUntil(lambda: page.facts.survey is not None, timeout=5000)
+    return page
+
+
+def close(page: NewRunPage) -> None:
+    page.on_hidden()
+    page.hide()
+    settle()
+    page.deleteLater()
+    settle()
+
+
+def type_into(qtbot: QtBot, widget: QWidget, text: str) -> None:
+    widget.setFocus()
+    qtbot.keyClick(widget, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClicks(widget, text)
+
+
+def fill_in(qtbot: QtBot, page: NewRunPage, model: Path, data: Path) -> None:
+    """Types model and data, and waits for what is found out about them."""
+    for combo, path in ((page.model_picker.combo, model), (page.data_picker.combo, data)):
+        type_into(qtbot, combo.lineEdit(), str(path))
+        qtbot.keyClick(combo.lineEdit(), Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: page.facts.model is not None and page.facts.data is not None, timeout=5000)
+    if page.facts.model and page.facts.model.card:
+        qtbot.waitUntil(lambda: page.facts.plan is not None, timeout=5000)
+
+
+def shown_words(page: QWidget) -> str:
+    return "\n".join(
+        f"{banner.accessibleName()}\n{banner.accessibleDescription()}"
+        for banner in page.findChildren(Banner)
+        if banner.isVisible()
+    )
+
+
+class TestChoosing:
+    def test_an_empty_form_names_the_missing_piece(self, page: NewRunPage) -> None:
+        assert page.start_bar.start.text() == "Choose a model"
+        assert not page.start_bar.start.isEnabled()
+
+    def test_model_and_data_by_keyboard_make_it_ready(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        assert page.start_bar.start.text() == "Start run   Ctrl+Enter"
+        assert page.start_bar.start.isEnabled()
+        assert "chat template found" in page.model_picker.facts.text()
+        assert "3 examples" in page.data_picker.facts.text()
+        assert page.model_picker.chip.text == "Fits"
+
+    def test_a_model_is_chosen_from_the_list(
+        self, qtbot: QtBot, model: Path, context: Context, fake_engine: Any
+    ) -> None:
+        del fake_engine
+        page = make_page(qtbot, context)
+        combo = page.model_picker.combo
+        assert combo.itemText(0) == "tiny-chat"
+        combo.setFocus()
+        qtbot.keyClick(combo, Qt.Key.Key_Down)
+        combo.activated.emit(0)
+        assert page.form.value("model.path") == str(model)
+        close(page)
+
+    def test_a_hub_id_is_taken_and_can_not_be_planned(self, qtbot: QtBot, page: NewRunPage, data_file: Path) -> None:
+        fill_in(qtbot, page, Path("org/name"), data_file)
+        assert "hub" in page.model_picker.facts.text()
+        assert page.form.missing() is Missing.NOTHING
+        qtbot.waitUntil(lambda: "downloaded" in page.plan_card.device.text())
+
+    def test_dropped_files_are_told_apart(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, tmp_path: Path
+    ) -> None:
+        page.on_shown([model, data_file])
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        spec = page.form.spec
+        spec.method.rank = 4
+        path = tmp_path / "spec.json"
+        path.write_text(json.dumps(spec.to_dict()))
+        page.on_shown([path])
+        qtbot.waitUntil(lambda: page.form.value("method.rank") == 4, timeout=5000)
+
+    def test_the_sample_fills_the_form(self, qtbot: QtBot, page: NewRunPage, model: Path) -> None:
+        page.facts.refresh()
+        qtbot.waitUntil(lambda: bool(page.facts.survey and page.facts.survey.models), timeout=5000)
+        qtbot.mouseClick(page.data_picker.sample, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.form.value("model.path") == str(model)
+        assert page.form.value("schedule.max_steps") == 60
+
+    def test_a_run_to_repeat_fills_the_form(self, page: NewRunPage) -> None:
+        spec = RunSpec(name="again")
+        spec.method.rank = 32
+        page.on_shown(spec)
+        assert page.form.value("method.rank") == 32
+        assert page.goal_card.name.text() == "again"
+
+
+class TestDraft:
+    def test_what_was_typed_is_there_the_next_time(self, qtbot: QtBot, page: NewRunPage, context: Context) -> None:
+        page.form.set_text("optimizer.learning_rate", "abc")
+        page.form.set_name("half done")
+        qtbot.waitUntil(draft_path().exists, timeout=5000)
+        page.on_hidden()
+        settle()
+        again = make_page(qtbot, context)
+        qtbot.waitUntil(lambda: again.form.name == "half done", timeout=5000)
+        assert again.form.text("optimizer.learning_rate") == "abc"
+        close(again)
+
+    def test_a_damaged_draft_is_an_empty_form(self, qtbot: QtBot, home: Path, context: Context) -> None:
+        (home / "config").mkdir()
+        draft_path().write_text('{"form": {"version": 1, "spec": [')
+        page = make_page(qtbot, context)
+        settle()
+        assert page.form.value("model.path") == ""
+        close(page)
+
+
+class TestSettings:
+    def test_a_wrong_learning_rate_is_explained_and_stops_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.settings_list.reveal("optimizer.learning_rate")
+        row = page.settings_list.rows["optimizer.learning_rate"]
+        type_into(qtbot, row.control.lineEdit(), "abc")
+        assert "not “abc”" in row.message.text()
+        assert page.start_bar.start.text() == "Correct a setting"
+        assert not page.start_bar.start.isEnabled()
+        assert "Learning rate" in page.start_bar.reason.text()
+        qtbot.waitUntil(lambda: row.reset.isVisible() and row.reset.width() > 0)
+        row.reset.click()
+        assert row.control.text() == "2e-4"
+        assert page.start_bar.start.isEnabled()
+
+    def test_a_rank_of_zero_leads_to_its_row(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.form.set_text("method.rank", "0")
+        assert page.perform("start_run")
+        assert page.settings_list.is_open
+        assert page.settings_list.rows["method.rank"].message.text() == "Must be at least 1"
+
+    def test_the_filter_finds_by_any_word(self, qtbot: QtBot, page: NewRunPage) -> None:
+        with qtbot.waitSignal(page.settings_list.opened):
+            page.perform("find")
+        qtbot.keyClicks(page.settings_list.filter, "warm")
+        shown = [path for path, row in page.settings_list.rows.items() if not row.isHidden()]
+        assert "schedule.warmup_steps" in shown
+        assert len(shown) < 6
+        page.settings_list.filter.setText("no such words")
+        assert page.settings_list._nothing.isVisible()
+
+    def test_every_kind_of_control_writes_to_the_form(self, qtbot: QtBot, page: NewRunPage) -> None:
+        page.settings_list.reveal("method.rank")
+        rows = page.settings_list.rows
+        rank = rows["method.rank"].control
+        qtbot.keyClick(rank, Qt.Key.Key_Up)
+        assert page.form.value("method.rank") == 17
+        box = rows["method.dora"].control
+        assert isinstance(box, QCheckBox)
+        qtbot.keyClick(box, Qt.Key.Key_Space)
+        assert page.form.value("method.dora") is True
+        combo = rows["method.kind"].control
+        assert isinstance(combo, QComboBox)
+        combo.setCurrentIndex(1)
+        combo.activated.emit(1)
+        assert page.form.value("method.kind") == "qlora"
+        type_into(qtbot, rows["method.target_modules"].control, "q_proj")
+        assert page.form.value("method.target_modules") == ["q_proj"]
+        assert page.settings_list.summary.text() == "4 changed"
+        qtbot.mouseClick(page.settings_list.reset_all, Qt.MouseButton.LeftButton)
+        assert page.form.changed_paths() == []
+        assert rank.text() == "16"
+
+    def test_help_opens_by_key(self, qtbot: QtBot, page: NewRunPage) -> None:
+        assert not page.perform("help")
+        page.activateWindow()
+        page.settings_list.reveal("method.rank")
+        qtbot.waitUntil(page.settings_list.rows["method.rank"].control.hasFocus)
+        assert page.perform("help")
+        assert "Range: 1 to 4096" in page.settings_list.rows["method.rank"].message.text()
+
+    def test_presets_and_goals(self, qtbot: QtBot, page: NewRunPage) -> None:
+        fast = page.preset_bar.segments.findChildren(QPushButton)[1]
+        qtbot.mouseClick(fast, Qt.MouseButton.LeftButton)
+        assert page.form.preset == "fast-try"
+        assert "60 steps" in page.preset_bar.summary.text()
+        page.goal_card.early.click()
+        assert page.form.stops_early
+        page.goal_card.evaluation.click()
+        assert not page.goal_card.early.isEnabled()
+        assert not page.form.stops_early
+
+
+class TestPlan:
+    def test_what_does_not_fit_offers_fixes_that_help(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
+    ) -> None:
+        devices[:] = [Hardware("cpu", "x86", GIB, GIB, GIB, GIB)]
+        page.form.set_value("data.context_length", 1_000_000)
+        fill_in(qtbot, page, model, data_file)
+        assert page.start_bar.start.text() == "Does not fit: see plan"
+        assert page.plan_card.chip.text == "Does not fit"
+        fix = next(each for each in page.plan_card.findChildren(QPushButton) if each.text().startswith("Context of"))
+        assert "saves" in fix.accessibleDescription()
+        qtbot.mouseClick(fix, Qt.MouseButton.LeftButton)
+        assert page.form.value("data.context_length") == 500_000
+
+    def test_a_chosen_model_brings_settings_that_suit_the_gpu(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
+    ) -> None:
+        devices[:] = [GPU, CPU]
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: page.form.value("schedule.micro_batch_size") == 4, timeout=5000)
+        assert page.form.changed_paths() == []
+        assert "RTX 3060" in page.plan_card.device.text()
+
+    def test_a_measured_step_replaces_the_estimate(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        tasks = scripted_tasks(monkeypatch)
+        qtbot.mouseClick(page.plan_card.check, Qt.MouseButton.LeftButton)
+        assert page.plan_card.check.text() == "Cancel the check"
+        tasks[0].succeeded({"peak_bytes": 2 * GIB, "longest_tokens": 100, "micro_batch_size": 2, "step_s": 0.5})
+        qtbot.waitUntil(lambda: page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
+        assert page.plan_card.check.text() == "Check now"
+        page.form.set_value("method.rank", 8)
+        qtbot.waitUntil(lambda: not page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
+
+    def test_changing_the_form_ends_a_check(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        tasks = scripted_tasks(monkeypatch)
+        page.actions_.check_plan()
+        page.form.set_value("method.rank", 8)
+        assert tasks[0].cancelled
+
+
+class FakeTask:
+    """Stands in for EngineTask: the test says what it answers."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+        self.on_success: list[Callable[[Any], object]] = []
+        self.on_failure: list[Callable[[Any], object]] = []
+
+    def succeeded(self, answer: object) -> None:
+        for each in self.on_success:
+            each(answer)
+
+
+def scripted_tasks(monkeypatch: pytest.MonkeyPatch) -> list[FakeTask]:
+    tasks: list[FakeTask] = []
+
+    class Signal:
+        def __init__(self, listeners: list[Any]) -> None:
+            self.connect = listeners.append
+
+    class Task:
+        def __init__(self, *_arguments: object, parent: object) -> None:
+            del parent
+            self.fake = FakeTask()
+            tasks.append(self.fake)
+            self.succeeded, self.failed = Signal(self.fake.on_success), Signal(self.fake.on_failure)
+
+        def start(self) -> None:
+            pass
+
+        def cancel(self) -> None:
+            self.fake.cancelled = True
+
+    monkeypatch.setattr("tunesmith_gui.pages.new_run_actions.EngineTask", Task)
+    monkeypatch.setattr("tunesmith_gui.dialogs.data_preview.EngineTask", Task)
+    return tasks
+
+
+ANSWER = {
+    "rows": [
+        {
+            "line": 1,
+            "segments": [{"text": "<b>user</b>", "trained": False}, {"text": "Me.", "trained": True}],
+            "num_tokens": 9,
+            "num_trained_tokens": 2,
+            "is_cut": False,
+        }
+    ],
+    "histogram": [{"from_tokens": 0, "to_tokens": 10, "num_rows": 3}],
+    "num_rows": 3,
+    "num_skipped": 2,
+    "num_cut": 0,
+    "num_untrained": 1,
+    "longest_tokens": 9,
+    "context_length": 5,
+    "is_complete": True,
+    "problems": [{"line": 4, "message": "data.jsonl, line 4: no answer"}],
+}
+
+
+class TestLookingCloser:
+    def test_the_preview_shows_text_and_what_is_learned(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        tasks = scripted_tasks(monkeypatch)
+        qtbot.mouseClick(page.data_picker.preview, Qt.MouseButton.LeftButton)
+        (dialog,) = page.findChildren(DataPreviewDialog)
+        tasks[0].succeeded(ANSWER)
+        assert dialog.text.toPlainText() == "<b>user</b>Me."
+        cursor = dialog.text.textCursor()
+        cursor.setPosition(12)
+        assert cursor.charFormat().fontUnderline()
+        assert "2 skipped" in dialog.counts.text()
+        assert "line 4" in dialog.problems.text()
+        assert unnamed(dialog) == []
+        dialog.grab()
+        dialog.close()
+        assert "2 skipped" in page.data_picker.facts.text()
+        assert page.facts.longest_tokens == 9
+
+    def test_closing_the_preview_early_ends_the_engine(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        tasks = scripted_tasks(monkeypatch)
+        page._open_preview()
+        page.findChildren(DataPreviewDialog)[0].close()
+        assert tasks[0].cancelled
+
+    def test_columns_are_mapped(self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path) -> None:
+        path = tmp_path / "odd.csv"
+        path.write_text("frage,antwort\nWer?,Ich.\n")
+        fill_in(qtbot, page, model, path)
+        assert page.start_bar.start.text() == "The data can't be used"
+        qtbot.mouseClick(page.data_picker.map, Qt.MouseButton.LeftButton)
+        (dialog,) = page.findChildren(ColumnMappingDialog)
+        index = dialog.format.findData("prompt-completion")
+        dialog.format.setCurrentIndex(index)
+        dialog.format.activated.emit(index)
+        assert not dialog.apply.isEnabled()
+        for role, column in (("prompt", "frage"), ("completion", "antwort")):
+            combo = dialog.role_combos[role]
+            combo.setCurrentIndex(combo.findData(column))
+            combo.activated.emit(combo.currentIndex())
+        assert unnamed(dialog) == []
+        qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.form.spec.data.columns == {"prompt": "frage", "completion": "antwort"}
+
+
+def missing_folder(model: Path, data: Path) -> None:
+    shutil.rmtree(model)
+    del data
+
+
+def cut_weights(model: Path, data: Path) -> None:
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    del data
+
+
+def pickle_weights(model: Path, data: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    del data
+
+
+def unreadable_data(model: Path, data: Path) -> None:
+    data.write_bytes(b"PK\x03\x04 not rows")
+    del model
+
+
+def empty_data(model: Path, data: Path) -> None:
+    data.write_text("")
+    del model
+
+
+def row_without_column(model: Path, data: Path) -> None:
+    data.write_text(data.read_text() + '{"other": 1}\n')
+    del model
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("spoil", "code", "words"),
+        [
+            (missing_folder, "model-files-missing-or-corrupt", "is no folder"),
+            (cut_weights, "model-files-missing-or-corrupt", "is cut short"),
+            (pickle_weights, "model-pickle-refused", "pickle"),
+            (unreadable_data, "dataset-parse-error", "a ZIP archive"),
+            (empty_data, "dataset-empty", "data.jsonl"),
+            (row_without_column, "dataset-column-missing", "line 4"),
+        ],
+    )
+    def test_is_refused_in_place_with_cause_and_next_step(
+        self,
+        qtbot: QtBot,
+        page: NewRunPage,
+        model: Path,
+        data_file: Path,
+        spoil: Callable[[Path, Path], None],
+        code: str,
+        words: str,
+    ) -> None:
+        spoil(model, data_file)
+        fill_in(qtbot, page, model, data_file)
+        text = shown_words(page)
+        assert CODES[code].title in text
+        assert words in text
+        assert CODES[code].cause in text
+        assert code in text
+        assert not page.start_bar.start.isEnabled()
+        assert page.data_picker.combo.path == str(data_file)
+        assert not paths.runs_dir().exists()
+
+    def test_bad_rows_can_be_skipped(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
+        row_without_column(model, data_file)
+        fill_in(qtbot, page, model, data_file)
+        skip = next(each for each in page.data_picker.findChildren(QPushButton) if each.text() == "Skip bad rows")
+        qtbot.mouseClick(skip, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+
+    def test_no_chat_template_is_told_on_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        (model / "tokenizer_config.json").write_text("{}")
+        fill_in(qtbot, page, model, data_file)
+        assert "no chat template" in page.model_picker.facts.text()
+        self.refused_on_start(qtbot, page, "dataset-chat-template-missing")
+
+    def test_a_full_disk_is_told_on_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tunesmith_core.files.free_bytes", lambda _path: 1)
+        fill_in(qtbot, page, model, data_file)
+        self.refused_on_start(qtbot, page, "disk-full")
+
+    def test_a_read_only_disk_is_told_on_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(folder: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(folder))
+
+        monkeypatch.setattr("tunesmith_core.files.probe_writable", refuse)
+        fill_in(qtbot, page, model, data_file)
+        self.refused_on_start(qtbot, page, "permission-or-antivirus")
+
+    def refused_on_start(self, qtbot: QtBot, page: NewRunPage, code: str) -> None:
+        model, data = page.form.value("model.path"), page.form.value("data.path")
+        qtbot.mouseClick(page.start_bar.start, Qt.MouseButton.LeftButton)
+        assert page.start_bar.start.text() == "Starting…"
+        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
+        text = shown_words(page)
+        assert CODES[code].title in text
+        assert CODES[code].cause in text
+        assert CODES[code].action in text
+        assert (page.form.value("model.path"), page.form.value("data.path")) == (model, data)
+        assert page.start_bar.start.isEnabled()
+        copy = next(each for each in page.findChildren(QPushButton) if each.text() == "Copy diagnostics")
+        qtbot.mouseClick(copy, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: bool(page.window().findChildren(DiagnosticsDialog)), timeout=5000)
+        (dialog,) = page.window().findChildren(DiagnosticsDialog)
+        assert code in dialog.text.toPlainText()
+        dialog.close()
+        dialog.deleteLater()
+
+    @pytest.mark.parametrize(
+        ("values", "code"),
+        [
+            ({"version": 99, "model": {}}, "spec-too-new"),
+            ({"version": 1, "model": {"path": "a"}, "data": {"path": "b"}, "method": {"rank": 0}}, "spec-invalid"),
+            (
+                {"version": 1, "model": {"path": "a"}, "data": {"path": "b"}, "optimizer": {"learning_rate": "abc"}},
+                "spec-invalid",
+            ),
+        ],
+    )
+    def test_a_dropped_spec_that_is_wrong_is_refused(
+        self, qtbot: QtBot, page: NewRunPage, tmp_path: Path, values: dict[str, object], code: str
+    ) -> None:
+        page.form.set_name("kept")
+        path = tmp_path / "spec.json"
+        path.write_text(json.dumps(values))
+        page.on_shown([path])
+        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
+        assert "spec.json" in shown_words(page)
+        assert page.form.name == "kept"
+
+    def test_nothing_to_learn_is_told_by_the_check(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        tasks = scripted_tasks(monkeypatch)
+        page.actions_.check_plan()
+        for listener in tasks[0].on_failure:
+            listener(UserError("no-trained-tokens", f"{data_file}: no token counts for the loss."))
+        qtbot.waitUntil(lambda: CODES["no-trained-tokens"].title in shown_words(page))
+
+    def test_without_an_environment_start_says_so(
+        self, qtbot: QtBot, context: Context, home: Path, model: Path, data_file: Path
+    ) -> None:
+        del home
+        page = make_page(qtbot, context)
+        fill_in(qtbot, page, model, data_file)
+        assert page.start_bar.start.text() == "Training is not set up"
+        assert "environment-missing" in shown_words(page)
+        close(page)
+
+
+class TestStarting:
+    def test_start_makes_a_run_and_goes_to_it(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        started: list[RunSpec] = []
+
+        def start(spec: RunSpec) -> Run:
+            started.append(spec)
+            return Run(Path("/runs/mine-01"))
+
+        monkeypatch.setattr(launch, "start", start)
+        fill_in(qtbot, page, model, data_file)
+        page.goal_card.name.setFocus()
+        qtbot.keyClicks(page.goal_card.name, "mine")
+        with qtbot.waitSignal(page.navigate, timeout=5000) as gone:
+            page.perform("start_run")
+        assert gone.args == ["dashboard", "mine-01"]
+        assert [spec.name for spec in started] == ["mine"]
+        assert started[0].model.path == str(model)
+
+    def test_start_by_key_leads_to_what_is_missing(self, qtbot: QtBot, page: NewRunPage) -> None:
+        page.activateWindow()
+        page.goal_card.name.setFocus()
+        page.perform("start_run")
+        qtbot.waitUntil(lambda: page.model_picker.combo.lineEdit().hasFocus())
+
+    def test_the_command_and_the_spec_are_copied(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, tmp_path: Path, monkeypatch: Any
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        clipboard = QGuiApplication.clipboard()
+        page.start_bar.copy_json_asked.emit()
+        assert RunSpec.from_dict(json.loads(clipboard.text())) == page.form.spec
+        with qtbot.waitSignal(page.notify, timeout=5000):
+            page.start_bar.copy_command_asked.emit()
+        command, path = clipboard.text().split('"')[:2]
+        assert command == "tunesmith train "
+        assert RunSpec.load(Path(path)) == page.form.spec
+        target = tmp_path / "saved.json"
+        monkeypatch.setattr(
+            "tunesmith_gui.pages.new_run_actions.QFileDialog.getSaveFileName", lambda *_: (str(target), "")
+        )
+        with qtbot.waitSignal(page.notify, timeout=5000):
+            page.start_bar.save_asked.emit()
+        assert RunSpec.load(target) == page.form.spec
+
+
+class TestLayout:
+    @pytest.mark.parametrize(("width", "height", "scale"), [(1080, 800, 1.0), (824, 600, 1.0), (824, 600, 2.0)])
+    def test_nothing_is_clipped_or_nameless(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, width: int, height: int, scale: float
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        try:
+            theme().set_appearance(Scheme.DARK, scale)
+            page.resize(width, height)
+            page._arrange()
+            page.settings_list.reveal("method.rank")
+            page.form.set_text("method.rank", "0")
+            qtbot.waitUntil(lambda: clipped(page) == [], timeout=3000)
+            assert unnamed(page) == []
+        except Exception:
+            assert clipped(page) == []
+            raise
+        finally:
+            theme().set_appearance(Scheme.LIGHT, 1.0)
+
+    def test_tab_goes_in_reading_order(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.model_picker.combo.setFocus()
+        names = [each.accessibleName() for each in [QApplication.focusWidget(), *tab_stops(page)] if each]
+        wanted = [
+            "Model",
+            "Browse for a model folder",
+            "Data",
+            "Browse for a data file",
+            "Map columns…",
+            "Preview…",
+            "Use the sample",
+            "Balanced",
+            "All settings: Show all 46",
+            "Keep 5 % of the examples for evaluation",
+            "Name of the run",
+            "Check now",
+            "Copy as…",
+            "Start run",
+        ]
+        places = [names.index(name) for name in wanted]
+        assert places == sorted(places)
