@@ -83,7 +83,7 @@ def test_chart_of_100k_points(qtbot: Any) -> None:
 
     update()
     report("chart update, 100 k points, with painting", best_ms(update), 16, "ms")
-    report("smoothing of 100 k points", best_ms(lambda: smooth(y, 0.9)), 16, "ms")
+    report("smoothing of 100 k points", best_ms(lambda: smooth(y, 0.9)), 50, "ms")
 
 
 def test_flood_of_100k_events_never_stalls_the_window(journal: Path, themed_app: QApplication) -> None:
