@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from PySide6.QtCore import QEvent, QModelIndex, QObject, QPersistentModelIndex, QSize, Qt
 from PySide6.QtGui import QColor, QKeyEvent, QPainter
 from PySide6.QtWidgets import (
-    QFrame,
     QLineEdit,
     QListWidget,
     QListWidgetItem,
     QStyledItemDelegate,
     QStyleOptionViewItem,
-    QVBoxLayout,
     QWidget,
 )
 
 from tunesmith_gui.icons import icon
 from tunesmith_gui.theme import tokens
 from tunesmith_gui.tokens import ICON_PX, SPACE
+from tunesmith_gui.tr import translate
+from tunesmith_gui.widgets.popup import Popup
 
 _WIDTH_LETTERS = 72
 _SHOWN_ROWS = 9
@@ -56,20 +56,13 @@ class _KeysAtTheRight(QStyledItemDelegate):
         painter.drawText(rect, Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter, entry.keys)
 
 
-class CommandPalette(QFrame):
+class CommandPalette(Popup):
     """A pop-up with a search line and a list. Make it, `open_with(entries)`, and it deletes nothing when closed."""
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent, Qt.WindowType.Popup)
+        super().__init__(translate("CommandPalette", "Commands"), parent)
         self._window = parent
-        self.setProperty("popup", True)
-        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)  # for the round corners
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName(self.tr("Commands"))
         self._entries: list[Entry] = []
-        column = QVBoxLayout(self)
-        column.setContentsMargins(SPACE, SPACE, SPACE, SPACE)
-        column.setSpacing(SPACE)
         self.search = QLineEdit(self)
         self.search.setPlaceholderText(self.tr("Type a command or the name of a run"))
         self.search.setAccessibleName(self.tr("Find a command"))
@@ -82,8 +75,8 @@ class CommandPalette(QFrame):
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.list.setItemDelegate(_KeysAtTheRight(self.list))
         self.list.itemClicked.connect(self._run)
-        column.addWidget(self.search)
-        column.addWidget(self.list)
+        self.body.addWidget(self.search)
+        self.body.addWidget(self.list)
 
     def open_with(self, entries: list[Entry]) -> None:
         """Shows the palette over the upper part of the window."""

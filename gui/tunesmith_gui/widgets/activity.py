@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QPoint, Qt, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
@@ -12,6 +12,7 @@ from tunesmith_gui.services.run_service import LiveRun
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.meter import Meter
+from tunesmith_gui.widgets.popup import Popup
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
@@ -65,7 +66,7 @@ class _Row(QWidget):
         self.words.setText(progress_words(run))
 
 
-class ActivityPanel(QFrame):
+class ActivityPanel(Popup):
     """A pop-up that lists the live runs; closes when the person clicks elsewhere or presses Esc.
 
     Signals:
@@ -77,20 +78,15 @@ class ActivityPanel(QFrame):
     new_run_asked = Signal()
 
     def __init__(self, parent: QWidget) -> None:
-        super().__init__(parent, Qt.WindowType.Popup)
-        self.setProperty("popup", True)
-        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)  # for the round corners
-        self.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
-        self.setAccessibleName(self.tr("Activity"))
+        super().__init__(tr.translate("ActivityPanel", "Activity"), parent)
         self._rows: dict[str, _Row] = {}
-        self._column = QVBoxLayout(self)
-        self._column.setContentsMargins(SPACE * 2, SPACE * 2, SPACE * 2, SPACE * 2)
-        self._column.setSpacing(SPACE * 2)
-        self._column.addWidget(SafeLabel(self.tr("Activity"), role="heading", parent=self))
+        self.body.setContentsMargins(SPACE * 2, SPACE * 2, SPACE * 2, SPACE * 2)
+        self.body.setSpacing(SPACE * 2)
+        self.body.addWidget(SafeLabel(self.tr("Activity"), role="heading", parent=self))
         self._empty = SafeLabel(self.tr("Nothing is running."), tone="muted", parent=self)
         self._new = button(self.tr("New run"), self._ask_new, kind="primary", icon_name="plus", parent=self)
-        self._column.addWidget(self._empty)
-        self._column.addWidget(self._new, 0, Qt.AlignmentFlag.AlignLeft)
+        self.body.addWidget(self._empty)
+        self.body.addWidget(self._new, 0, Qt.AlignmentFlag.AlignLeft)
         self.setMinimumWidth(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS)
 
     def show_runs(self, runs: list[LiveRun]) -> None:
@@ -104,7 +100,7 @@ class ActivityPanel(QFrame):
                 row = _Row(run, self)
                 row.opened.connect(self._open)
                 self._rows[run.id] = row
-                self._column.addWidget(row)
+                self.body.addWidget(row)
         self._empty.setVisible(not runs)
         self._new.setVisible(not runs)
         self.adjustSize()

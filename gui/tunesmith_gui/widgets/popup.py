@@ -1,0 +1,29 @@
+"""A small window with round corners that closes when the person clicks elsewhere or presses Esc."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QVBoxLayout, QWidget
+
+from tunesmith_gui.tokens import SPACE
+
+
+class Popup(QWidget):
+    """Add content to `body`; the window itself is see-through, so that the corners of the frame are round.
+
+    Attributes:
+        body: the layout inside the frame.
+    """
+
+    def __init__(self, name: str, parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup | Qt.WindowType.FramelessWindowHint)
+        self.setAttribute(Qt.WidgetAttribute.WA_TranslucentBackground)
+        self.setAccessibleName(name)
+        frame = QFrame(self)
+        frame.setProperty("popup", True)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.addWidget(frame)
+        self.body = QVBoxLayout(frame)
+        self.body.setContentsMargins(SPACE, SPACE, SPACE, SPACE)
+        self.body.setSpacing(SPACE)
