@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tunesmith_core import datafmt, devices, environments, files, paths
-from tunesmith_core.errors import EnvironmentProblem, UserError, wrap
+from tunesmith_core.errors import BugError, EnvironmentProblem, UserError, wrap
 from tunesmith_core.model_folder import ModelFolder, is_hub_id, open_model_folder
 from tunesmith_core.spec import RunSpec
 
@@ -80,7 +80,11 @@ def _check_disk(spec: RunSpec, model: ModelFolder | None) -> None:
     try:
         files.probe_writable(runs_dir)
     except OSError as error:
-        raise wrap(error) from error
+        problem = wrap(error)
+        if isinstance(problem, BugError):
+            # Whatever else stands in the way, such as a file of that name, is no mistake of ours.
+            problem = EnvironmentProblem("permission-or-antivirus", f"{runs_dir}: {error.strerror}.")
+        raise problem from error
     adapter_bytes = model.adapter_bytes(spec.method.rank) if model else 0
     needed_bytes = max(MIN_FREE_BYTES, adapter_bytes * COPIES_PER_CHECKPOINT * NUM_CHECKPOINTS_AT_ONCE)
     free_bytes = files.free_bytes(runs_dir)

@@ -278,6 +278,7 @@ def read_command(path: Path) -> Command | None:
     try:
         data = files.read_json(path)
         major, identifier, name = data.pop("v"), data.pop("id"), data.pop("command")
-    except (OSError, ValueError, KeyError, AttributeError):
+        known = major == PROTOCOL_MAJOR and name in COMMANDS
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
-    return Command(identifier, name, data) if major == PROTOCOL_MAJOR and name in COMMANDS else None
+    return Command(identifier, name, data) if known else None

@@ -1,0 +1,242 @@
+"""The first checks: each thing that would fail soon is said at once, with its code and its place."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import write_safetensors
+from tunesmith_core import devices, files, paths, preflight
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.model_folder import INDEX_NAME, is_hub_id, open_model_folder
+from tunesmith_core.spec import RunSpec
+
+Make = Callable[..., RunSpec]
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
+
+
+@pytest.fixture
+def spec(fake_engine: object, make_spec: Make) -> RunSpec:
+    return make_spec("p")
+
+
+def refused(spec: RunSpec, code: str, words: str = "") -> None:
+    with pytest.raises(TunesmithError) as caught:
+        preflight.check(spec)
+    assert caught.value.code == code
+    assert words in caught.value.message
+
+
+def test_a_good_spec_passes_and_nothing_is_left(spec: RunSpec, home: Path) -> None:
+    preflight.check(spec)
+    spec.evaluation.path = spec.data.path
+    preflight.check(spec)
+    assert list((home / "runs").iterdir()) == []
+
+
+def test_a_wrong_setting_comes_first(spec: RunSpec) -> None:
+    spec.method.rank, spec.model.path = 0, "/not/there"
+    refused(spec, "spec-invalid", "method.rank must be at least 1")
+
+
+def test_a_missing_environment(make_spec: Make) -> None:
+    refused(make_spec(), "environment-missing")
+
+
+def test_a_gpu_that_is_not_there(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "_NVIDIA_SIGNS", ())
+    spec.hardware.device = "cuda"
+    refused(spec, "driver-missing")
+
+
+def test_a_hub_id_is_left_to_the_engine(spec: RunSpec) -> None:
+    spec.model.path = "org/some-model_1.5"
+    preflight.check(spec)
+    assert not is_hub_id("/abs/olute")
+    assert not is_hub_id("./here/x")
+    assert not is_hub_id("one")
+    spec.model.path = "/not/there"
+    refused(spec, "model-files-missing-or-corrupt", "/not/there: is no folder")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("config.json", None, "the file is missing"),
+        ("config.json", b"{", "no valid JSON"),
+        ("config.json", b"[]", "holds no JSON object"),
+        ("config.json", b"{}", "names neither a model_type"),
+        ("config.json", LFS_POINTER, "Git LFS pointer"),
+        ("tokenizer.json", None, "the tokenizer is missing"),
+        ("tokenizer.json", b"", "the file is empty"),
+        ("tokenizer.json", LFS_POINTER, "Git LFS pointer"),
+        ("model.safetensors", None, "the file is missing"),
+        ("model.safetensors", b"", "no safetensors header"),
+        ("model.safetensors", LFS_POINTER, "Git LFS pointer"),
+        ("model.safetensors", b"x" * 100, "no safetensors header"),
+        ("model.safetensors", struct.pack("<Q", 4) + b"oops", "no valid JSON"),
+        ("model.safetensors", struct.pack("<Q", 2) + b"[]", "malformed"),
+        ("model.safetensors", struct.pack("<Q", 8) + b'{"a":{}}', "malformed"),
+    ],
+)
+def test_a_damaged_model_names_the_file(spec: RunSpec, name: str, content: bytes | None, words: str) -> None:
+    path = Path(spec.model.path) / name
+    path.unlink() if content is None else path.write_bytes(content)
+    refused(spec, "model-files-missing-or-corrupt", words)
+    refused(spec, "model-files-missing-or-corrupt", str(path))
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_an_unreadable_file_is_named(spec: RunSpec, name: str) -> None:
+    path = Path(spec.model.path) / name
+    path.unlink()
+    path.symlink_to(path)
+    if name == "config.json":
+        refused(spec, "model-files-missing-or-corrupt", "can't be read")
+    else:
+        refused(spec, "model-files-missing-or-corrupt", "the file is missing")
+
+
+def test_every_cut_of_a_weight_file_is_noticed(spec: RunSpec) -> None:
+    path = Path(spec.model.path) / "model.safetensors"
+    whole = path.read_bytes()
+    for size in range(0, len(whole), 7):
+        path.write_bytes(whole[:size])
+        refused(spec, "model-files-missing-or-corrupt", str(path))
+    path.write_bytes(whole[:-1])
+    refused(spec, "model-files-missing-or-corrupt", "cut short")
+
+
+def test_weights_that_vanish_or_fail_while_being_read(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, words in ((FileNotFoundError(2, "gone"), "is missing"), (OSError(5, "broken disk"), "broken disk")):
+
+        def fail(self: Path, *_: object, error: OSError = error, **__: object) -> object:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "open", fail)
+            with pytest.raises(TunesmithError, match=words):
+                open_model_folder(Path(spec.model.path))
+
+
+def test_pickles_are_refused(spec: RunSpec) -> None:
+    folder = Path(spec.model.path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    refused(spec, "model-pickle-refused", "pytorch_model.bin")
+
+
+def test_an_adapter_is_no_model(spec: RunSpec) -> None:
+    folder = Path(spec.model.path)
+    (folder / "config.json").rename(folder / "adapter_config.json")
+    refused(spec, "model-files-missing-or-corrupt", "holds an adapter")
+
+
+def shard(folder: Path, weight_map: object) -> None:
+    (folder / "model.safetensors").unlink(missing_ok=True)
+    write_safetensors(folder / "model-1-of-2.safetensors", {"a": [2, 2]})
+    write_safetensors(folder / "model-2-of-2.safetensors", {"b": [2, 2]})
+    (folder / INDEX_NAME).write_text(json.dumps({"weight_map": weight_map}))
+
+
+def test_shards_are_checked_against_their_index(spec: RunSpec) -> None:
+    folder = Path(spec.model.path)
+    one, two = "model-1-of-2.safetensors", "model-2-of-2.safetensors"
+    shard(folder, {"a": one, "b": two})
+    preflight.check(spec)
+    for weight_map, words in (
+        ({"a": one, "c": two}, "lacks the tensor c"),
+        ({"a": "other.safetensors"}, "other.safetensors: the file is missing"),
+        ({"a": "../model.safetensors"}, "which is no safetensors file of this folder"),
+        ({"a": "model.bin"}, "which is no safetensors file"),
+        ({}, "holds no weight_map"),
+        ({"a": 1}, "holds no weight_map"),
+    ):
+        shard(folder, weight_map)
+        refused(spec, "model-files-missing-or-corrupt", words)
+    (folder / INDEX_NAME).unlink()
+    refused(spec, "model-files-missing-or-corrupt", "can't be placed")
+
+
+def test_chats_need_a_template(spec: RunSpec, tmp_path: Path) -> None:
+    folder = Path(spec.model.path)
+    (folder / "tokenizer_config.json").write_text("{}")
+    refused(spec, "dataset-chat-template-missing", "holds chats")
+    (folder / "chat_template.jinja").write_text("")
+    refused(spec, "dataset-chat-template-missing")
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    preflight.check(spec)
+    (folder / "chat_template.jinja").unlink()
+    (folder / "tokenizer_config.json").unlink()
+    spec.data.path = str(tmp_path / "plain.jsonl")
+    Path(spec.data.path).write_text('{"text": "plain"}\n')
+    preflight.check(spec)
+
+
+def test_a_bad_first_row_that_is_skipped_does_not_hide_the_chats(spec: RunSpec, tmp_path: Path) -> None:
+    (Path(spec.model.path) / "tokenizer_config.json").unlink()
+    good = Path(spec.data.path).read_text()
+    spec.data.path, spec.data.skip_bad_rows = str(tmp_path / "mixed.jsonl"), True
+    Path(spec.data.path).write_text('oops\n{"messages": [{"role": "user"}]}\n' + good)
+    refused(spec, "dataset-chat-template-missing")
+
+
+def test_parquet_is_left_to_the_engine(spec: RunSpec, tmp_path: Path) -> None:
+    spec.data.path = str(tmp_path / "d.parquet")
+    Path(spec.data.path).write_bytes(b"PAR1" + bytes(20) + b"PAR1")
+    preflight.check(spec)
+    (Path(spec.model.path) / "tokenizer_config.json").unlink()
+    spec.data.format = "messages"
+    refused(spec, "dataset-chat-template-missing")
+
+
+def test_data_is_checked_with_its_line(spec: RunSpec) -> None:
+    with Path(spec.data.path).open("a") as file:
+        file.write("{broken\n")
+    refused(spec, "dataset-parse-error", "line 4")
+    spec.data.path += ".gone"
+    refused(spec, "dataset-parse-error", spec.data.path)
+
+
+def test_an_empty_chat_file_cannot_be_judged(spec: RunSpec, tmp_path: Path) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_text('{"messages": [{"role": "user"}]}\n')
+    spec.data.format = "messages"
+    assert not preflight._holds_chats(spec, path)
+
+
+def test_room_on_the_disk_is_reckoned(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 4 bytes x rank x (4 + 8) for the one linear layer; embeddings get no adapter.
+    assert open_model_folder(Path(spec.model.path)).adapter_bytes(16) == 4 * 16 * 12
+    monkeypatch.setattr(files, "free_bytes", lambda _path: preflight.MIN_FREE_BYTES - 1)
+    refused(spec, "disk-full", "63 MiB are free")
+
+
+def test_a_folder_that_cannot_be_written(spec: RunSpec, home: Path) -> None:
+    (home / "runs").write_text("a file where the folder should be")
+    refused(spec, "permission-or-antivirus", str(home / "runs"))
+
+
+def test_a_read_only_folder_is_named(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(files, "probe_writable", refuse)
+    refused(spec, "permission-or-antivirus", "Permission denied")
+
+
+def test_the_device_is_chosen_by_the_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spec = RunSpec()
+    spec.hardware.gpu_index = 2
+    monkeypatch.setattr(devices, "_NVIDIA_SIGNS", ())
+    assert devices.device_of(spec).name == "cpu"
+    assert devices.device_of(spec).environment()["CUDA_VISIBLE_DEVICES"] == "-1"
+    monkeypatch.setattr(devices, "_NVIDIA_SIGNS", (str(tmp_path),))
+    assert devices.device_of(spec).name == "gpu-2"
+    assert devices.device_of(spec).environment()["CUDA_VISIBLE_DEVICES"] == "2"
+    spec.hardware.device = "cpu"
+    assert devices.device_of(spec).name == "cpu"
+    assert paths.locks_dir().name == "locks"

@@ -1,0 +1,166 @@
+"""Journal and commands: what is written comes back, what is torn is passed over, what is garbled is counted."""
+
+from __future__ import annotations
+
+import json
+import math
+import threading
+import zlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tunesmith_core import protocol
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.protocol import CommandInbox, Event, JournalReader, JournalWriter, decode, encode, read_journal
+
+
+def write(path: Path, *kinds: str) -> None:
+    writer = JournalWriter(path)
+    for number, kind in enumerate(kinds):
+        writer.write(kind, number=number)
+    writer.close()
+
+
+def test_events_come_back_in_order_with_their_fields(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    writer = JournalWriter(path)
+    writer.write("hello", text="zwölf 十二\u2028\n", nested={"a": [1]})
+    writer.write("step", loss=math.inf, lr=1e-4)
+    writer.close()
+    hello, step = read_journal(path)
+    assert (hello.seq, hello.type, hello.data["text"], hello.data["nested"]) == (1, "hello", "zwölf 十二\u2028\n", {"a": [1]})
+    assert step.data == {"loss": None, "lr": 1e-4, "nonfinite": ["loss"]}
+    assert len(path.read_bytes().splitlines()) == 2
+
+
+def test_an_unknown_type_is_our_bug_when_written_and_counted_when_read(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    writer = JournalWriter(path)
+    with pytest.raises(ValueError, match="unknown event type"):
+        writer.write("dance")
+    writer.close()
+    path.write_bytes(encode(Event(1, 0.0, "dance")) + encode(Event(2, 0.0, "log", {"new_field": 1})))
+    reader = JournalReader(path)
+    assert [event.seq for event in reader.read()] == [2]
+    assert reader.num_unknown == 1
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_no_bytes_break_the_decoder(line: bytes) -> None:
+    assert decode(line) is None
+    decode(line + b',"crc":"%08x"}' % zlib.crc32(line))
+
+
+def test_a_changed_byte_is_noticed() -> None:
+    line = encode(Event(7, 1.5, "step", {"loss": 2.5})).rstrip(b"\n")
+    assert decode(line) == Event(7, 1.5, "step", {"loss": 2.5})
+    for index in range(len(line)):
+        assert decode(line[:index] + bytes([line[index] ^ 1]) + line[index + 1 :]) is None
+
+
+def test_a_newer_major_version_is_refused() -> None:
+    body = b'{"v":2,"seq":1,"t":0,"type":"step"'
+    with pytest.raises(EnvironmentProblem) as caught:
+        decode(body + b',"crc":"%08x"}' % zlib.crc32(body))
+    assert caught.value.code == "protocol-mismatch"
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_torn_last_line_is_closed_and_numbering_goes_on(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "events.jsonl"
+    write(path, "hello", "step", "step")
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert [event.seq for event in read_journal(path)] == [1, 2]
+    write(path, "result")
+    events = read_journal(path)
+    # A line that lost nothing but its newline counts once it is closed.
+    assert [event.type for event in events] == ["hello", "step", *(["step"] if cut == 1 else []), "result"]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+def test_the_reader_goes_on_where_it_was_and_waits_for_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    reader = JournalReader(path)
+    assert reader.read() == []
+    write(path, "hello")
+    whole = encode(Event(2, 0.0, "step"))
+    with path.open("ab") as file:
+        file.write(whole[:10])
+    assert [event.seq for event in reader.read_all()] == [1]
+    assert reader.read() == []
+    with path.open("ab") as file:
+        file.write(whole[10:])
+    assert [event.seq for event in JournalReader(path, reader.offset).read()] == [2]
+    with path.open("ab") as file:
+        file.write(b"garbage\n\n")
+    reader.read()
+    assert reader.num_bad_lines == 1
+
+
+def test_a_line_longer_than_a_block_does_not_hold_up_the_reader(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    writer = JournalWriter(path)
+    writer.write("log", text="x" * 1000)
+    writer.write("log", text="y")
+    writer.close()
+    reader = JournalReader(path)
+    assert [len(event.data["text"]) for event in reader.read(max_bytes=100)] == [1000]
+    assert [event.data["text"] for event in reader.read(max_bytes=100)] == ["y"]
+
+
+def test_the_last_number_is_found_behind_much_garbage(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    write(path, "hello", "step")
+    with path.open("ab") as file:
+        file.write(b"x" * (1 << 17) + b"\n")
+    assert protocol.last_seq(path) == 2
+    path.write_bytes(b"only garbage\n")
+    assert protocol.last_seq(path) == 0
+    assert protocol.last_seq(tmp_path / "none") == 0
+
+
+def test_threads_write_whole_lines(tmp_path: Path) -> None:
+    writer = JournalWriter(tmp_path / "events.jsonl")
+    threads = [
+        threading.Thread(target=lambda: [writer.write("log", text="x" * 50) for _ in range(100)]) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    writer.close()
+    assert [event.seq for event in read_journal(tmp_path / "events.jsonl")] == list(range(1, 401))
+
+
+def test_a_lone_surrogate_does_not_kill_the_writer(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    writer = JournalWriter(path)
+    writer.write("log", text="bad \udc80 name")
+    writer.close()
+    assert read_journal(path)[0].data["text"] == "bad ? name"
+
+
+def test_commands_are_taken_once_in_order_and_rubbish_is_dropped(tmp_path: Path) -> None:
+    control = tmp_path / "control"
+    inbox = CommandInbox(control)
+    assert inbox.poll() == []
+    first = protocol.post_command(control, "sample", prompt="Who?")
+    second = protocol.post_command(control, "stop", mode="save")
+    (control / "0-torn.json").write_text('{"v":1,')
+    (control / "0-list.json").write_text("[]")
+    (control / "0-newer.json").write_text(json.dumps({"v": 2, "id": "x", "command": "stop"}))
+    (control / "0-unknown.json").write_text(json.dumps({"v": 1, "id": "x", "command": "dance"}))
+    (control / "0-odd.json").write_text(json.dumps({"v": 1, "id": "x", "command": ["stop"]}))
+    (control / ".half.json.tmp").write_text("")
+    commands = inbox.poll()
+    assert [(command.id, command.name, command.data) for command in commands] == [
+        (first, "sample", {"prompt": "Who?"}),
+        (second, "stop", {"mode": "save"}),
+    ]
+    assert inbox.poll() == []
+    with pytest.raises(ValueError, match="unknown command"):
+        protocol.post_command(control, "dance")

@@ -1,0 +1,146 @@
+"""No secret reaches a log, and no flood fills the disk."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import io
+import os
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import capped_log, redact
+from tunesmith_core.capped_log import CappedLog, clean, copy_pipe, tail_of
+
+SECRETS = [
+    ("token hf_abcdefghijklmnop is bad", "hf_abc"),
+    ("OPENAI sk-abcdefghijklmnop", "sk-abc"),
+    ("ghp_abcdefghijklmnopqrstuvwxyz0123", "ghp_"),
+    ("Authorization: Bearer abc.def-ghi_jkl", "abc.def"),
+    ("Authorization: basic " + base64.b64encode(b"user:password").decode(), "dXNlcjpwYXNz"),
+    ("HF_TOKEN=verysecretvalue next", "verysecret"),
+    ('{"api_key": "verysecretvalue"}', "verysecret"),
+    ("password: hunter2hunter2", "hunter2"),
+    ("https://me:pass@example.org/x", "pass@"),
+    ("https://token123456@example.org/x", "token123456"),
+    ("GET https://example.org/f?X-Sig=abcdef&n=12", "abcdef"),
+    ("mail somebody@example.org now", "somebody@"),
+    ("/home/johndoe/file", "johndoe"),
+    (r"C:\Users\johndoe\file", "johndoe"),
+    (r"C:\\Users\\johndoe\\file", "johndoe"),
+]
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch):
+    """Clear what redact remembers of this machine's person."""
+    for function in (redact._home, redact._user):
+        function.cache_clear()
+    yield monkeypatch
+    monkeypatch.undo()
+    for function in (redact._home, redact._user):
+        function.cache_clear()
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+def test_secrets_vanish_and_stay_vanished(text: str, secret: str) -> None:
+    once = redact.redact(text)
+    assert secret not in once
+    assert redact.redact(once) == once
+
+
+def test_ordinary_lines_stay() -> None:
+    text = "step 3: loss 1.25, 12 tokens in layers.0.q_proj.weight; see https://example.org/page and a@b"
+    assert redact.redact(text) == text
+
+
+def test_home_and_user_name_are_replaced(person: pytest.MonkeyPatch) -> None:
+    person.setenv("HOME", "/srv/people/wilhelmina")
+    person.setattr(redact.getpass, "getuser", lambda: "wilhelmina")
+    assert redact.redact("/srv/people/wilhelmina/x: wilhelmina, not wilhelminas") == "~/x: <user>, not wilhelminas"
+
+
+@pytest.mark.parametrize("name", ["root", "bob"])
+def test_common_and_short_names_are_words(person: pytest.MonkeyPatch, name: str) -> None:
+    person.setenv("HOME", "/")
+    person.setattr(redact.getpass, "getuser", lambda: name)
+    assert redact.redact(f"/x {name}") == f"/x {name}"
+
+
+def test_a_person_without_home_and_name(person: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> str:
+        raise RuntimeError
+
+    def nobody() -> str:
+        raise OSError
+
+    person.setattr(redact.Path, "home", unknown)
+    person.setattr(redact.getpass, "getuser", nobody)
+    assert redact.redact("/x") == "/x"
+
+
+def test_terminal_tricks_are_taken_out() -> None:
+    assert clean("\x1b[31mred\x1b[0m \x1b]0;title\x07x\x00\x08\n 10%\r 50%\r100%\r\nend") == "red x\n100%\nend"
+
+
+def test_a_short_log_is_kept_whole_and_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    for text in (b"one\ntw", b"first life\n"):
+        log = CappedLog(path)
+        log.write(text)
+        log.write(b"o\n" if text.endswith(b"tw") else b"no newline")
+        log.close()
+    assert path.read_text() == "one\ntwo\nfirst life\nno newline"
+
+
+def test_a_flood_keeps_head_and_tail_and_counts_the_rest(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    log = CappedLog(path, cap_bytes=4000)
+    lines = [b"line %06d\n" % number for number in range(10_000)]
+    for line in lines:
+        log.write(line)
+        assert path.stat().st_size <= 4000 + len(line)
+    log.close()
+    text = path.read_text()
+    assert text.startswith("line 000000\n")
+    assert text.endswith("line 009999\n")
+    shown = [line for line in text.splitlines() if line.startswith("line ")]
+    mark = next(line for line in text.splitlines() if line.startswith("[..."))
+    assert str(log.num_dropped_bytes) in mark
+    kept = len(text.encode()) - len(mark) - 2
+    assert log.num_dropped_bytes + kept == sum(map(len, lines))
+    assert len(shown) < 400
+
+
+def test_a_line_without_end_does_not_grow_in_memory(tmp_path: Path) -> None:
+    log = CappedLog(tmp_path / "a.log", cap_bytes=1 << 18)
+    for _ in range(40):
+        log.write(b"x" * (1 << 15))
+        assert len(log._pending) < capped_log.MAX_LINE_BYTES + (1 << 15)
+    log.close()
+    assert (tmp_path / "a.log").stat().st_size < 1 << 19
+
+
+def test_a_log_that_cannot_be_written_never_blocks_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = CappedLog(tmp_path / "a.log")
+    calls = []
+
+    def full(_lines: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(log, "_append", full)
+    pipe = io.BytesIO(b"a\n" * capped_log.MAX_LINE_BYTES * 2)
+    copy_pipe(pipe, log, calls.append)
+    assert pipe.read() == b""
+    assert len(calls) == 1
+    monkeypatch.undo()
+    log.close()
+
+
+def test_the_tail_of_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text("\n".join(map(str, range(100))))
+    assert tail_of(path, num_lines=2) == "98\n99"
+    assert tail_of(path, max_bytes=3) == "\n99".strip("\n") or tail_of(path, max_bytes=3).endswith("99")
+    assert tail_of(tmp_path / "none") == ""

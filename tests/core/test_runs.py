@@ -1,0 +1,169 @@
+"""Run folders: names, creation under crash, state as a fold of the journal and the lease."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import files, runs
+from tunesmith_core.errors import UserError
+from tunesmith_core.locks import FileLock
+from tunesmith_core.process_identity import ProcessIdentity, current
+from tunesmith_core.protocol import Event, JournalWriter
+from tunesmith_core.runs import Run, RunState, RunStatus, create_run, open_run
+from tunesmith_core.spec import RunSpec
+
+Make = Callable[..., RunSpec]
+
+
+def fold(*events: tuple[str, dict[str, object]]) -> RunStatus:
+    status = RunStatus()
+    for number, (kind, data) in enumerate(events, start=1):
+        status.fold(Event(number, float(number), kind, data))
+    return status
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("My Run!", "my-run"), ("数据 v1", "数据-v1"), ("../..", "run"), ("", "run"), ("con", "run-con")]
+    + [("a" * 99, "a" * 60), ("nul.txt", "run-nul.txt"), ("x.", "x")],
+)
+def test_names_are_safe_on_every_system(text: str, name: str) -> None:
+    assert runs.slug(text).rstrip("-") == name
+
+
+def test_a_run_is_created_whole_and_numbered(make_spec: Make) -> None:
+    first, second = create_run(make_spec("Test")), create_run(make_spec("Test"))
+    assert [first.id, second.id] == ["test-01", "test-02"]
+    assert first.load_spec().to_dict() == make_spec("Test").to_dict()
+    assert runs.display_name(first) == "Test"
+    assert 0 < first.created_at <= second.created_at
+    assert [run.id for run in runs.iter_runs()] == ["test-01", "test-02"]
+    assert sorted(os.listdir(first.path.parent)) == ["test-01", "test-02"]
+    unnamed = create_run(make_spec())
+    assert runs.display_name(unnamed) == unnamed.id == "data-model-01"
+
+
+@pytest.mark.parametrize("point", ["folder.before-rename", "folder.after-rename", "file.before-rename"])
+def test_a_kill_while_creating_leaves_a_whole_run_or_none(make_spec: Make, tmp_path: Path, point: str) -> None:
+    spec = tmp_path / "spec.json"
+    files.atomic_write_json(spec, make_spec("k").to_dict())
+    code = (
+        "import sys; from pathlib import Path; from tunesmith_core.runs import create_run;"
+        "from tunesmith_core.spec import RunSpec; create_run(RunSpec.load(Path(sys.argv[1])))"
+    )
+    environment = {**os.environ, files.CRASHPOINT_VARIABLE: point, "PYTHONPATH": str(Path(runs.__file__).parents[1])}
+    result = subprocess.run([sys.executable, "-c", code, str(spec)], env=environment, check=False)
+    assert result.returncode == -signal.SIGKILL
+    assert [run.load_spec().name for run in runs.iter_runs()] == (["k"] if point == "folder.after-rename" else [])
+    assert create_run(make_spec("k")).load_spec().name == "k"
+
+
+def test_a_name_taken_meanwhile_is_passed_over(make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = files.publish_folder
+
+    def race(staging: Path, final: Path) -> None:
+        if final.name.endswith("-01"):
+            final.mkdir()
+        publish(staging, final)
+
+    monkeypatch.setattr(files, "publish_folder", race)
+    assert create_run(make_spec("r")).id == "r-02"
+
+
+def test_a_full_disk_leaves_nothing_behind(make_spec: Make, monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(files, "publish_folder", full)
+    with pytest.raises(OSError, match="full"):
+        create_run(make_spec("r"))
+    assert os.listdir(home / "runs") == []
+
+
+def test_runs_are_opened_by_id_or_folder(make_spec: Make, tmp_path: Path) -> None:
+    run = create_run(make_spec("r"))
+    assert open_run("r-01") == open_run(str(run.path)) == run
+    for name in ("none", ""):
+        with pytest.raises(UserError) as caught:
+            open_run(name)
+        assert caught.value.code == "run-not-found"
+
+
+def test_a_damaged_run_is_still_listed(make_spec: Make) -> None:
+    run = create_run(make_spec("r"))
+    (run.path / "run.json").write_text("[]")
+    (run.path / "spec.json").write_text("{")
+    run.lease_path.write_text('{"supervisor": null}')
+    assert run.created_at == 0.0
+    assert runs.display_name(run) == "r-01"
+    assert run.supervisor() is None
+    assert [found.id for found in runs.iter_runs()] == ["r-01"]
+
+
+def test_parts_of_a_run_have_their_place(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    places = [run.heartbeat_path, run.engine_log_path, run.supervisor_log_path, run.checkpoints_path, run.adapter_path]
+    names = "heartbeat engine.log supervisor.log checkpoints adapter".split()
+    assert [path.relative_to(tmp_path).as_posix() for path in places] == names
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ([], RunState.QUEUED),
+        ([("phase", {"name": "queued"})], RunState.QUEUED),
+        ([("hello", {})], RunState.PREPARING),
+        ([("phase", {"name": "model"})], RunState.PREPARING),
+        ([("phase", {"name": "training"})], RunState.RUNNING),
+        ([("phase", {"name": "saving"})], RunState.FINALIZING),
+        ([("stopping", {"mode": "save"}), ("phase", {"name": "training"})], RunState.STOPPING),
+        ([("stopping", {"mode": "save"}), ("phase", {"name": "saving"})], RunState.FINALIZING),
+        ([("result", {"status": "finished"})], RunState.FINISHED),
+        ([("result", {"status": "stopped"})], RunState.STOPPED),
+        ([("result", {"status": "dancing"})], RunState.FAILED),
+        ([("result", {"status": "stopped"}), ("phase", {"name": "queued"})], RunState.QUEUED),
+    ],
+)
+def test_the_state_is_folded_from_events(events: list[tuple[str, dict[str, object]]], state: RunState) -> None:
+    assert fold(*events).state is state
+
+
+def test_numbers_are_folded_too() -> None:
+    status = fold(
+        ("hello", {"device_name": "GPU"}),
+        ("setup", {"total_steps": 9}),
+        ("step", {"step": 1, "loss": 2.0, "tokens_per_s": 5.0}),
+        ("eval", {"loss": 3.0}),
+        ("eval", {"loss": 1.0}),
+        ("eval", {"loss": None}),
+        ("checkpoint", {"step": 1}),
+        ("error", {"code": "bug"}),
+        ("result", {"status": "failed", "step": 1}),
+    )
+    assert (status.device_name, status.total_steps, status.step, status.loss) == ("GPU", 9, 1, 2.0)
+    assert (status.first_eval_loss, status.best_eval_loss, status.eval_loss) == (3.0, 1.0, None)
+    assert (status.last_checkpoint_step, status.started_at, status.ended_at, status.tokens_per_s) == (1, 1.0, 9.0, 5.0)
+    assert status.error == {"code": "bug"}
+    status.fold(Event(10, 10.0, "hello", {"resumed_from_step": 1}))
+    assert (status.error, status.ended_at, status.started_at, status.state.live) == (None, None, 1.0, True)
+
+
+def test_a_live_state_without_a_supervisor_is_interrupted(make_spec: Make) -> None:
+    run = create_run(make_spec("r"))
+    JournalWriter(run.journal_path).write("hello")
+    assert run.status().state is RunState.INTERRUPTED
+    with FileLock(run.lock_path):
+        assert run.status().state is RunState.PREPARING
+    me = current()
+    files.atomic_write_json(run.lease_path, {"supervisor": me.to_dict()})
+    assert run.status().state is RunState.PREPARING
+    files.atomic_write_json(run.lease_path, {"supervisor": ProcessIdentity(me.pid, me.start - 1, me.boot).to_dict()})
+    assert run.status().state is RunState.INTERRUPTED

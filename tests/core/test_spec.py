@@ -1,0 +1,160 @@
+"""RunSpec and declared fields: every wrong value is named with its place, every right one survives a round trip."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunesmith_core import declared, spec_sections
+from tunesmith_core.declared import FieldProblem, read_section
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec import RunSpec, iter_settings
+
+
+def good() -> dict[str, Any]:
+    spec = RunSpec(name="n")
+    spec.model.path, spec.data.path = "org/model", "data.jsonl"
+    return spec.to_dict()
+
+
+def problem_of(values: object) -> str:
+    with pytest.raises(UserError) as caught:
+        RunSpec.from_dict(values, "a.json")
+    assert caught.value.code == "spec-invalid"
+    return caught.value.message
+
+
+def test_a_spec_survives_json() -> None:
+    values = good()
+    values["method"]["target_modules"] = ["q_proj"]
+    values["data"]["columns"] = {"text": "body"}
+    spec = RunSpec.from_dict(json.loads(json.dumps(values)))
+    assert spec.to_dict() == values
+    assert spec.problems() == []
+
+
+def test_a_short_spec_takes_the_defaults() -> None:
+    spec = RunSpec.from_dict({"version": 1, "model": {"path": "m/n"}, "data": {"path": "d"}})
+    assert spec.method == spec_sections.MethodSpec()
+
+
+@pytest.mark.parametrize(
+    ("section", "name", "value", "words"),
+    [
+        ("method", "rank", 0, "method.rank must be at least 1"),
+        ("method", "rank", 5000, "method.rank must be at most 4096"),
+        ("method", "rank", 1.5, "method.rank must be a whole number, not 1.5"),
+        ("method", "rank", True, "method.rank must be a whole number"),
+        ("method", "alpha", 0, "method.alpha must be above 0"),
+        ("method", "alpha", "1", "method.alpha must be a number"),
+        ("method", "alpha", float("inf"), "method.alpha must be a finite number"),
+        ("method", "kind", "full", "method.kind must be one of lora, qlora"),
+        ("method", "target_modules", [1], "method.target_modules must be a text or a list of a text"),
+        ("method", "target_modules", [], "method.target_modules must name at least one module"),
+        ("method", "target_modules", "q_proj", 'method.target_modules must be "all-linear" or a list'),
+        ("method", "rslora", 1, "method.rslora must be true or false"),
+        ("data", "columns", {"text": 1}, "data.columns must be an object of texts"),
+        ("data", "path", None, "data.path must be a text"),
+        ("data", "surprise", 1, "data.surprise is no setting that this version knows"),
+        ("model", "path", " ", "model.path is missing"),
+        ("data", "path", "", "data.path is missing"),
+    ],
+)
+def test_a_wrong_value_is_named(section: str, name: str, value: object, words: str) -> None:
+    values = good()
+    values[section][name] = value
+    message = problem_of(values)
+    assert message.startswith("a.json:")
+    assert words in message
+
+
+def test_all_wrong_values_are_named_at_once() -> None:
+    values = good() | {"name": 1, "extra": {}, "version": 0, "saving": []}
+    values["method"]["rank"] = 0
+    message = problem_of(values)
+    for words in ("name must be a text", "extra is no section", "version must be 1, not 0", "saving must be an object"):
+        assert words in message
+    assert "method.rank" in message
+    assert "must be a JSON object" in problem_of([])
+
+
+def test_early_stopping_needs_something_to_evaluate() -> None:
+    values = good()
+    values["evaluation"] |= {"early_stopping": 2, "percent": 0.0}
+    assert "evaluation.early_stopping needs evaluation data" in problem_of(values)
+
+
+def test_a_newer_version_is_refused_politely() -> None:
+    with pytest.raises(UserError) as caught:
+        RunSpec.from_dict({"version": 2})
+    assert caught.value.code == "spec-too-new"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"version": 1,\n oops}', "line 2, column 2"),
+        (b"\xff\xfe\x00", "not UTF-8"),
+        (None, "can't be read"),
+    ],
+)
+def test_a_file_that_is_no_spec_is_named_with_its_place(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "spec.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        RunSpec.load(path)
+    assert str(path) in caught.value.message
+    assert words in caught.value.message
+
+
+def test_relative_paths_are_taken_from_the_file(tmp_path: Path) -> None:
+    (tmp_path / "models").mkdir()
+    values = good()
+    values["model"]["path"] = "models"
+    values["evaluation"]["path"] = "held-out.jsonl"
+    (tmp_path / "spec.json").write_text(json.dumps(values), encoding="utf-8-sig")
+    spec = RunSpec.load(tmp_path / "spec.json")
+    assert spec.model.path == str(tmp_path / "models")
+    assert spec.data.path == str(tmp_path / "data.jsonl")
+    assert spec.evaluation.path == str(tmp_path / "held-out.jsonl")
+    values["model"]["path"] = "org/name"
+    (tmp_path / "spec.json").write_text(json.dumps(values))
+    assert RunSpec.load(tmp_path / "spec.json").model.path == "org/name"
+
+
+def test_every_setting_is_declared_valid_by_default_and_can_be_set() -> None:
+    spec = RunSpec.from_dict(good())
+    paths = [setting.path for setting in iter_settings()]
+    assert len(paths) == len(set(paths)) > 40
+    for setting in iter_settings():
+        assert setting.declaration.label
+        assert setting.declaration.meaning.endswith(".")
+        assert declared.type_problem(setting.default, setting.type) is None
+        assert declared.value_problem(setting.default, setting.declaration) is None
+        setting.set(spec, setting.default)
+        assert setting.get(spec) == setting.default
+
+
+def test_odd_types_are_described() -> None:
+    assert declared.type_problem(1, int | None) is None
+    assert declared.type_problem(None, int | None) is None
+    assert declared.type_problem("x", int | None) == "a whole number or null"
+    assert declared.type_problem(1, list[bytes]) == "a list of <class 'bytes'>"
+    assert str(FieldProblem("a.b", "is bad")) == "a.b is bad"
+
+
+def test_only_declared_fields_are_listed() -> None:
+    @dataclass
+    class Section:
+        plain: int = 0
+        listed: list[str] = declared.declared(["a"], label="L", meaning="M.")
+
+    globals()["Section"] = Section
+    assert declared.declaration_of(dataclasses.fields(Section)[0]) is None
+    assert read_section(Section, {"listed": ["b"]}, "s", []).listed == ["b"]
