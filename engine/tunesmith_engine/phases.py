@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import sys
@@ -31,7 +32,7 @@ def run(host: Host) -> int:
         host.event("error", **failure.to_dict())
         host.event("result", status="failed", code=failure.code, seconds=round(time.monotonic() - started_s, 3))
         return failure.exit_code
-    host.event("result", **outcome)
+    host.event("result", **{"seconds": round(time.monotonic() - started_s, 3), **outcome})
     return EXIT_DONE if outcome["status"] == "finished" else EXIT_STOPPED
 
 
@@ -65,9 +66,11 @@ def _run(host: Host) -> dict[str, Any]:  # Any: JSON values
         "status": "stopped",
         "code": None,
         "step": snapshot.step if snapshot else 0,
-        "artifacts": {},
+        "artifacts": {"adapter": host.run.adapter_path.name} if host.run.adapter_path.is_dir() else {},
     }
     host.phase("model")
+    # It misses an optional package by which it could download kernels; nobody need hear of that.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     from tunesmith_engine.build import build_trainer
 
     built = build_trainer(host, spec, compute, checkpoints)
@@ -116,6 +119,7 @@ def _finish(trainer: Trainer, folder: Path) -> dict[str, Any]:  # Any: JSON valu
         card = adapter_card(
             trainer.spec,
             model_folder=folder,
+            data_hash=trainer.data_hash,
             num_train_rows=len(trainer.data.train),
             num_eval_rows=len(trainer.data.eval),
             step=progress.step,

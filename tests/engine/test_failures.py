@@ -387,3 +387,16 @@ def test_hang_is_reported_once_with_every_stack(
         host.progress(100.0)
     host._check_hang()
     assert len(events(run, "warning")) == 1
+
+
+def test_sample_without_memory_is_left_out(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> str:
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(trainer_module, "generate", fail)
+    run = new_run(tiny_spec(evaluation={"sample_prompts": ["Hi"], "sample_every_steps": 3}))
+    assert train(run) == 0
+    assert not events(run, "sample")
+    assert [e.data["code"] for e in events(run, "warning")] == ["cuda-oom"] * 3

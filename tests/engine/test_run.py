@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.tiny_model import build_tiny_model
 from tunesmith_core.environments import module_command
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
@@ -172,3 +173,25 @@ def test_real_command_starts_at_once_and_prints_nothing(tiny_spec: MakeSpec, new
     assert any(starting.t <= event.t <= hello.t for event in events(run, "gpu"))
     assert run.heartbeat_path.stat().st_mtime >= hello.t
     assert [event.data["command"] for event in events(run, "ack")] == ["ping"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_works_on_the_cpu_too(tiny_spec: MakeSpec, new_run: NewRun, dtype: str) -> None:
+    run = new_run(tiny_spec(model={"dtype": dtype}, schedule={"max_steps": 8, "shuffle": False}))
+    assert train(run) == 0, result_of(run)
+    assert step_losses(run)[-1] < step_losses(run)[0]
+    assert events(run, "setup")[0].data["dtype"] == dtype
+
+
+def test_biases_are_trained_where_asked_for(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    model = build_tiny_model(tmp_path / "biased", attention_bias=True)
+    run = new_run(tiny_spec(model={"path": str(model)}, method={"bias": "all"}))
+    assert train(run) == 0
+    saved = load_file(run.adapter_path / "adapter_model.safetensors")
+    assert any(name.endswith("q_proj.base_layer.bias") and bool(tensor.any()) for name, tensor in saved.items())
+
+
+def test_data_that_vanishes_during_the_run_does_no_harm(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, (tmp_path / "rows.jsonl").unlink)) == 0
+    assert (run.adapter_path / "README.md").is_file()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunesmith_core import files
 from tunesmith_core.spec import RunSpec, iter_settings
 
 CARD_SECTIONS = ("method", "optimizer", "schedule")
@@ -26,6 +25,7 @@ def adapter_card(
     spec: RunSpec,
     *,
     model_folder: Path,
+    data_hash: str,
     num_train_rows: int,
     num_eval_rows: int,
     step: int,
@@ -33,7 +33,6 @@ def adapter_card(
     eval_loss_after: float | None,
 ) -> str:
     """Return the card as Markdown with the front matter that model sites read."""
-    data = Path(spec.data.path)
     settings = "\n".join(
         f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
         for setting in iter_settings()
@@ -56,7 +55,7 @@ A {spec.method.kind.upper().replace("LORA", "LoRA")} adapter, trained with Tunes
 
 - Base model: {spec.model.path}{f" at {spec.model.revision}" if spec.model.revision else ""}
 - Licence of the base model: {base_model_license(model_folder)}; it holds for the adapter too
-- Data: {data.name} ({num_train_rows} rows, SHA-256 {files.sha256_file(data)[:16]}), {num_eval_rows} rows held out
+- Data: {Path(spec.data.path).name} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 
 {losses}

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.utils.logging import disable_progress_bar
 
 from tunesmith_core import files
 from tunesmith_core.errors import EnvironmentProblem, UserError
@@ -83,6 +84,7 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
         UserError: `model-files-missing-or-corrupt` when weights are missing in the files.
     """
     never_look_for_packed_rows()
+    disable_progress_bar()
     arguments: dict[str, Any] = {
         "config": load_config(folder),
         "dtype": compute.dtype,

@@ -10,11 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
 
+from tunesmith_core import files
 from tunesmith_core.errors import RunFailure, UserError
 from tunesmith_core.protocol import Command
 from tunesmith_core.spec import RunSpec
@@ -72,6 +74,7 @@ class Trainer:
         self.host = host
         self.checkpoints = checkpoints
         self.progress = Progress()
+        self.data_hash = files.sha256_file(Path(spec.data.path))[:16]
         self.plan = StepPlan(spec.schedule, len(data.train))
         self.parameters = trainable(model)
         self.updater = Updater(self.parameters, spec.optimizer, compute.device, compute.dtype)
@@ -217,7 +220,7 @@ class Trainer:
                 self.compute,
                 self._pad_token_id,
                 self.ladder.micro_batch_size,
-                self.host.stop_requested,
+                self._interrupted,
             )
         )
         self._back_to_training()
@@ -237,6 +240,11 @@ class Trainer:
         if patience and progress.num_evals_without_gain >= patience:
             self._stopped_early = True
 
+    def _interrupted(self) -> bool:
+        """Say between two portions of an evaluation that all is well, and return whether to break off."""
+        self.host.progress()
+        return self.host.stop_requested()
+
     def _sample_all(self) -> None:
         for prompt in self.spec.evaluation.sample_prompts:
             if self.host.stop_requested():
@@ -245,15 +253,15 @@ class Trainer:
 
     def _sample(self, prompt: str) -> None:
         self._flush()
-        text = generate(
-            self.model,
-            self.tokenizer,
-            self.compute,
-            prompt,
-            self.spec.data.system_prompt,
-            self.spec.evaluation.sample_max_tokens,
-        )
-        self.host.event("sample", step=self.progress.step, prompt=prompt, text=text)
+        system_prompt, max_tokens = self.spec.data.system_prompt, self.spec.evaluation.sample_max_tokens
+        try:
+            text = generate(self.model, self.tokenizer, self.compute, prompt, system_prompt, max_tokens)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self.host.warning("cuda-oom", "There was not enough memory for a sample; it is left out.")
+        else:
+            self.host.event("sample", step=self.progress.step, prompt=prompt, text=text)
         self._meter.restart_clock()
         self.host.progress()
 
@@ -341,4 +349,5 @@ class Trainer:
             "dtype": self.compute.dtype_name,
             "threads": self.compute.num_threads,
             "rows": len(self.data.train),
+            "data": self.data_hash,
         }
