@@ -136,7 +136,7 @@ def _check_sources(python: Path, environment: dict[str, str], progress: Progress
     caches = paths.cache_dir()
     lint_imports = "import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())"
     checks = {
-        "ruff": ["-m", "ruff", "check", "--cache-dir", str(caches / "ruff"), "."],
+        "ruff": ["-m", "ruff", "check", "--output-format", "concise", "--cache-dir", str(caches / "ruff"), "."],
         "mypy": ["-m", "mypy", "--cache-dir", str(caches / "mypy")],
         "import contracts": ["-c", lint_imports, "--no-cache"],
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import zipfile
@@ -40,6 +41,10 @@ def _environment() -> dict[str, str]:
     environment.setdefault("UV_HTTP_TIMEOUT", "180")
     if not sys.stderr.isatty():
         environment.setdefault("UV_NO_PROGRESS", "1")
+    verify = ssl.get_default_verify_paths()
+    if sys.platform == "win32" or verify.cafile or verify.capath:
+        # A company's certificate is known to the system only; a system without any leaves uv its bundled ones.
+        environment.setdefault("UV_SYSTEM_CERTS", "1")
     mirror = environment.get("PIP_INDEX_URL")
     if mirror and "UV_INDEX_URL" not in environment:
         environment.setdefault("UV_DEFAULT_INDEX", mirror)

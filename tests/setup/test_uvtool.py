@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 import zipfile
 from pathlib import Path
@@ -160,6 +161,18 @@ def test_what_the_person_set_for_uv_stands(home: Path, tmp_path: Path, monkeypat
     assert variables["UV_CACHE_DIR"] == "/their/cache"
     assert "UV_DEFAULT_INDEX" not in variables
     assert "UV_NO_PROGRESS" not in variables
+
+
+@pytest.mark.parametrize(("cafile", "setting"), [("/etc/ssl/certs.pem", "1"), (None, None)])
+def test_the_systems_certificates_are_trusted_where_there_are_any(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cafile: str | None, setting: str | None
+) -> None:
+    monkeypatch.delenv("UV_SYSTEM_CERTS", raising=False)
+    nothing = ssl.DefaultVerifyPaths(cafile, None, "", "", "", "")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nothing)
+    uv, calls = recording_uv(tmp_path)
+    uv.run("venv")
+    assert json.loads(calls.read_text())[1].get("UV_SYSTEM_CERTS") == setting
 
 
 def test_a_failure_of_uv_is_an_environment_problem(home: Path, tmp_path: Path) -> None:
