@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-import threading
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from tunesmith_core import __version__, paths
 from tunesmith_core.errors import BugError, wrap
 from tunesmith_core.settings import SettingsFile
 from tunesmith_gui import tr
+from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.icons import app_icon
 from tunesmith_gui.main_window import MainWindow
@@ -48,6 +48,10 @@ class App(QObject):
         """Another start happened: come forward and take its files."""
         raise_window(self.window)
         self.window.open_files(files)
+
+    def warm_up(self) -> None:
+        """Imports what the next pages need on a worker thread while the person looks at the first one."""
+        Job.start(self, _import_pages, lambda _nothing: self.window.look_for_interrupted(), self.report_error)
 
     def shutdown(self) -> None:
         """Ends our threads; runs go on."""
@@ -110,7 +114,7 @@ def main(arguments: list[str]) -> int:
     instance.raised.connect(app.open_files)
     app.window.show()
     app.window.open_files(files)
-    QTimer.singleShot(WARM_UP_MS, warm_up)
+    QTimer.singleShot(WARM_UP_MS, app.warm_up)
     code = application.exec()
     sys.excepthook = sys.__excepthook__
     app.shutdown()
@@ -118,14 +122,10 @@ def main(arguments: list[str]) -> int:
     return code
 
 
-def warm_up() -> None:
-    """Imports what the next page will need on a thread of its own, while the person looks at the first."""
-
-    def load() -> None:
-        import tunesmith_gui.pages.dashboard
-        import tunesmith_gui.pages.runs  # noqa: F401
-
-    threading.Thread(target=load, name="warm-up", daemon=True).start()
+def _import_pages() -> None:
+    import tunesmith_gui.pages.dashboard_charts
+    import tunesmith_gui.pages.runs
+    import tunesmith_gui.services.library  # noqa: F401
 
 
 def _say_busy() -> int:

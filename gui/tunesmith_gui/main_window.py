@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from PySide6.QtCore import QByteArray, QEvent, QSettings, QSize, Qt, QTimer, Signal
@@ -28,11 +29,11 @@ from tunesmith_gui.pages.registry import PAGES
 from tunesmith_gui.run_words import state_word
 from tunesmith_gui.services.hardware import Reading
 from tunesmith_gui.services.run_service import LiveRun
+from tunesmith_gui.shell_banners import ShellBanners
 from tunesmith_gui.shortcuts import ACTIONS, keys_of
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, translate
+from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.activity import ActivityPanel
-from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.drop_overlay import DropOverlay
 from tunesmith_gui.widgets.rail import Rail
 from tunesmith_gui.widgets.toast import Toast
@@ -59,8 +60,11 @@ class MainWindow(QMainWindow):
         self.context = context
         self._state = QSettings(str(paths.config_dir() / "window.ini"), QSettings.Format.IniFormat)
         self._ask_on_close = True
+        self._opened_at = time.time()
         self._build()
         self._make_shortcuts()
+        if context.preferences.problem is not None:
+            self.banners.show_problem(context.preferences.problem)
         self.setAcceptDrops(True)
         self.setMinimumSize(_SMALLEST)
         geometry = self._state.value("geometry")
@@ -85,8 +89,8 @@ class MainWindow(QMainWindow):
         column = QVBoxLayout(area)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(0)
-        if self.context.preferences.problem is not None:
-            column.addWidget(_damaged_settings(self.context.preferences.problem, area))
+        self.banners = ShellBanners(area)
+        column.addWidget(self.banners)
         column.addWidget(self.pages, 1)
         row = QHBoxLayout(centre)
         row.setContentsMargins(0, 0, 0, 0)
@@ -104,6 +108,7 @@ class MainWindow(QMainWindow):
         self.activity.opened.connect(lambda run_id: self.show_page("dashboard", run_id))
         self.activity.new_run_asked.connect(lambda: self.show_page("train"))
         self.pages.navigate.connect(self.show_page)
+        self.banners.navigate.connect(self.show_page)
         self.pages.notify.connect(self.toast.show_message)
         self.pages.title_changed.connect(self._show_title)
         self.context.preferences.save_failed.connect(self._on_error)
@@ -117,12 +122,19 @@ class MainWindow(QMainWindow):
         """Begins what the first picture does not need."""
         runs = self.context.runs
         runs.live_runs_changed.connect(self._on_live_runs_changed)
+        runs.run_started.connect(self._on_run_started)
         runs.run_ended.connect(self._on_run_ended)
         runs.failed.connect(self._on_run_error)
         hardware = self.context.hardware
         hardware.changed.connect(self._on_reading)
         hardware.watch(self.isVisible() and not self.isMinimized())
         self._on_live_runs_changed()
+
+    def look_for_interrupted(self) -> None:
+        """Reads the index of runs and tells which ones were interrupted since the last time."""
+        library = self.context.library
+        library.rows_changed.connect(self._on_first_rows, Qt.ConnectionType.SingleShotConnection)
+        library.refresh()
 
     def show_page(self, key: str, argument: object = None) -> None:
         """Brings a page to the front; see `pages.base` for the keys and arguments."""
@@ -249,6 +261,14 @@ class MainWindow(QMainWindow):
     def _on_run_error(self, _run_id: str, error: TunesmithError) -> None:
         self._on_error(error)
 
+    def _on_first_rows(self) -> None:
+        self.banners.show_interrupted(self.context.library.rows)
+
+    def _on_run_started(self, run_id: str) -> None:
+        if self.context.runs.run(run_id).created_at < self._opened_at:
+            name = next(run.name for run in self.context.runs.live_runs() if run.id == run_id)
+            self.toast.show_message("accent", tr.fill(self.tr("The run %1 is still going. Reattached."), name))
+
     def _on_run_ended(self, _run_id: str, name: str, state: str) -> None:
         word = state_word(RunState(state))
         text = tr.fill(self.tr("%1: %2"), word, name)
@@ -256,14 +276,3 @@ class MainWindow(QMainWindow):
         self.toast.show_message(tones.get(state, "accent"), text)
         if self.context.preferences.values.notify_run_end and not self.isActiveWindow():
             self.context.desktop.notify(word, name, self)
-
-
-def _damaged_settings(problem: TunesmithError, parent: QWidget) -> QWidget:
-    """The banner above the pages when the settings file was damaged, with the margins of a page."""
-    holder = QWidget(parent)
-    column = QVBoxLayout(holder)
-    column.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, 0)
-    banner = Banner("warn", core_text(problem.title), problem.message, dismissable=True, parent=holder)
-    banner.dismissed.connect(holder.hide)
-    column.addWidget(banner)
-    return holder

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from PySide6.QtCore import QObject, Signal
 
-from tunesmith_core.runs import RunState
+from tunesmith_core import paths
+from tunesmith_core.runs import Run, RunState
 from tunesmith_gui.services.run_service import LiveRun
 
 
@@ -28,6 +29,9 @@ class FakeRuns(QObject):
 
     def is_live(self, run_id: str) -> bool:
         return any(run.id == run_id for run in self.live)
+
+    def run(self, run_id: str) -> Run:
+        return Run(paths.runs_dir() / run_id)
 
     def stop(self, run_id: str, mode: str) -> None:
         self.stopped.append((run_id, mode))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,12 +18,16 @@ from tests.gui.conftest import settle
 from tests.gui.fake_runs import FakeRuns, training
 from tunesmith_core.environments import own_command
 from tunesmith_core.errors import UserError
+from tunesmith_core.protocol import JournalWriter
+from tunesmith_core.runs import create_run
 from tunesmith_core.settings import SettingsFile
+from tunesmith_core.spec import RunSpec
 from tunesmith_gui import app as app_module
 from tunesmith_gui import tr
 from tunesmith_gui.app import App
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.tokens import DARK
+from tunesmith_gui.widgets.banner import Banner
 
 
 @pytest.fixture
@@ -94,12 +98,15 @@ def test_messages_of_qt_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
     assert [(record.levelname, record.message) for record in caplog.records] == [("WARNING", "odd"), ("INFO", "fine")]
 
 
-def test_warm_up_loads_the_next_pages_off_the_ui_thread() -> None:
-    app_module.warm_up()
-    for thread in threading.enumerate():
-        if thread.name == "warm-up":
-            thread.join(60)
-    assert "tunesmith_gui.pages.dashboard" in sys.modules
+def test_warm_up_loads_the_next_pages_and_finds_interrupted_runs(app: App, qtbot: QtBot) -> None:
+    run = create_run(RunSpec(name="night-shift"))
+    os.utime(run.path, (0, 0))
+    JournalWriter(run.journal_path).write("hello", protocol="1.0")
+    app.warm_up()
+    qtbot.waitUntil(lambda: app.window.banners.isVisible(), timeout=30_000)
+    assert "tunesmith_gui.pages.dashboard_charts" in sys.modules
+    titles = [each.accessibleName() for each in app.window.banners.findChildren(Banner)]
+    assert titles == ["The run night-shift-01 was interrupted at step 0"]
 
 
 STARTS = """

@@ -21,11 +21,13 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.dialogs.close_window import CloseWindowDialog
 from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
 from tunesmith_gui.main_window import MainWindow
+from tunesmith_gui.models.run_table import RunRow
 from tunesmith_gui.pages.base import Page
 from tunesmith_gui.pages.registry import PAGES, PageEntry
 from tunesmith_gui.palette import CommandPalette, matches
 from tunesmith_gui.services.hardware import Gpu, Reading
 from tunesmith_gui.services.preferences import Preferences
+from tunesmith_gui.shell_banners import ShellBanners
 from tunesmith_gui.shortcuts import ACTIONS
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.banner import Banner
@@ -337,6 +339,48 @@ def press_in_dialog(window: MainWindow, words: str) -> None:
         QTest.mouseClick(found, Qt.MouseButton.LeftButton)
 
     QTimer.singleShot(50, press)
+
+
+class TestInterruptedRuns:
+    def rows(self, *names: str) -> list[RunRow]:
+        state = RunState.INTERRUPTED
+        return [RunRow(id=f"id-{name}", path=Path(name), name=name, state=state, step=310) for name in names]
+
+    def test_each_is_told_once(self, runs: FakeRuns, window: MainWindow, context: Context) -> None:
+        finished = RunRow(id="x", path=Path("x"), name="x", state=RunState.FINISHED)
+        window.banners.show_interrupted([finished])
+        assert window.banners.isHidden()
+        window.banners.show_interrupted([finished, *self.rows("a")])
+        (banner,) = window.banners.findChildren(Banner)
+        assert banner.accessibleName() == "The run a was interrupted at step 310"
+        banner._dismiss()
+        assert window.banners.isHidden()
+        again = ShellBanners()
+        again.show_interrupted(self.rows("a"))
+        assert again.isHidden(), "also after a restart"
+        again.show_interrupted(self.rows("a", "b"))
+        assert not again.isHidden()
+        again.deleteLater()
+
+    def test_one_leads_to_its_page_and_several_to_the_list(self, window: MainWindow, qtbot: QtBot) -> None:
+        window.banners.show_interrupted(self.rows("a"))
+        with qtbot.waitSignal(window.banners.navigate) as blocker:
+            window.banners.findChildren(Banner)[0].buttons[0].click()
+        assert blocker.args == ["dashboard", "id-a"]
+        assert window.banners.isHidden()
+        settle()
+        window.banners.show_interrupted(self.rows("a", "b", "c"))
+        (banner,) = window.banners.findChildren(Banner)
+        assert banner.accessibleName() == "2 runs were interrupted"
+        with qtbot.waitSignal(window.banners.navigate) as blocker:
+            banner.buttons[0].click()
+        assert blocker.args == ["runs", None]
+
+    def test_run_of_an_earlier_window_is_reattached_in_words(self, runs: FakeRuns, window: MainWindow) -> None:
+        settle()
+        runs.show(training())
+        runs.run_started.emit("id-support-01")
+        assert window.toast.label.text() == "The run support-01 is still going. Reattached."
 
 
 class TestDamagedSettings:

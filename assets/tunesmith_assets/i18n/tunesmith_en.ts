@@ -12,6 +12,16 @@
     </message>
 </context>
 <context>
+    <name>DataPicker</name>
+    <message numerus="yes">
+        <source>%n skipped</source>
+        <translation>
+            <numerusform>%n skipped</numerusform>
+            <numerusform>%n skipped</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>DeleteRunDialog</name>
     <message numerus="yes">
         <source>Delete %n run(s)?</source>
@@ -62,6 +72,16 @@
         <translation>
             <numerusform>%n changed</numerusform>
             <numerusform>%n changed</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>ShellBanners</name>
+    <message numerus="yes">
+        <source>%n run(s) were interrupted</source>
+        <translation>
+            <numerusform>%n run was interrupted</numerusform>
+            <numerusform>%n runs were interrupted</numerusform>
         </translation>
     </message>
 </context>

@@ -133,6 +133,45 @@
     </message>
 </context>
 <context>
+    <name>ColumnMappingDialog</name>
+    <message>
+        <source>Map columns</source>
+        <translation>映射列</translation>
+    </message>
+    <message>
+        <source>The file has the columns %1.</source>
+        <translation>文件的列：%1。</translation>
+    </message>
+    <message>
+        <source>Found by itself: %1</source>
+        <translation>自动识别：%1</translation>
+    </message>
+    <message>
+        <source>Row format</source>
+        <translation>行格式</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Use this mapping</source>
+        <translation>使用这个映射</translation>
+    </message>
+    <message>
+        <source>None</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <source>Choose a column</source>
+        <translation>选择列</translation>
+    </message>
+    <message>
+        <source>Choose a column for %1</source>
+        <translation>请为“%1”选择列</translation>
+    </message>
+</context>
+<context>
     <name>CommandPalette</name>
     <message>
         <source>Commands</source>
@@ -1934,6 +1973,194 @@
     </message>
 </context>
 <context>
+    <name>DataPicker</name>
+    <message>
+        <source>chats (messages)</source>
+        <translation>对话（messages）</translation>
+    </message>
+    <message>
+        <source>chats (ShareGPT)</source>
+        <translation>对话（ShareGPT）</translation>
+    </message>
+    <message>
+        <source>instructions (Alpaca)</source>
+        <translation>指令（Alpaca）</translation>
+    </message>
+    <message>
+        <source>prompt and completion</source>
+        <translation>提示与补全</translation>
+    </message>
+    <message>
+        <source>plain text</source>
+        <translation>纯文本</translation>
+    </message>
+    <message>
+        <source>unknown shape</source>
+        <translation>未知结构</translation>
+    </message>
+    <message>
+        <source>%1 → %2</source>
+        <translation>%1 → %2</translation>
+    </message>
+    <message>
+        <source>Conversation</source>
+        <translation>对话</translation>
+    </message>
+    <message>
+        <source>System prompt</source>
+        <translation>系统提示</translation>
+    </message>
+    <message>
+        <source>Instruction</source>
+        <translation>指令</translation>
+    </message>
+    <message>
+        <source>Input</source>
+        <translation>输入</translation>
+    </message>
+    <message>
+        <source>Answer</source>
+        <translation>回答</translation>
+    </message>
+    <message>
+        <source>Prompt</source>
+        <translation>提问</translation>
+    </message>
+    <message>
+        <source>Completion</source>
+        <translation>补全</translation>
+    </message>
+    <message>
+        <source>Text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>Data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
+        <source>Choose a JSONL, JSON, CSV or Parquet file, or drop one</source>
+        <translation>选择 JSONL、JSON、CSV 或 Parquet 文件，或把文件拖到这里</translation>
+    </message>
+    <message>
+        <source>Browse…</source>
+        <translation>浏览…</translation>
+    </message>
+    <message>
+        <source>Browse for a data file</source>
+        <translation>浏览数据文件</translation>
+    </message>
+    <message>
+        <source>Map columns…</source>
+        <translation>映射列…</translation>
+    </message>
+    <message>
+        <source>Preview…</source>
+        <translation>预览…</translation>
+    </message>
+    <message>
+        <source>Use the sample</source>
+        <translation>使用示例数据</translation>
+    </message>
+    <message>
+        <source>One example per row. The shape is found by itself: chats, instructions or text.</source>
+        <translation>每行一个样本。结构会自动识别：对话、指令或文本。</translation>
+    </message>
+    <message>
+        <source>Skip bad rows</source>
+        <translation>跳过坏行</translation>
+    </message>
+    <message>
+        <source>%1 examples</source>
+        <translation>%1 个样本</translation>
+    </message>
+    <message>
+        <source>about %1 examples</source>
+        <translation>约 %1 个样本</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n skipped</source>
+        <translation>
+            <numerusform>跳过 %n 个</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Data (*.jsonl *.json *.csv *.tsv *.parquet);;All files (*)</source>
+        <translation>数据 (*.jsonl *.json *.csv *.tsv *.parquet);;所有文件 (*)</translation>
+    </message>
+    <message>
+        <source>Choose a data file</source>
+        <translation>选择数据文件</translation>
+    </message>
+</context>
+<context>
+    <name>DataPreviewDialog</name>
+    <message>
+        <source>Preview of the data</source>
+        <translation>数据预览</translation>
+    </message>
+    <message>
+        <source>As the model will see it</source>
+        <translation>模型将看到的样子</translation>
+    </message>
+    <message>
+        <source>Marked and underlined text is learned; the rest is read only.</source>
+        <translation>带标记和下划线的文字会被学习，其余只供阅读。</translation>
+    </message>
+    <message>
+        <source>Reading the data with the model&apos;s own tokenizer…</source>
+        <translation>正在用模型自己的分词器读取数据…</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Previous example</source>
+        <translation>上一个样本</translation>
+    </message>
+    <message>
+        <source>Next example</source>
+        <translation>下一个样本</translation>
+    </message>
+    <message>
+        <source>Example as the model will see it</source>
+        <translation>模型将看到的样本</translation>
+    </message>
+    <message>
+        <source>%1 examples</source>
+        <translation>%1 个样本</translation>
+    </message>
+    <message>
+        <source>the first %1 examples</source>
+        <translation>前 %1 个样本</translation>
+    </message>
+    <message>
+        <source>longest %1 tokens</source>
+        <translation>最长 %1 个词元</translation>
+    </message>
+    <message>
+        <source>%1 cut at the context length</source>
+        <translation>%1 个在上下文长度处截断</translation>
+    </message>
+    <message>
+        <source>%1 skipped</source>
+        <translation>跳过 %1 个</translation>
+    </message>
+    <message>
+        <source>%1 without a learned token</source>
+        <translation>%1 个没有可学习的词元</translation>
+    </message>
+    <message>
+        <source>and %1 more</source>
+        <translation>以及另外 %1 个</translation>
+    </message>
+    <message>
+        <source>Example %1 of %2  ·  line %3  ·  %4 tokens, %5 learned</source>
+        <translation>样本 %1 / %2  ·  第 %3 行  ·  %4 个词元，学习 %5 个</translation>
+    </message>
+</context>
+<context>
     <name>DeleteRunDialog</name>
     <message>
         <source>Delete runs?</source>
@@ -2053,6 +2280,13 @@
     </message>
 </context>
 <context>
+    <name>ErrorBanner</name>
+    <message>
+        <source>Code: %1</source>
+        <translation>代码：%1</translation>
+    </message>
+</context>
+<context>
     <name>FilesTable</name>
     <message>
         <source>File</source>
@@ -2065,6 +2299,33 @@
     <message>
         <source>Changed</source>
         <translation>修改时间</translation>
+    </message>
+</context>
+<context>
+    <name>GoalCard</name>
+    <message>
+        <source>Goal and name</source>
+        <translation>目标与名称</translation>
+    </message>
+    <message>
+        <source>Stop early when the evaluation loss no longer falls</source>
+        <translation>评估损失不再下降时提前停止</translation>
+    </message>
+    <message>
+        <source>Made from data and model</source>
+        <translation>由数据和模型自动生成</translation>
+    </message>
+    <message>
+        <source>Name of the run</source>
+        <translation>运行的名称</translation>
+    </message>
+    <message>
+        <source>Keep %1 % of the examples for evaluation</source>
+        <translation>留出 %1 % 的样本用于评估</translation>
+    </message>
+    <message>
+        <source>Evaluate on the file named in the settings</source>
+        <translation>用设置中指定的文件评估</translation>
     </message>
 </context>
 <context>
@@ -2100,6 +2361,21 @@
     <message>
         <source>RAM %1, processor %2 %</source>
         <translation>内存 %1，处理器 %2 %</translation>
+    </message>
+</context>
+<context>
+    <name>LengthHistogram</name>
+    <message>
+        <source>Lengths of the examples in tokens</source>
+        <translation>样本长度（词元）</translation>
+    </message>
+    <message>
+        <source>%1 tokens</source>
+        <translation>%1 词元</translation>
+    </message>
+    <message>
+        <source>context ends at the dashed line</source>
+        <translation>虚线处为上下文长度</translation>
     </message>
 </context>
 <context>
@@ -2232,6 +2508,147 @@
             <numerusform>队列中有 %n 个运行</numerusform>
         </translation>
     </message>
+    <message>
+        <source>The run %1 is still going. Reattached.</source>
+        <translation>运行 %1 仍在进行，已重新连接。</translation>
+    </message>
+</context>
+<context>
+    <name>ModelPicker</name>
+    <message>
+        <source>%1 B parameters</source>
+        <translation>%1 B 参数</translation>
+    </message>
+    <message>
+        <source>%1 M parameters</source>
+        <translation>%1 M 参数</translation>
+    </message>
+    <message>
+        <source>licence unknown</source>
+        <translation>许可未知</translation>
+    </message>
+    <message>
+        <source>chat template found</source>
+        <translation>有对话模板</translation>
+    </message>
+    <message>
+        <source>no chat template</source>
+        <translation>没有对话模板</translation>
+    </message>
+    <message>
+        <source>Model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>Choose a model, or type a folder or hub id</source>
+        <translation>选择模型，或输入文件夹或模型站编号</translation>
+    </message>
+    <message>
+        <source>Browse…</source>
+        <translation>浏览…</translation>
+    </message>
+    <message>
+        <source>Browse for a model folder</source>
+        <translation>浏览模型文件夹</translation>
+    </message>
+    <message>
+        <source>A Hugging Face model folder on this computer, or a hub id such as org/name.</source>
+        <translation>这台电脑上的 Hugging Face 模型文件夹，或 org/name 形式的模型站编号。</translation>
+    </message>
+    <message>
+        <source>A model of a build that is not known here: it can&apos;t be planned.</source>
+        <translation>未知结构的模型：无法做计划。</translation>
+    </message>
+    <message>
+        <source>From the hub: downloaded when the run starts; its plan is known after that.</source>
+        <translation>来自模型站：开始运行时下载，之后才能做计划。</translation>
+    </message>
+    <message>
+        <source>Does not fit</source>
+        <translation>放不下</translation>
+    </message>
+    <message>
+        <source>Tight</source>
+        <translation>勉强放得下</translation>
+    </message>
+    <message>
+        <source>Fits</source>
+        <translation>放得下</translation>
+    </message>
+    <message>
+        <source>Choose a model folder</source>
+        <translation>选择模型文件夹</translation>
+    </message>
+</context>
+<context>
+    <name>NewRunActions</name>
+    <message>
+        <source>Complete the form first.</source>
+        <translation>请先填完表单。</translation>
+    </message>
+    <message>
+        <source>The command was copied.</source>
+        <translation>命令已复制。</translation>
+    </message>
+    <message>
+        <source>The spec was copied.</source>
+        <translation>配置已复制。</translation>
+    </message>
+    <message>
+        <source>Run spec (*.json)</source>
+        <translation>运行配置 (*.json)</translation>
+    </message>
+    <message>
+        <source>Save spec</source>
+        <translation>保存配置</translation>
+    </message>
+    <message>
+        <source>The spec was saved.</source>
+        <translation>配置已保存。</translation>
+    </message>
+</context>
+<context>
+    <name>NewRunPage</name>
+    <message>
+        <source>New run</source>
+        <translation>新建运行</translation>
+    </message>
+    <message>
+        <source>Choose a model, data and a preset. Everything else has a good value.</source>
+        <translation>选择模型、数据和预设，其余都已有合适的值。</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>Check again</source>
+        <translation>重新检查</translation>
+    </message>
+    <message>
+        <source>You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.</source>
+        <translation>你可以准备数据、计划运行，并在 CPU 上训练 5 亿参数以下的模型。</translation>
+    </message>
+    <message>
+        <source>No supported GPU found</source>
+        <translation>没有找到支持的 GPU</translation>
+    </message>
+    <message>
+        <source>The plan is known once the model was downloaded.</source>
+        <translation>模型下载之后才能做计划。</translation>
+    </message>
+    <message>
+        <source>This model or device can&apos;t be planned.</source>
+        <translation>无法为这个模型或设备做计划。</translation>
+    </message>
+    <message>
+        <source>Choose a model and data, and the memory is planned here.</source>
+        <translation>选择模型和数据后，这里会给出内存计划。</translation>
+    </message>
+    <message>
+        <source>Copy diagnostics</source>
+        <translation>复制诊断信息</translation>
+    </message>
 </context>
 <context>
     <name>PageStack</name>
@@ -2269,6 +2686,204 @@
     <message>
         <source>Saving</source>
         <translation>保存</translation>
+    </message>
+</context>
+<context>
+    <name>PlanCard</name>
+    <message>
+        <source>Weights</source>
+        <translation>权重</translation>
+    </message>
+    <message>
+        <source>Adapter and optimizer</source>
+        <translation>适配器与优化器</translation>
+    </message>
+    <message>
+        <source>Activations</source>
+        <translation>激活值</translation>
+    </message>
+    <message>
+        <source>Logits</source>
+        <translation>Logits</translation>
+    </message>
+    <message>
+        <source>Runtime</source>
+        <translation>运行时</translation>
+    </message>
+    <message>
+        <source>Context of %1 tokens</source>
+        <translation>上下文 %1 词元</translation>
+    </message>
+    <message>
+        <source>Micro-batches of %1</source>
+        <translation>微批次 %1</translation>
+    </message>
+    <message>
+        <source>Activation checkpointing</source>
+        <translation>激活检查点</translation>
+    </message>
+    <message>
+        <source>4-bit base (QLoRA)</source>
+        <translation>4 位基础模型（QLoRA）</translation>
+    </message>
+    <message>
+        <source>Rank %1</source>
+        <translation>秩 %1</translation>
+    </message>
+    <message>
+        <source>low</source>
+        <translation>低</translation>
+    </message>
+    <message>
+        <source>medium</source>
+        <translation>中</translation>
+    </message>
+    <message>
+        <source>high</source>
+        <translation>高</translation>
+    </message>
+    <message>
+        <source>Plan</source>
+        <translation>计划</translation>
+    </message>
+    <message>
+        <source>Memory plan</source>
+        <translation>内存计划</translation>
+    </message>
+    <message>
+        <source>Check now</source>
+        <translation>立即检查</translation>
+    </message>
+    <message>
+        <source>Choose a model and data, and the memory is planned here.</source>
+        <translation>选择模型和数据后，这里会给出内存计划。</translation>
+    </message>
+    <message>
+        <source>Fits</source>
+        <translation>放得下</translation>
+    </message>
+    <message>
+        <source>Tight</source>
+        <translation>勉强放得下</translation>
+    </message>
+    <message>
+        <source>Does not fit</source>
+        <translation>放不下</translation>
+    </message>
+    <message>
+        <source>Processor (CPU), no GPU</source>
+        <translation>处理器（CPU），无 GPU</translation>
+    </message>
+    <message>
+        <source>%1 of %2 GiB free</source>
+        <translation>空闲 %1 / %2 GiB</translation>
+    </message>
+    <message>
+        <source>Measured peak</source>
+        <translation>实测峰值</translation>
+    </message>
+    <message>
+        <source>%1 of %2 GiB</source>
+        <translation>%1 / %2 GiB</translation>
+    </message>
+    <message>
+        <source>Cancel the check</source>
+        <translation>取消检查</translation>
+    </message>
+    <message>
+        <source>Trains one real step on the longest examples and measures the memory.</source>
+        <translation>用最长的样本真实训练一步并测量内存。</translation>
+    </message>
+    <message>
+        <source>Training one step on the longest examples…</source>
+        <translation>正在用最长的样本训练一步…</translation>
+    </message>
+    <message>
+        <source>not known yet</source>
+        <translation>还不知道</translation>
+    </message>
+    <message>
+        <source>%1 to %2</source>
+        <translation>%1 至 %2</translation>
+    </message>
+    <message>
+        <source>measured</source>
+        <translation>实测</translation>
+    </message>
+    <message>
+        <source>Steps</source>
+        <translation>步数</translation>
+    </message>
+    <message>
+        <source>Time</source>
+        <translation>时间</translation>
+    </message>
+    <message>
+        <source>Written to disk</source>
+        <translation>写入磁盘</translation>
+    </message>
+    <message>
+        <source>How sure</source>
+        <translation>可信度</translation>
+    </message>
+    <message>
+        <source>What would help, least harm first</source>
+        <translation>可行的办法（影响小的在前）</translation>
+    </message>
+    <message>
+        <source>saves %1 GiB</source>
+        <translation>节省 %1 GiB</translation>
+    </message>
+</context>
+<context>
+    <name>PresetBar</name>
+    <message>
+        <source>Balanced</source>
+        <translation>均衡</translation>
+    </message>
+    <message>
+        <source>Fast try</source>
+        <translation>快速尝试</translation>
+    </message>
+    <message>
+        <source>Best quality</source>
+        <translation>最佳质量</translation>
+    </message>
+    <message>
+        <source>Custom</source>
+        <translation>自定义</translation>
+    </message>
+    <message>
+        <source>LoRA on a 16-bit base</source>
+        <translation>16 位基础模型上的 LoRA</translation>
+    </message>
+    <message>
+        <source>LoRA on a 4-bit base</source>
+        <translation>4 位基础模型上的 LoRA</translation>
+    </message>
+    <message>
+        <source>%1 steps</source>
+        <translation>%1 步</translation>
+    </message>
+    <message>
+        <source>%1 epochs</source>
+        <translation>%1 轮</translation>
+    </message>
+    <message>
+        <source>rank %1</source>
+        <translation>秩 %1</translation>
+    </message>
+    <message>
+        <source>%1 tokens</source>
+        <translation>%1 词元</translation>
+    </message>
+    <message>
+        <source>learning rate %1</source>
+        <translation>学习率 %1</translation>
+    </message>
+    <message>
+        <source>Preset</source>
+        <translation>预设</translation>
     </message>
 </context>
 <context>
@@ -2584,7 +3199,7 @@
     </message>
     <message>
         <source>Write it as: role = column, role = column</source>
-        <translation>请写成：角色 = 列, 角色 = 列</translation>
+        <translation>请写成：角色 = 列，角色 = 列</translation>
     </message>
     <message>
         <source>One of: %1</source>
@@ -2670,10 +3285,6 @@
         <translation>全部设置</translation>
     </message>
     <message>
-        <source>All settings (%1)</source>
-        <translation>全部设置（%1）</translation>
-    </message>
-    <message>
         <source>Reset all</source>
         <translation>全部重置</translation>
     </message>
@@ -2684,6 +3295,18 @@
     <message>
         <source>No setting has these words.</source>
         <translation>没有含这些词的设置。</translation>
+    </message>
+    <message>
+        <source>Hide</source>
+        <translation>收起</translation>
+    </message>
+    <message>
+        <source>Show all %1</source>
+        <translation>显示全部 %1 项</translation>
+    </message>
+    <message>
+        <source>All settings: %1</source>
+        <translation>全部设置：%1</translation>
     </message>
     <message numerus="yes">
         <source>%n changed</source>
@@ -2801,40 +3424,34 @@
         <source>changed, default is %1</source>
         <translation>已更改，默认为 %1</translation>
     </message>
+    <message>
+        <source>changed</source>
+        <translation>已更改</translation>
+    </message>
 </context>
 <context>
     <name>ShellBanners</name>
     <message>
-        <source>Training is not set up yet</source>
-        <translation>训练环境还没有装好</translation>
+        <source>The run %1 was interrupted at step %2</source>
+        <translation>运行 %1 在第 %2 步中断了</translation>
     </message>
     <message>
-        <source>You can look around and plan. To train, run the set-up command once in a terminal.</source>
-        <translation>你可以先看看并做计划。要训练，请在终端里运行一次安装命令。</translation>
+        <source>Open</source>
+        <translation>打开</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n run(s) were interrupted</source>
+        <translation>
+            <numerusform>有 %n 个运行中断了</numerusform>
+        </translation>
     </message>
     <message>
-        <source>Copy the command</source>
-        <translation>复制命令</translation>
+        <source>Show runs</source>
+        <translation>查看运行</translation>
     </message>
     <message>
-        <source>Check again</source>
-        <translation>重新检查</translation>
-    </message>
-    <message>
-        <source>No supported GPU found</source>
-        <translation>没有找到支持的 GPU</translation>
-    </message>
-    <message>
-        <source>You can prepare data, plan runs and train models under 0.5 B parameters on the processor.</source>
-        <translation>你可以准备数据、计划运行，并在处理器上训练 5 亿参数以下的模型。</translation>
-    </message>
-    <message>
-        <source>The training environment is still missing.</source>
-        <translation>训练环境仍然缺失。</translation>
-    </message>
-    <message>
-        <source>Copied. Run it in the program&apos;s folder.</source>
-        <translation>已复制。请在程序文件夹里运行。</translation>
+        <source>There is no result. Open it to resume it or to see why.</source>
+        <translation>没有结果。打开它可以继续或查看原因。</translation>
     </message>
 </context>
 <context>
@@ -2898,6 +3515,61 @@
     <message>
         <source>Collapse or expand the side bar</source>
         <translation>收起或展开侧栏</translation>
+    </message>
+</context>
+<context>
+    <name>StartBar</name>
+    <message>
+        <source>Start run</source>
+        <translation>开始运行</translation>
+    </message>
+    <message>
+        <source>Training is not set up</source>
+        <translation>训练环境未安装</translation>
+    </message>
+    <message>
+        <source>Choose a model</source>
+        <translation>请选择模型</translation>
+    </message>
+    <message>
+        <source>The model can&apos;t be used</source>
+        <translation>模型无法使用</translation>
+    </message>
+    <message>
+        <source>Choose data</source>
+        <translation>请选择数据</translation>
+    </message>
+    <message>
+        <source>The data can&apos;t be used</source>
+        <translation>数据无法使用</translation>
+    </message>
+    <message>
+        <source>Correct a setting</source>
+        <translation>请改正一项设置</translation>
+    </message>
+    <message>
+        <source>Does not fit: see plan</source>
+        <translation>放不下：见计划</translation>
+    </message>
+    <message>
+        <source>Starting…</source>
+        <translation>正在启动…</translation>
+    </message>
+    <message>
+        <source>Copy as…</source>
+        <translation>复制为…</translation>
+    </message>
+    <message>
+        <source>Copy as command</source>
+        <translation>复制为命令</translation>
+    </message>
+    <message>
+        <source>Copy spec as JSON</source>
+        <translation>复制配置 JSON</translation>
+    </message>
+    <message>
+        <source>Save spec…</source>
+        <translation>保存配置…</translation>
     </message>
 </context>
 <context>

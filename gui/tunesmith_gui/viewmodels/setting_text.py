@@ -116,7 +116,7 @@ def _names(setting: Setting, text: str) -> str | list[str]:
 
 def _pairs(text: str) -> dict[str, str]:
     pairs = {}
-    for part in filter(None, (each.strip() for each in re.split(r"[,\n]", text))):
+    for part in filter(None, (each.strip() for each in re.split(r"[,，\n]", text))):
         role, equals, column = (each.strip() for each in part.partition("="))
         if not (role and equals and column):
             raise SettingProblem(translate("SettingText", "Write it as: role = column, role = column"))
