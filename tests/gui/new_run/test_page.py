@@ -3,115 +3,31 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QPushButton
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
-from tunesmith_core import launch, paths
-from tunesmith_core.error_codes import CODES
-from tunesmith_core.errors import UserError
+from tests.gui.new_run.driving import ANSWER, GIB, close, fill_in, make_page, scripted_tasks, type_into
+from tunesmith_core import launch
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.dialogs.column_mapping import ColumnMappingDialog
 from tunesmith_gui.dialogs.data_preview import DataPreviewDialog
-from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
 from tunesmith_gui.pages.new_run import NewRunPage
 from tunesmith_gui.services.form_memory import draft_path
 from tunesmith_gui.theme import Scheme, theme
-from tunesmith_gui.viewmodels import new_run_facts
 from tunesmith_gui.viewmodels.new_run import Missing
-from tunesmith_gui.widgets.banner import Banner
 
-GIB = 1024**3
-CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
 GPU = Hardware("cuda", "RTX 3060", 6 * GIB, 5 * GIB, 16 * GIB, 8 * GIB, gpu_index=0, compute_capability=(8, 6))
-CONFIG = {
-    "model_type": "llama",
-    "num_attention_heads": 2,
-    "hidden_size": 8,
-    "num_hidden_layers": 1,
-    "vocab_size": 16,
-}
-
-
-@pytest.fixture(autouse=True)
-def devices(monkeypatch: pytest.MonkeyPatch) -> list[Hardware]:
-    """The devices that the page finds; a test may change the list."""
-    found = [CPU]
-    monkeypatch.setattr(new_run_facts, "detect_hardware", lambda: list(found))
-    monkeypatch.setattr(new_run_facts, "HARDWARE_KEPT_S", -1.0)
-    return found
-
-
-@pytest.fixture
-def model(home: Path, model_folder: Path) -> Path:
-    """A sound model in the models folder."""
-    folder = home / "models" / "tiny-chat"
-    shutil.copytree(model_folder, folder)
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    return folder
-
-
-@pytest.fixture
-def page(qtbot: QtBot, context: Context, fake_engine: object) -> Iterator[NewRunPage]:
-    """The page, shown, with a training environment."""
-    del fake_engine
-    result = make_page(qtbot, context)
-    yield result
-    close(result)
-
-
-def make_page(qtbot: QtBot, context: Context) -> NewRunPage:
-    page = NewRunPage(context)
-    page.resize(1080, 800)
-    page.show()
-    page.on_shown()
-    qtbot.waitExposed(page)
-    qtbot.waitUntil(lambda: page.facts.survey is not None, timeout=5000)
-    return page
-
-
-def close(page: NewRunPage) -> None:
-    page.on_hidden()
-    page.hide()
-    settle()
-    page.deleteLater()
-    settle()
-
-
-def type_into(qtbot: QtBot, widget: QWidget, text: str) -> None:
-    widget.setFocus()
-    qtbot.keyClick(widget, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
-    qtbot.keyClicks(widget, text)
-
-
-def fill_in(qtbot: QtBot, page: NewRunPage, model: Path, data: Path) -> None:
-    """Types model and data, and waits for what is found out about them."""
-    for combo, path in ((page.model_picker.combo, model), (page.data_picker.combo, data)):
-        type_into(qtbot, combo.lineEdit(), str(path))
-        qtbot.keyClick(combo.lineEdit(), Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: page.facts.model is not None and page.facts.data is not None, timeout=5000)
-    if page.facts.model and page.facts.model.card:
-        qtbot.waitUntil(lambda: page.facts.plan is not None, timeout=5000)
-
-
-def shown_words(page: QWidget) -> str:
-    return "\n".join(
-        f"{banner.accessibleName()}\n{banner.accessibleDescription()}"
-        for banner in page.findChildren(Banner)
-        if banner.isVisible()
-    )
 
 
 class TestChoosing:
@@ -292,7 +208,7 @@ class TestPlan:
     def test_a_chosen_model_brings_settings_that_suit_the_gpu(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
     ) -> None:
-        devices[:] = [GPU, CPU]
+        devices.insert(0, GPU)
         fill_in(qtbot, page, model, data_file)
         qtbot.waitUntil(lambda: page.form.value("schedule.micro_batch_size") == 4, timeout=5000)
         assert page.form.changed_paths() == []
@@ -319,66 +235,6 @@ class TestPlan:
         page.actions_.check_plan()
         page.form.set_value("method.rank", 8)
         assert tasks[0].cancelled
-
-
-class FakeTask:
-    """Stands in for EngineTask: the test says what it answers."""
-
-    def __init__(self) -> None:
-        self.cancelled = False
-        self.on_success: list[Callable[[Any], object]] = []
-        self.on_failure: list[Callable[[Any], object]] = []
-
-    def succeeded(self, answer: object) -> None:
-        for each in self.on_success:
-            each(answer)
-
-
-def scripted_tasks(monkeypatch: pytest.MonkeyPatch) -> list[FakeTask]:
-    tasks: list[FakeTask] = []
-
-    class Signal:
-        def __init__(self, listeners: list[Any]) -> None:
-            self.connect = listeners.append
-
-    class Task:
-        def __init__(self, *_arguments: object, parent: object) -> None:
-            del parent
-            self.fake = FakeTask()
-            tasks.append(self.fake)
-            self.succeeded, self.failed = Signal(self.fake.on_success), Signal(self.fake.on_failure)
-
-        def start(self) -> None:
-            pass
-
-        def cancel(self) -> None:
-            self.fake.cancelled = True
-
-    monkeypatch.setattr("tunesmith_gui.pages.new_run_actions.EngineTask", Task)
-    monkeypatch.setattr("tunesmith_gui.dialogs.data_preview.EngineTask", Task)
-    return tasks
-
-
-ANSWER = {
-    "rows": [
-        {
-            "line": 1,
-            "segments": [{"text": "<b>user</b>", "trained": False}, {"text": "Me.", "trained": True}],
-            "num_tokens": 9,
-            "num_trained_tokens": 2,
-            "is_cut": False,
-        }
-    ],
-    "histogram": [{"from_tokens": 0, "to_tokens": 10, "num_rows": 3}],
-    "num_rows": 3,
-    "num_skipped": 2,
-    "num_cut": 0,
-    "num_untrained": 1,
-    "longest_tokens": 9,
-    "context_length": 5,
-    "is_complete": True,
-    "problems": [{"line": 4, "message": "data.jsonl, line 4: no answer"}],
-}
 
 
 class TestLookingCloser:
@@ -430,164 +286,6 @@ class TestLookingCloser:
         qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         assert page.form.spec.data.columns == {"prompt": "frage", "completion": "antwort"}
-
-
-def missing_folder(model: Path, data: Path) -> None:
-    shutil.rmtree(model)
-    del data
-
-
-def cut_weights(model: Path, data: Path) -> None:
-    weights = model / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-9])
-    del data
-
-
-def pickle_weights(model: Path, data: Path) -> None:
-    (model / "model.safetensors").rename(model / "pytorch_model.bin")
-    del data
-
-
-def unreadable_data(model: Path, data: Path) -> None:
-    data.write_bytes(b"PK\x03\x04 not rows")
-    del model
-
-
-def empty_data(model: Path, data: Path) -> None:
-    data.write_text("")
-    del model
-
-
-def row_without_column(model: Path, data: Path) -> None:
-    data.write_text(data.read_text() + '{"other": 1}\n')
-    del model
-
-
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("spoil", "code", "words"),
-        [
-            (missing_folder, "model-files-missing-or-corrupt", "is no folder"),
-            (cut_weights, "model-files-missing-or-corrupt", "is cut short"),
-            (pickle_weights, "model-pickle-refused", "pickle"),
-            (unreadable_data, "dataset-parse-error", "a ZIP archive"),
-            (empty_data, "dataset-empty", "data.jsonl"),
-            (row_without_column, "dataset-column-missing", "line 4"),
-        ],
-    )
-    def test_is_refused_in_place_with_cause_and_next_step(
-        self,
-        qtbot: QtBot,
-        page: NewRunPage,
-        model: Path,
-        data_file: Path,
-        spoil: Callable[[Path, Path], None],
-        code: str,
-        words: str,
-    ) -> None:
-        spoil(model, data_file)
-        fill_in(qtbot, page, model, data_file)
-        text = shown_words(page)
-        assert CODES[code].title in text
-        assert words in text
-        assert CODES[code].cause in text
-        assert code in text
-        assert not page.start_bar.start.isEnabled()
-        assert page.data_picker.combo.path == str(data_file)
-        assert not paths.runs_dir().exists()
-
-    def test_bad_rows_can_be_skipped(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
-        row_without_column(model, data_file)
-        fill_in(qtbot, page, model, data_file)
-        skip = next(each for each in page.data_picker.findChildren(QPushButton) if each.text() == "Skip bad rows")
-        qtbot.mouseClick(skip, Qt.MouseButton.LeftButton)
-        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
-
-    def test_no_chat_template_is_told_on_start(
-        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
-    ) -> None:
-        (model / "tokenizer_config.json").write_text("{}")
-        fill_in(qtbot, page, model, data_file)
-        assert "no chat template" in page.model_picker.facts.text()
-        self.refused_on_start(qtbot, page, "dataset-chat-template-missing")
-
-    def test_a_full_disk_is_told_on_start(
-        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("tunesmith_core.files.free_bytes", lambda _path: 1)
-        fill_in(qtbot, page, model, data_file)
-        self.refused_on_start(qtbot, page, "disk-full")
-
-    def test_a_read_only_disk_is_told_on_start(
-        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def refuse(folder: Path) -> None:
-            raise PermissionError(13, "Permission denied", str(folder))
-
-        monkeypatch.setattr("tunesmith_core.files.probe_writable", refuse)
-        fill_in(qtbot, page, model, data_file)
-        self.refused_on_start(qtbot, page, "permission-or-antivirus")
-
-    def refused_on_start(self, qtbot: QtBot, page: NewRunPage, code: str) -> None:
-        model, data = page.form.value("model.path"), page.form.value("data.path")
-        qtbot.mouseClick(page.start_bar.start, Qt.MouseButton.LeftButton)
-        assert page.start_bar.start.text() == "Starting…"
-        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
-        text = shown_words(page)
-        assert CODES[code].title in text
-        assert CODES[code].cause in text
-        assert CODES[code].action in text
-        assert (page.form.value("model.path"), page.form.value("data.path")) == (model, data)
-        assert page.start_bar.start.isEnabled()
-        copy = next(each for each in page.findChildren(QPushButton) if each.text() == "Copy diagnostics")
-        qtbot.mouseClick(copy, Qt.MouseButton.LeftButton)
-        qtbot.waitUntil(lambda: bool(page.window().findChildren(DiagnosticsDialog)), timeout=5000)
-        (dialog,) = page.window().findChildren(DiagnosticsDialog)
-        assert code in dialog.text.toPlainText()
-        dialog.close()
-        dialog.deleteLater()
-
-    @pytest.mark.parametrize(
-        ("values", "code"),
-        [
-            ({"version": 99, "model": {}}, "spec-too-new"),
-            ({"version": 1, "model": {"path": "a"}, "data": {"path": "b"}, "method": {"rank": 0}}, "spec-invalid"),
-            (
-                {"version": 1, "model": {"path": "a"}, "data": {"path": "b"}, "optimizer": {"learning_rate": "abc"}},
-                "spec-invalid",
-            ),
-        ],
-    )
-    def test_a_dropped_spec_that_is_wrong_is_refused(
-        self, qtbot: QtBot, page: NewRunPage, tmp_path: Path, values: dict[str, object], code: str
-    ) -> None:
-        page.form.set_name("kept")
-        path = tmp_path / "spec.json"
-        path.write_text(json.dumps(values))
-        page.on_shown([path])
-        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
-        assert "spec.json" in shown_words(page)
-        assert page.form.name == "kept"
-
-    def test_nothing_to_learn_is_told_by_the_check(
-        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        fill_in(qtbot, page, model, data_file)
-        tasks = scripted_tasks(monkeypatch)
-        page.actions_.check_plan()
-        for listener in tasks[0].on_failure:
-            listener(UserError("no-trained-tokens", f"{data_file}: no token counts for the loss."))
-        qtbot.waitUntil(lambda: CODES["no-trained-tokens"].title in shown_words(page))
-
-    def test_without_an_environment_start_says_so(
-        self, qtbot: QtBot, context: Context, home: Path, model: Path, data_file: Path
-    ) -> None:
-        del home
-        page = make_page(qtbot, context)
-        fill_in(qtbot, page, model, data_file)
-        assert page.start_bar.start.text() == "Training is not set up"
-        assert "environment-missing" in shown_words(page)
-        close(page)
 
 
 class TestStarting:

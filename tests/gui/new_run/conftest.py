@@ -1,0 +1,53 @@
+"""A Train page on its own data root, with devices that a test chooses and a sound model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from tests.gui.new_run.driving import GIB, close, make_page
+from tunesmith_core.hardware import Hardware
+from tunesmith_gui.context import Context
+from tunesmith_gui.pages.new_run import NewRunPage
+from tunesmith_gui.viewmodels import new_run_facts
+
+CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
+CONFIG = {
+    "model_type": "llama",
+    "num_attention_heads": 2,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "vocab_size": 16,
+}
+
+
+@pytest.fixture(autouse=True)
+def devices(monkeypatch: pytest.MonkeyPatch) -> list[Hardware]:
+    """The devices that the page finds; a test may change the list."""
+    found = [CPU]
+    monkeypatch.setattr(new_run_facts, "detect_hardware", lambda: list(found))
+    monkeypatch.setattr(new_run_facts, "HARDWARE_KEPT_S", -1.0)
+    return found
+
+
+@pytest.fixture
+def model(home: Path, model_folder: Path) -> Path:
+    """A sound model in the models folder."""
+    folder = home / "models" / "tiny-chat"
+    shutil.copytree(model_folder, folder)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    return folder
+
+
+@pytest.fixture
+def page(qtbot: QtBot, context: Context, fake_engine: object) -> Iterator[NewRunPage]:
+    """The page, shown, with a training environment."""
+    del fake_engine
+    result = make_page(qtbot, context)
+    yield result
+    close(result)

@@ -1,0 +1,180 @@
+"""Bad input in the window: every refusal names cause and next step, and the form keeps what was typed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
+from pytestqt.qtbot import QtBot
+
+from tests.gui.new_run.driving import close, fill_in, make_page, scripted_tasks, shown_words
+from tunesmith_core import paths
+from tunesmith_core.error_codes import CODES
+from tunesmith_core.errors import UserError
+from tunesmith_gui.context import Context
+from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
+from tunesmith_gui.pages.new_run import NewRunPage
+from tunesmith_gui.viewmodels.new_run import Missing
+
+
+def missing_folder(model: Path, data: Path) -> None:
+    shutil.rmtree(model)
+    del data
+
+
+def cut_weights(model: Path, data: Path) -> None:
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    del data
+
+
+def pickle_weights(model: Path, data: Path) -> None:
+    (model / "model.safetensors").rename(model / "pytorch_model.bin")
+    del data
+
+
+def unreadable_data(model: Path, data: Path) -> None:
+    data.write_bytes(b"PK\x03\x04 not rows")
+    del model
+
+
+def empty_data(model: Path, data: Path) -> None:
+    data.write_text("")
+    del model
+
+
+def row_without_column(model: Path, data: Path) -> None:
+    data.write_text(data.read_text() + '{"other": 1}\n')
+    del model
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("spoil", "code", "words"),
+        [
+            (missing_folder, "model-files-missing-or-corrupt", "is no folder"),
+            (cut_weights, "model-files-missing-or-corrupt", "is cut short"),
+            (pickle_weights, "model-pickle-refused", "pickle"),
+            (unreadable_data, "dataset-parse-error", "a ZIP archive"),
+            (empty_data, "dataset-empty", "data.jsonl"),
+            (row_without_column, "dataset-column-missing", "line 4"),
+        ],
+    )
+    def test_is_refused_in_place_with_cause_and_next_step(
+        self,
+        qtbot: QtBot,
+        page: NewRunPage,
+        model: Path,
+        data_file: Path,
+        spoil: Callable[[Path, Path], None],
+        code: str,
+        words: str,
+    ) -> None:
+        spoil(model, data_file)
+        fill_in(qtbot, page, model, data_file)
+        text = shown_words(page)
+        assert CODES[code].title in text
+        assert words in text
+        assert CODES[code].cause in text
+        assert code in text
+        assert not page.start_bar.start.isEnabled()
+        assert page.data_picker.combo.path == str(data_file)
+        assert not paths.runs_dir().exists()
+
+    def test_bad_rows_can_be_skipped(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
+        row_without_column(model, data_file)
+        fill_in(qtbot, page, model, data_file)
+        skip = next(each for each in page.data_picker.findChildren(QPushButton) if each.text() == "Skip bad rows")
+        qtbot.mouseClick(skip, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+
+    def test_no_chat_template_is_told_on_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        (model / "tokenizer_config.json").write_text("{}")
+        fill_in(qtbot, page, model, data_file)
+        assert "no chat template" in page.model_picker.facts.text()
+        self.refused_on_start(qtbot, page, "dataset-chat-template-missing")
+
+    def test_a_full_disk_is_told_on_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tunesmith_core.files.free_bytes", lambda _path: 1)
+        fill_in(qtbot, page, model, data_file)
+        self.refused_on_start(qtbot, page, "disk-full")
+
+    def test_a_read_only_disk_is_told_on_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(folder: Path) -> None:
+            raise PermissionError(13, "Permission denied", str(folder))
+
+        monkeypatch.setattr("tunesmith_core.files.probe_writable", refuse)
+        fill_in(qtbot, page, model, data_file)
+        self.refused_on_start(qtbot, page, "permission-or-antivirus")
+
+    def refused_on_start(self, qtbot: QtBot, page: NewRunPage, code: str) -> None:
+        model, data = page.form.value("model.path"), page.form.value("data.path")
+        qtbot.mouseClick(page.start_bar.start, Qt.MouseButton.LeftButton)
+        assert page.start_bar.start.text() == "Starting…"
+        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
+        text = shown_words(page)
+        assert CODES[code].title in text
+        assert CODES[code].cause in text
+        assert CODES[code].action in text
+        assert (page.form.value("model.path"), page.form.value("data.path")) == (model, data)
+        assert page.start_bar.start.isEnabled()
+        copy = next(each for each in page.findChildren(QPushButton) if each.text() == "Copy diagnostics")
+        qtbot.mouseClick(copy, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: bool(page.window().findChildren(DiagnosticsDialog)), timeout=5000)
+        (dialog,) = page.window().findChildren(DiagnosticsDialog)
+        assert code in dialog.text.toPlainText()
+        dialog.close()
+        dialog.deleteLater()
+
+    @pytest.mark.parametrize(
+        ("values", "code"),
+        [
+            ({"version": 99, "model": {}}, "spec-too-new"),
+            ({"version": 1, "model": {"path": "a"}, "data": {"path": "b"}, "method": {"rank": 0}}, "spec-invalid"),
+            (
+                {"version": 1, "model": {"path": "a"}, "data": {"path": "b"}, "optimizer": {"learning_rate": "abc"}},
+                "spec-invalid",
+            ),
+        ],
+    )
+    def test_a_dropped_spec_that_is_wrong_is_refused(
+        self, qtbot: QtBot, page: NewRunPage, tmp_path: Path, values: dict[str, object], code: str
+    ) -> None:
+        page.form.set_name("kept")
+        path = tmp_path / "spec.json"
+        path.write_text(json.dumps(values))
+        page.on_shown([path])
+        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
+        assert "spec.json" in shown_words(page)
+        assert page.form.name == "kept"
+
+    def test_nothing_to_learn_is_told_by_the_check(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        tasks = scripted_tasks(monkeypatch)
+        page.actions_.check_plan()
+        for listener in tasks[0].on_failure:
+            listener(UserError("no-trained-tokens", f"{data_file}: no token counts for the loss."))
+        qtbot.waitUntil(lambda: CODES["no-trained-tokens"].title in shown_words(page))
+
+    def test_without_an_environment_start_says_so(
+        self, qtbot: QtBot, context: Context, home: Path, model: Path, data_file: Path
+    ) -> None:
+        del home
+        page = make_page(qtbot, context)
+        fill_in(qtbot, page, model, data_file)
+        assert page.start_bar.start.text() == "Training is not set up"
+        assert "environment-missing" in shown_words(page)
+        close(page)
