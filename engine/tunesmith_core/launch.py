@@ -77,7 +77,7 @@ def has_checkpoint(run: Run) -> bool:
     return any(run.checkpoints_path.glob("step-*/MANIFEST.json"))
 
 
-def send(run: Run, command: str, **arguments: Any) -> str:  # Any: JSON values
+def send(run: Run, command: str, /, **arguments: Any) -> str:  # Any: JSON values
     """Drop a command for a going run and return its id, by which the journal's `ack` answers.
 
     Raises:
@@ -155,7 +155,8 @@ def _start_supervisor(run: Run) -> None:
     _supervisors.append(process)
     # A new lease is awaited, not one of this pid: on Windows a venv's python.exe starts the real one as its child.
     if _wait_until(lambda: run.supervisor() != before or process.poll() is not None, LEASE_WAIT_S):
-        if run.supervisor() == before:
+        # A run that was over at once has no lease any more, but its supervisor did its work.
+        if run.supervisor() == before and process.returncode:
             raise _early_end(run, process.returncode)
         return
     process.kill()

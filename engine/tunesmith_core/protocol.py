@@ -230,7 +230,7 @@ def read_journal(path: Path) -> list[Event]:
     return JournalReader(path).read_all()
 
 
-def post_command(control: Path, name: str, **data: Any) -> str:  # Any: JSON values
+def post_command(control: Path, name: str, /, **data: Any) -> str:  # Any: JSON values
     """Drop a command into a control folder and return its id.
 
     Raises:

@@ -58,6 +58,8 @@ class Supervisor:
             self._end_failed(wrap(error))
         finally:
             self._update_index()
+            # A lease that stays behind tells the next supervisor that this one died, and which engine it may have left.
+            self.run.lease_path.unlink(missing_ok=True)
             self._lock.release()
         return self._status
 
@@ -184,7 +186,7 @@ class Supervisor:
             # A full or read-only disk: without a result the run counts as interrupted, which is the truth.
             logger.exception("the end could not be written")
 
-    def _write(self, kind: str, **data: Any) -> None:  # Any: JSON values
+    def _write(self, kind: str, /, **data: Any) -> None:  # Any: JSON values
         """Append an event; only while no engine lives, for a journal has one writer."""
         with closing(JournalWriter(self.run.journal_path)) as journal:
             journal.write(kind, **data)

@@ -1,13 +1,465 @@
-"""The supervisor and launch with a scripted engine: ends, stops, queue, crashes, leftovers."""
+"""The supervisor in this process, with a scripted engine: every way a run can end."""
 
 from __future__ import annotations
 
-from tunesmith_core import launch
-from tunesmith_core.runs import RunState
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunesmith_core import devices, engine_process, run_queue, supervisor
+from tunesmith_core.capped_log import CappedLog
+from tunesmith_core.engine_process import EngineProcess
+from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.locks import FileLock
+from tunesmith_core.process_identity import ProcessIdentity, identify
+from tunesmith_core.protocol import JournalWriter, post_command, read_journal
+from tunesmith_core.runs import Run, RunState, create_run
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.stop_ladder import Limits
+from tunesmith_core.supervisor import Supervisor, engine_error
+
+Make = Callable[..., RunSpec]
+Script = Callable[[dict[str, Any]], None]
+
+QUICK = Limits(stop_s=0.4, terminate_s=0.4, result_s=0.4)
 
 
-def test_a_started_run_finishes(fake_engine, make_spec):
-    run = launch.start(make_spec("good"))
-    status = launch.wait(run)
-    assert status.state is RunState.FINISHED, run.supervisor_log_path.read_text()
-    assert status.step == 3
+@pytest.fixture(autouse=True)
+def fast_polling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "POLL_S", 0.02)
+
+
+def gone(pid: int, limit_s: float = 5.0) -> bool:
+    """Wait until a process has ended."""
+    deadline = time.monotonic() + limit_s
+    while identify(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return identify(pid) is None
+
+
+def wait_for(condition: Callable[[], object], limit_s: float = 20.0) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)
+
+
+def kinds(run: Run) -> list[str]:
+    return [event.type for event in read_journal(run.journal_path)]
+
+
+@pytest.fixture
+def supervise(fake_engine: Script, make_spec: Make) -> Callable[..., tuple[Run, Supervisor]]:
+    """Run a script to its end under quick limits and return the run."""
+
+    def play(*actions: list[Any], limits: Limits = QUICK, **options: Any) -> tuple[Run, Supervisor]:
+        fake_engine({"*": list(actions)})
+        run = create_run(make_spec("s"))
+        made = Supervisor(run, limits, **options)
+        made.supervise()
+        return run, made
+
+    return play
+
+
+def test_a_good_run_is_left_as_the_engine_ended_it(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    run, _ = supervise(["hello"], ["say", "hello world"], ["steps", 2], ["show_environment"], ["result", "finished"])
+    assert run.status().state is RunState.FINISHED
+    assert kinds(run) == ["phase", "hello", "phase", "step", "step", "result"]
+    assert run.engine_log_path.read_text() == "hello world\n"
+    assert not run.is_supervised()
+    environment = json.loads((run.path / "environment.json").read_text())
+    assert environment["CUDA_VISIBLE_DEVICES"] == "-1"
+    assert not run.lease_path.exists()
+    assert (run.path.parents[1] / "library.sqlite").exists()
+
+
+@pytest.mark.parametrize(
+    ("action", "code", "words"),
+    [
+        (["kill_self", 9], "engine-killed", "SIGKILL"),
+        (["kill_self", 11], "engine-crashed", "SIGSEGV"),
+        (["kill_self", 15], "engine-crashed", "SIGTERM"),
+        (["exit", 0], "engine-crashed", "exit code 0"),
+        (["exit", 7], "engine-crashed", "exit code 7"),
+    ],
+)
+def test_an_engine_without_a_result_gets_one(
+    supervise: Callable[..., tuple[Run, Supervisor]], action: list[Any], code: str, words: str
+) -> None:
+    run, _ = supervise(["hello"], ["steps", 2], ["say", "last words hf_abcdefghijklmnop"], action)
+    status = run.status()
+    assert status.state is RunState.FAILED
+    assert status.error is not None
+    assert status.error["code"] == code
+    assert words in status.error["message"]
+    assert "last words <token>" in status.error["context"]
+    assert read_journal(run.journal_path)[-1].data["code"] == code
+
+
+def test_odd_exit_codes_have_words() -> None:
+    assert "signal 63" in engine_error(-63).message
+    assert "0xc0000005" in engine_error(0xC0000005).message
+
+
+def test_the_engines_own_error_stands(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    run, _ = supervise(["hello"], ["event", "error", {"code": "cuda-oom", "kind": "RunFailure"}], ["exit", 4])
+    status = run.status()
+    assert (status.state, status.error) == (RunState.FAILED, {"code": "cuda-oom", "kind": "RunFailure"})
+    assert read_journal(run.journal_path)[-1].data["code"] == "cuda-oom"
+
+
+def test_a_torn_journal_of_a_killed_engine_gets_a_readable_end(
+    supervise: Callable[..., tuple[Run, Supervisor]], fake_engine: Script, make_spec: Make
+) -> None:
+    fake_engine({"*": [["hello"], ["kill_self", 9]]})
+    run = create_run(make_spec("t"))
+    run.journal_path.write_bytes(b'{"v":1,"seq":1,"t":0,"type":"st')
+    Supervisor(run, QUICK).supervise()
+    assert run.status().state is RunState.FAILED
+    assert kinds(run)[-2:] == ["error", "result"]
+
+
+def test_an_engine_that_cannot_start(
+    make_spec: Make, fake_engine: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = create_run(make_spec("n"))
+    monkeypatch.setattr(supervisor.environments, "engine_command", lambda *_: [str(run.path / "not-there")])
+    Supervisor(run, QUICK).supervise()
+    assert run.status().state is RunState.FAILED
+
+    def missing(*_: str) -> list[str]:
+        raise EnvironmentProblem("environment-missing", "gone")
+
+    monkeypatch.setattr(supervisor.environments, "engine_command", missing)
+    Supervisor(run, QUICK).supervise()
+    assert read_journal(run.journal_path)[-1].data["code"] == "environment-missing"
+
+
+def test_an_end_that_cannot_be_written_leaves_the_run_interrupted(
+    make_spec: Make, fake_engine: Script, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = create_run(make_spec("n"))
+
+    def full(self: JournalWriter, kind: str, /, **data: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(JournalWriter, "write", full)
+    Supervisor(run, QUICK).supervise()
+    monkeypatch.undo()
+    assert "the end could not be written" in caplog.text
+    assert run.journal_path.read_bytes() == b""
+
+
+def test_a_broken_index_does_not_spoil_the_end(
+    supervise: Callable[..., tuple[Run, Supervisor]], home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (home / "library.sqlite").mkdir()
+    run, _ = supervise(["hello"], ["result", "finished"])
+    assert run.status().state is RunState.FINISHED
+    assert "index could not be updated" in caplog.text
+
+
+def test_a_second_supervisor_is_refused(make_spec: Make, fake_engine: Script) -> None:
+    run = create_run(make_spec("b"))
+    with FileLock(run.lock_path), pytest.raises(UserError) as caught:
+        Supervisor(run).supervise()
+    assert caught.value.code == "run-busy"
+    assert not run.journal_path.exists()
+
+
+# Stopping
+
+
+def test_a_stop_is_left_to_the_engine(supervise: Callable[..., tuple[Run, Supervisor]], home: Path) -> None:
+    run_path = home / "runs" / "s-01"
+
+    def stop() -> None:
+        wait_for(lambda: "step" in kinds(Run(run_path)))
+        post_command(run_path / "control", "stop", mode="save")
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    run, _ = supervise(["hello"], ["obey"], limits=Limits())
+    thread.join()
+    assert run.status().state is RunState.STOPPED
+    assert "ack" in kinds(run)
+
+
+@pytest.mark.parametrize(
+    ("script", "mode", "state", "code"),
+    [
+        ([["hello"], ["steps", 2]], "save", RunState.FAILED, "engine-hung"),
+        ([["hello"], ["steps", 2], ["checkpoint"]], "save", RunState.STOPPED, None),
+        ([["hello"], ["steps", 2]], "discard", RunState.STOPPED, None),
+        ([], "save", RunState.STOPPED, None),
+    ],
+)
+def test_an_engine_that_ignores_a_stop_is_killed_with_its_grandchildren(
+    supervise: Callable[..., tuple[Run, Supervisor]],
+    home: Path,
+    script: list[Any],
+    mode: str,
+    state: RunState,
+    code: str | None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pids = home / "runs" / "s-01" / "grandchild.pid"
+
+    def stop() -> None:
+        wait_for(pids.exists)
+        post_command(pids.parent / "control", "stop", mode=mode)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    run, _ = supervise(["ignore_terminate"], *script, ["grandchild"], ["sleep", 60])
+    thread.join()
+    status = run.status()
+    assert status.state is state
+    assert (status.error or {}).get("code") == code
+    assert gone(int(pids.read_text()))
+    assert "terminate" in caplog.text
+    assert "kill" in caplog.text
+
+
+def test_an_engine_that_hangs_after_its_result_is_killed(
+    supervise: Callable[..., tuple[Run, Supervisor]], caplog: pytest.LogCaptureFixture
+) -> None:
+    run, _ = supervise(["ignore_terminate"], ["hello"], ["grandchild"], ["result", "finished"], ["sleep", 60])
+    assert run.status().state is RunState.FINISHED
+    assert gone(int((run.path / "grandchild.pid").read_text()))
+
+
+def test_a_signal_to_the_supervisor_is_a_stop_that_saves(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["hello"], ["obey"]]})
+    run = create_run(make_spec("s"))
+    made = Supervisor(run)
+    thread = threading.Thread(target=lambda: (wait_for(lambda: "step" in kinds(run)), setattr(made, "terminated", True)))
+    thread.start()
+    made.supervise()
+    thread.join()
+    assert run.status().state is RunState.STOPPED
+    assert [event.data["mode"] for event in read_journal(run.journal_path) if event.type == "stopping"] == ["save"]
+
+
+# Output and leftovers
+
+
+def test_a_flood_of_output_is_capped(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    run, _ = supervise(["hello"], ["flood", 3_000_000], ["say", "end"], ["result", "finished"], log_cap_bytes=100_000)
+    assert run.status().state is RunState.FINISHED
+    assert run.engine_log_path.stat().st_size < 200_000
+    text = run.engine_log_path.read_text()
+    assert "bytes left out" in text
+    assert text.endswith("end\n")
+
+
+def test_a_grandchild_that_outlives_a_good_run_is_ended(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    run, _ = supervise(["hello"], ["grandchild"], ["result", "finished"])
+    assert gone(int((run.path / "grandchild.pid").read_text()))
+
+
+def test_an_adopted_process_is_ended_and_older_children_are_not(tmp_path: Path) -> None:
+    mine = subprocess.Popen(["sleep", "60"])
+    try:
+        engine = EngineProcess(["true"], folder=tmp_path, environment={}, log_path=tmp_path / "log")
+        adopted = subprocess.Popen(["sleep", "60"])
+        assert engine.close() == 0
+        assert gone(adopted.pid)
+        adopted.wait()
+        assert mine.poll() is None
+        assert engine.ended()
+    finally:
+        mine.kill()
+        mine.wait()
+
+
+def test_a_log_that_fails_does_not_fail_the_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: CappedLog, lines: bytes) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(CappedLog, "_append", full)
+    script = ["sh", "-c", "echo one; printf two"]
+    engine = EngineProcess(script, folder=tmp_path, environment={}, log_path=tmp_path / "log")
+    assert engine.close() in (0, -signal.SIGKILL)
+    wait_for(lambda: "log can't be written" in caplog.text)
+
+
+def test_a_leftover_engine_is_ended_by_the_next_supervisor(
+    fake_engine: Script, make_spec: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    orphan = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    identity = identify(orphan.pid)
+    assert identity is not None
+    run = create_run(make_spec("l"))
+    run_queue.write_lease(run, ProcessIdentity(1, 0, "x"), engine=identity)
+    Supervisor(run, QUICK).supervise()
+    assert orphan.wait(5) == -signal.SIGKILL
+    assert "lost its supervisor" in caplog.text
+    assert run.status().state is RunState.FINISHED
+
+
+def test_a_reused_pid_is_left_alone() -> None:
+    stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        identity = identify(stranger.pid)
+        assert identity is not None
+        assert not engine_process.kill_leftover(ProcessIdentity(stranger.pid, identity.start - 1, identity.boot))
+        assert not engine_process.kill_leftover(ProcessIdentity(1, 0, ""))
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+# The queue
+
+
+@pytest.fixture
+def busy_device(home: Path) -> Iterator[FileLock]:
+    lock = run_queue.device_lock(devices.Device(None))
+    assert lock.acquire()
+    yield lock
+    lock.release()
+
+
+@pytest.mark.parametrize("by_signal", [False, True])
+def test_a_stop_in_the_queue_ends_the_run_as_stopped(
+    fake_engine: Script, make_spec: Make, busy_device: FileLock, by_signal: bool
+) -> None:
+    run = create_run(make_spec("q"))
+    made = Supervisor(run)
+    thread = threading.Thread(target=made.supervise)
+    thread.start()
+    wait_for(run.lease_path.exists)
+    assert run.status().state is RunState.QUEUED
+    assert json.loads(run.lease_path.read_text())["waiting_for"] == "cpu"
+    if by_signal:
+        made.terminated = True
+    else:
+        post_command(run.control_path, "ping")
+        post_command(run.control_path, "stop", mode="discard")
+    thread.join()
+    assert run.status().state is RunState.STOPPED
+    assert "hello" not in kinds(run)
+
+
+def test_the_oldest_waiting_run_is_first(make_spec: Make) -> None:
+    old, young = create_run(make_spec("a")), create_run(make_spec("b"))
+    cpu, gpu = devices.Device(None), devices.Device(0)
+    assert run_queue.is_first(young, cpu)
+    run_queue.write_lease(old, ProcessIdentity(1, 0, "x"), waiting_for=cpu)
+    assert run_queue.is_first(young, cpu), "a dead waiter holds up nobody"
+    with FileLock(old.lock_path):
+        assert not run_queue.is_first(young, cpu)
+        assert run_queue.is_first(young, gpu)
+        assert run_queue.is_first(old, cpu)
+        run_queue.write_lease(old, ProcessIdentity(1, 0, "x"))
+        assert run_queue.is_first(young, cpu), "it has its turn already"
+    old.lease_path.write_text("{")
+    assert run_queue.is_first(young, cpu)
+    assert run_queue.is_first(Run(old.path.with_name("not-there")), cpu)
+    assert run_queue.leased_engine(old) is None
+
+
+# As a process
+
+
+def start_process(run: Run, **variables: str) -> subprocess.Popen[bytes]:
+    engine_folder = str(Path(supervisor.__file__).parents[1])
+    return subprocess.Popen(
+        [sys.executable, "-m", "tunesmith_core.supervisor", str(run.path)],
+        env={**os.environ, **variables, "PYTHONPATH": engine_folder},
+        stderr=subprocess.PIPE,
+    )
+
+
+def engine_pid(run: Run) -> int:
+    wait_for(lambda: run_queue.leased_engine(run))
+    leased = run_queue.leased_engine(run)
+    assert leased is not None
+    return leased.pid
+
+
+def test_the_engine_dies_with_its_supervisor(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["ignore_terminate"], ["hello"], ["sleep", 60]]})
+    run = create_run(make_spec("k"))
+    with start_process(run) as process:
+        pid = engine_pid(run)
+        process.kill()
+    assert gone(pid)
+    assert run.status().state is RunState.INTERRUPTED
+
+
+def test_a_terminated_supervisor_saves_and_ends_a_detached_grandchild(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["hello"], ["grandchild", True], ["obey"]]})
+    run = create_run(make_spec("k"))
+    with start_process(run) as process:
+        wait_for(lambda: "step" in kinds(run))
+        process.send_signal(signal.SIGHUP)
+        process.terminate()
+        assert process.wait(30) == 0
+    assert run.status().state is RunState.STOPPED
+    assert gone(int((run.path / "grandchild.pid").read_text()))
+
+
+@pytest.mark.parametrize("point", ["supervisor.after-lease", "supervisor.after-engine-start", "supervisor.before-end"])
+def test_a_kill_anywhere_leaves_nothing_running_and_the_run_can_go_on(
+    fake_engine: Script, make_spec: Make, point: str
+) -> None:
+    fake_engine({"*": [["hello"], ["exit", 3]]})
+    run = create_run(make_spec("k"))
+    with start_process(run, TUNESMITH_CRASHPOINT=point) as process:
+        assert process.wait(30) == -signal.SIGKILL
+    leased = run_queue.leased_engine(run)
+    assert leased is None or gone(leased.pid)
+    assert run.status().state is RunState.INTERRUPTED
+    fake_engine({})
+    Supervisor(run, QUICK).supervise()
+    assert run.status().state is RunState.FINISHED
+
+
+def test_the_process_reports_what_it_could_not_do(home: Path, make_spec: Make, fake_engine: Script) -> None:
+    run = create_run(make_spec("k"))
+    with FileLock(run.lock_path), start_process(run) as process:
+        assert process.wait(30) == 2
+        assert process.stderr is not None
+        assert b"run-busy" in process.stderr.read()
+
+
+def test_main_restores_nothing_but_supervises(
+    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    handlers = {}
+    monkeypatch.setattr(supervisor.signal, "signal", lambda number, handler: handlers.__setitem__(number, handler))
+    monkeypatch.setattr(supervisor, "become_subreaper", lambda: None)
+    fake_engine({"*": [["hello"], ["obey"]]})
+    run = create_run(make_spec("m"))
+    made: list[Supervisor] = []
+    monkeypatch.setattr(supervisor, "Supervisor", lambda run: made.append(Supervisor(run)) or made[0])
+
+    def terminate() -> None:
+        wait_for(lambda: "step" in kinds(run))
+        handlers[signal.SIGTERM](signal.SIGTERM, None)
+
+    thread = threading.Thread(target=terminate)
+    thread.start()
+    assert supervisor.main([str(run.path)]) == 0
+    thread.join()
+    assert run.status().state is RunState.STOPPED
+    made.clear()
+    with FileLock(run.lock_path):
+        assert supervisor.main([str(run.path)]) == 2
+    assert "run-busy" in caplog.text
