@@ -66,3 +66,17 @@ def test_a_folder_is_no_data_file(tmp_path: Path) -> None:
     assert facts.error is not None
     assert facts.error.code == "dataset-parse-error"
     assert str(tmp_path) in facts.error.message
+
+
+def test_a_slow_answer_is_announced_and_an_error_arrives(qtbot: QtBot) -> None:
+    owner = QObject()
+    latest, gate, errors = Latest(owner), threading.Event(), list[object]()
+
+    def slow() -> None:
+        gate.wait(5)
+        raise OSError("gone")
+
+    with qtbot.waitSignal(latest.slow, timeout=5000):
+        latest.ask(slow, lambda _result: None, errors.append)
+    gate.set()
+    qtbot.waitUntil(lambda: len(errors) == 1, timeout=5000)

@@ -136,6 +136,8 @@ class NewRunPage(Page):
         self.facts.survey_changed.connect(self._show_survey)
         self.facts.model_changed.connect(self._show_model)
         self.facts.data_changed.connect(self._show_data)
+        self.facts.model_slow.connect(self.model_picker.show_loading)
+        self.facts.data_slow.connect(self.data_picker.show_loading)
         self.facts.plan_changed.connect(self._show_plan)
         self.model_picker.path_chosen.connect(actions.choose_model)
         self.data_picker.path_chosen.connect(actions.choose_data)

@@ -28,6 +28,7 @@ from tunesmith_gui.viewmodels.new_run import NewRunForm
 Result = TypeVar("Result")
 
 DEBOUNCE_MS = 250
+LOADING_AFTER_MS = 150
 NUM_SNIFFED_ROWS = 1000
 """Files with fewer rows are counted exactly."""
 
@@ -82,26 +83,44 @@ class Survey:
 
 
 class Latest(QObject):
-    """Asks one kind of question; only the newest answer arrives."""
+    """Asks one kind of question; only the newest answer arrives.
+
+    Signals:
+        slow: the answer has not come within the time after which a person wonders.
+    """
+
+    slow = Signal()
 
     def __init__(self, parent: QObject) -> None:
         super().__init__(parent)
         self._ticket = 0
+        self._patience = QTimer(self)
+        self._patience.setSingleShot(True)
+        self._patience.setInterval(LOADING_AFTER_MS)
+        self._patience.timeout.connect(self.slow)
 
-    def ask(self, work: Callable[[], Result], done: Callable[[Result], object]) -> None:
-        """Runs `work` on a worker thread; an error of ours must be part of its result."""
-        self._ticket += 1
+    def ask(
+        self,
+        work: Callable[[], Result],
+        done: Callable[[Result], object],
+        failed: Callable[[TunesmithError], object] = lambda _error: None,
+    ) -> None:
+        """Runs `work` on a worker thread, then `done`, or `failed` for an error that is not part of its result."""
+        self.forget()
         ticket = self._ticket
+        self._patience.start()
 
-        def arrived(result: Result) -> None:
+        def arrived(answer: Any, hand_over: Callable[[Any], object]) -> None:  # Any: result or error
             if ticket == self._ticket:
-                done(result)
+                self._patience.stop()
+                hand_over(answer)
 
-        Job.start(self, work, arrived, lambda _error: None)
+        Job.start(self, work, lambda result: arrived(result, done), lambda error: arrived(error, failed))
 
     def forget(self) -> None:
         """Drops an answer that is still to come."""
         self._ticket += 1
+        self._patience.stop()
 
 
 class NewRunFacts(QObject):
@@ -109,12 +128,15 @@ class NewRunFacts(QObject):
 
     Signals:
         survey_changed, model_changed, data_changed, plan_changed: the attribute of that name has a new value.
+        model_slow, data_slow: looking at it takes long enough to say so.
     """
 
     survey_changed = Signal()
     model_changed = Signal()
     data_changed = Signal()
     plan_changed = Signal()
+    model_slow = Signal()
+    data_slow = Signal()
 
     def __init__(self, form: NewRunForm) -> None:
         super().__init__(form)
@@ -129,6 +151,8 @@ class NewRunFacts(QObject):
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
         self._surveys, self._models, self._datas, self._plans = (Latest(self) for _ in range(4))
+        self._models.slow.connect(self.model_slow)
+        self._datas.slow.connect(self.data_slow)
         self._plan_timer = self._timer(self._ask_plan)
         self._data_timer = self._timer(self._ask_data)
         form.changed.connect(self._on_changed)
@@ -191,7 +215,11 @@ class NewRunFacts(QObject):
             self._models.forget()
             self._take_model(None)
         elif self.model is None or self.model.path != path or self.model.error:
-            self._models.ask(lambda: look_at_model(path), self._take_model)
+            self._models.ask(
+                lambda: look_at_model(path),
+                self._take_model,
+                lambda error: self._take_model(ModelFacts(path, error=error)),
+            )
 
     def _take_model(self, model: ModelFacts | None) -> None:
         self.model = model
@@ -205,7 +233,11 @@ class NewRunFacts(QObject):
             self._datas.forget()
             self._take_data(None)
         else:
-            self._datas.ask(lambda: look_at_data(data), self._take_data)
+            self._datas.ask(
+                lambda: look_at_data(data),
+                self._take_data,
+                lambda error: self._take_data(DataFacts(data.path, error=error)),
+            )
 
     def _take_data(self, data: DataFacts | None) -> None:
         self.data = data

@@ -126,6 +126,11 @@ class DataPicker(Card):
             self._problem = error_banner(data.error, actions=skip, dismissable=False, parent=self)
             self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
 
+    def show_loading(self) -> None:
+        """Says that the file is being read."""
+        self.show_data(None)
+        self.facts.setText(self.tr("Reading the first rows…"))
+
     def _facts_words(self, data: DataFacts, mapping: Mapping[str, str], num_skipped: int) -> str:
         sniffed = data.sniffed
         assert sniffed is not None

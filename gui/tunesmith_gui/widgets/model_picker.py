@@ -95,6 +95,11 @@ class ModelPicker(Card):
             self.facts.setText(self.tr("From the hub: downloaded when the run starts; its plan is known after that."))
         self.facts.setVisible(model is None or model.error is None)
 
+    def show_loading(self) -> None:
+        """Says that the model is being looked at."""
+        self.show_model(None)
+        self.facts.setText(self.tr("Looking at the model…"))
+
     def show_fit(self, plan: PlanFacts | None) -> None:
         """Shows whether the chosen model fits."""
         self.chip.setVisible(plan is not None)
