@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAccessible
-from PySide6.QtWidgets import QAbstractButton, QApplication, QLabel, QScrollArea, QWidget
+from PySide6.QtWidgets import QAbstractButton, QLabel, QScrollArea, QWidget
 
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 
@@ -82,12 +82,11 @@ def clipped(root: QWidget) -> list[str]:
 
 def tab_stops(window: QWidget, limit: int = 300) -> list[QWidget]:
     """The widgets that Tab visits from the start until it comes round; more than `limit` stops means a trap."""
-    window.activateWindow()
     first = None
     stops: list[QWidget] = []
     for _ in range(limit):
         window.focusNextPrevChild(True)
-        current = QApplication.focusWidget()
+        current = window.focusWidget()  # of this window, which need not be the active one
         if current is None or current is first:
             break
         first = first or current

@@ -159,9 +159,10 @@ class TestDiagnostics:
     def test_report_names_what_helps_and_hides_what_is_private(
         self, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("HOME", str(home))
+        person = home / "annabel"
+        monkeypatch.setenv("HOME", str(person))
         paths.logs_dir().mkdir(parents=True)
-        lines = [f"line {number}" for number in range(500)] + [f"read {home}/secret.txt for ann@example.org"]
+        lines = [f"line {number}" for number in range(500)] + [f"read {person}/secret.txt for ann@example.org"]
         (paths.logs_dir() / "window.log").write_text("\n".join(lines), encoding="utf-8")
         error = RunFailure("cuda-oom", "full at step 7").with_context("Traceback: boom")
         reading = Reading((GPU,), 1.0, 16 << 30, 4 << 30)
@@ -169,7 +170,7 @@ class TestDiagnostics:
         for part in ("cuda-oom", "full at step 7", "boom", "RTX 3060, 5.0 / 6.0 GiB", '"theme": "dark"', "spec: {}"):
             assert part in text
         assert "ann@example.org" not in text
-        assert str(home) not in text
+        assert "annabel" not in text
         assert "line 499" in text
         assert "line 250" not in text, "the log's end is enough"
 
