@@ -77,6 +77,7 @@ class TestBadInput:
     ) -> None:
         spoil(model, data_file)
         fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
         text = shown_words(page)
         assert CODES[code].title in text
         assert words in text
@@ -89,6 +90,7 @@ class TestBadInput:
     def test_bad_rows_can_be_skipped(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
         row_without_column(model, data_file)
         fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: "line 4" in shown_words(page), timeout=5000)
         skip = next(each for each in page.data_picker.findChildren(QPushButton) if each.text() == "Skip bad rows")
         qtbot.mouseClick(skip, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
@@ -176,5 +178,5 @@ class TestBadInput:
         page = make_page(qtbot, context)
         fill_in(qtbot, page, model, data_file)
         assert page.start_bar.start.text() == "Training is not set up"
-        assert "environment-missing" in shown_words(page)
+        qtbot.waitUntil(lambda: "environment-missing" in shown_words(page), timeout=5000)
         close(page)
