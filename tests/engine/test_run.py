@@ -144,6 +144,30 @@ def test_same_seed_same_adapter_and_another_seed_another(tiny_spec: MakeSpec, ne
     assert first != third
 
 
+@pytest.mark.parametrize("bias", ["none", "all"])
+def test_base_model_is_measured_as_it_was_before_training(
+    tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path, bias: str
+) -> None:
+    model = build_tiny_model(tmp_path / "biased", attention_bias=True)
+    sections = {
+        "model": {"path": str(model)},
+        "method": {"bias": bias},
+        "optimizer": {"learning_rate": 0.1},
+        "evaluation": {"percent": 25.0, "sample_prompts": ["Hi"], "sample_max_tokens": 4},
+    }
+    still = {**sections, "optimizer": {"learning_rate": 1e-12}}
+    moving, unmoved = new_run(tiny_spec(**sections, schedule={"warmup_steps": 0})), new_run(tiny_spec(**still))
+    assert train(moving) == train(unmoved) == 0
+    first = [e.data for e in events(moving, "eval", "sample") if e.data["step"] == 0]
+    true = [e.data for e in events(unmoved, "eval", "sample") if e.data["step"] == 0]
+    assert first[0]["loss"] == pytest.approx(true[0]["loss"], rel=1e-6)
+    assert first[1]["text"] == true[1]["text"]
+    assert result_of(moving)["eval_loss_before"] == first[0]["loss"]
+    assert result_of(moving)["eval_loss_after"] != pytest.approx(first[0]["loss"], rel=1e-3)
+    order = [e.type for e in events(moving, "eval", "step")]
+    assert order[:2] == (["step", "eval"] if bias == "none" else ["eval", "step"])
+
+
 def test_early_stopping_ends_a_run_that_gets_no_better(tiny_spec: MakeSpec, new_run: NewRun) -> None:
     run = new_run(
         tiny_spec(

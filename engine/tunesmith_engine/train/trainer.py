@@ -7,6 +7,7 @@ On a GPU the host never waits inside a step; loss and gradient norm are read aft
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -45,6 +46,7 @@ class Progress:
     step: int = 0
     num_tokens: int = 0
     seconds: float = 0.0
+    base_model_seen: bool = False
     eval_loss_before: float | None = None
     eval_loss: float | None = None
     eval_step: int = -1
@@ -100,10 +102,11 @@ class Trainer:
             RunFailure: `nan-loss` or `cuda-oom`.
         """
         self.model.train()
-        if self.progress.step == 0:
-            self._sample_all()
-        # At the start, and where a stop cut an evaluation short.
-        self._evaluate_if_due()
+        if self.progress.step:
+            # A stop may have cut it short.
+            self._evaluate_if_due()
+        elif self.spec.method.bias != "none":
+            self._look_at_base_model()
         while self.progress.step < self.plan.total_steps and not self._stopped_early:
             self._obey()
             if self.host.stop_requested():
@@ -194,9 +197,11 @@ class Trainer:
 
     def _do_what_is_due(self) -> None:
         step, saving = self.progress.step, self.spec.saving
+        if not self.progress.base_model_seen and self.spec.method.bias == "none":
+            self._look_at_base_model()
         self._evaluate_if_due()
         if step % (self.spec.evaluation.sample_every_steps or self._evaluate_every) == 0:
-            self._sample_all()
+            self._sample_all(step)
         minutes = (time.monotonic() - self._saved_s) / 60
         if minutes >= saving.every_minutes or (saving.every_steps and step % saving.every_steps == 0):
             self.save()
@@ -207,12 +212,39 @@ class Trainer:
             self._evaluate()
 
     def _evaluate(self) -> None:
-        """Measure the held-out loss, publish it and decide about an early stop."""
-        if not self.data.eval:
+        """Measure the held-out loss and decide about an early stop."""
+        progress = self.progress
+        loss = self._measure(progress.step)
+        if loss is None:
             return
+        progress.eval_loss, progress.eval_step = loss, progress.step
+        better = progress.best_eval_loss is None or loss < progress.best_eval_loss
+        progress.best_eval_loss = loss if better else progress.best_eval_loss
+        progress.num_evals_without_gain = 0 if better else progress.num_evals_without_gain + 1
+        patience = self.spec.evaluation.early_stopping
+        if patience and progress.num_evals_without_gain >= patience:
+            self._stopped_early = True
+
+    def _look_at_base_model(self) -> None:
+        """Measure and sample the model as it was before the first step.
+
+        That comes after the first step, so that a person soon sees training work: with the adapter switched off, the
+        base model is still there. Only trained biases can't be switched off, so then it comes before.
+        """
+        with self.model.disable_adapter() if self.progress.step else contextlib.nullcontext():
+            loss = self._measure(0)
+            self._sample_all(0)
+        self.progress.eval_loss_before = self.progress.best_eval_loss = loss
+        # A stop on the way leaves it to the resumed run.
+        self.progress.base_model_seen = not self.host.stop_requested()
+
+    def _measure(self, step: int) -> float | None:
+        """Publish the held-out loss as that of a step and return it, or None without data or after a stop."""
+        if not self.data.eval:
+            return None
         self._flush()
         started_s = time.monotonic()
-        self.host.phase("evaluating", self.progress.step, self.plan.total_steps, "steps")
+        self.host.phase("evaluating", step, self.plan.total_steps, "steps")
         result = self._with_less_memory_if_needed(
             lambda: held_out_loss(
                 self.model,
@@ -225,33 +257,24 @@ class Trainer:
         )
         self._back_to_training()
         if result is None:
-            return
+            return None
         loss, num_tokens = result
-        progress = self.progress
-        progress.eval_loss, progress.eval_step = loss, progress.step
-        if progress.step == 0:
-            progress.eval_loss_before = loss
-        better = progress.best_eval_loss is None or loss < progress.best_eval_loss
-        progress.best_eval_loss = loss if better else progress.best_eval_loss
-        progress.num_evals_without_gain = 0 if better else progress.num_evals_without_gain + 1
         seconds = round(time.monotonic() - started_s, 3)
-        self.host.event("eval", step=progress.step, loss=loss, num_tokens=num_tokens, seconds=seconds)
-        patience = self.spec.evaluation.early_stopping
-        if patience and progress.num_evals_without_gain >= patience:
-            self._stopped_early = True
+        self.host.event("eval", step=step, loss=loss, num_tokens=num_tokens, seconds=seconds)
+        return float(loss)
 
     def _interrupted(self) -> bool:
         """Say between two portions of an evaluation that all is well, and return whether to break off."""
         self.host.progress()
         return self.host.stop_requested()
 
-    def _sample_all(self) -> None:
+    def _sample_all(self, step: int) -> None:
         for prompt in self.spec.evaluation.sample_prompts:
             if self.host.stop_requested():
                 return
-            self._sample(prompt)
+            self._sample(step, prompt)
 
-    def _sample(self, prompt: str) -> None:
+    def _sample(self, step: int, prompt: str) -> None:
         self._flush()
         system_prompt, max_tokens = self.spec.data.system_prompt, self.spec.evaluation.sample_max_tokens
         try:
@@ -261,7 +284,7 @@ class Trainer:
                 raise
             self.host.warning("cuda-oom", "There was not enough memory for a sample; it is left out.")
         else:
-            self.host.event("sample", step=self.progress.step, prompt=prompt, text=text)
+            self.host.event("sample", step=step, prompt=prompt, text=text)
         self._meter.restart_clock()
         self.host.progress()
 
@@ -287,12 +310,12 @@ class Trainer:
         elif command.name == "evaluate":
             if not self.data.eval:
                 raise UserError("usage", "This run has no evaluation data.")
-            self._evaluate()
+            self._measure(self.progress.step)
         else:
             prompt = str(command.data.get("prompt", "")).strip()
             if not prompt:
                 raise UserError("usage", "A sample needs a prompt.")
-            self._sample(prompt)
+            self._sample(self.progress.step, prompt)
 
     # Checkpoints
 
