@@ -107,7 +107,7 @@ def data_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def make_spec(home: Path, model_folder: Path, data_file: Path) -> Callable[..., RunSpec]:  # noqa: ARG001 - the data root
+def make_spec(home: Path, model_folder: Path, data_file: Path) -> Callable[..., RunSpec]:
     """Return a function that makes a spec for the fake engine, on the CPU."""
 
     def make(name: str = "") -> RunSpec:

@@ -72,6 +72,13 @@ class FakeEngine:
                     return
             self.steps(1, 0.02)
 
+    def refuse(self) -> None:
+        """Refuse the first command that comes, then end."""
+        while not (commands := self.inbox.poll()):
+            time.sleep(0.02)
+        self.journal.write("ack", id=commands[0].id, command=commands[0].name, ok=False, message="not now")
+        self.result("finished")
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 

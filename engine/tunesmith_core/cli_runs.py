@@ -188,8 +188,14 @@ def runs(arguments: Namespace) -> int:
         terminal.note("There are no runs yet.")
     else:
         rows = [
-            (entry.run.id, entry.status.state.value, str(entry.status.step), terminal.number(entry.status.loss))
-            + (Path(entry.model).name, Path(entry.data).name)
+            (
+                entry.run.id,
+                entry.status.state.value,
+                str(entry.status.step),
+                terminal.number(entry.status.loss),
+                Path(entry.model).name,
+                Path(entry.data).name,
+            )
             for entry in summaries
         ]
         terminal.say(terminal.table(("RUN", "STATE", "STEP", "LOSS", "MODEL", "DATA"), rows))

@@ -226,7 +226,7 @@ def main(arguments: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    if hasattr(signal, "SIGHUP"):
+    if hasattr(signal, "SIGHUP"):  # pragma: no branch - Windows has none
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         supervisor.supervise()

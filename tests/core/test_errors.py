@@ -69,10 +69,9 @@ def test_what_the_system_says_gets_a_code(number: int, code: str) -> None:
 
 
 def test_everything_else_is_a_bug_with_its_traceback() -> None:
-    try:
-        raise KeyError("x")
-    except KeyError as error:
-        wrapped = errors.wrap(error)
+    with pytest.raises(KeyError) as caught:
+        {}["x"]
+    wrapped = errors.wrap(caught.value)
     assert wrapped.code == "bug"
     assert wrapped.context is not None
     assert "test_errors.py" in wrapped.context

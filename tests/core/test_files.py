@@ -53,7 +53,7 @@ def test_a_failing_disk_leaves_the_old_content(
 def test_a_kill_leaves_one_content_or_the_other(tmp_path: Path, point: str, content: str) -> None:
     path = tmp_path / "a.txt"
     path.write_text("old")
-    code = f"from pathlib import Path; from tunesmith_core import files; files.atomic_write_text(Path({str(path)!r}), 'new')"
+    code = f"from tunesmith_core import files; files.atomic_write_text(files.Path({str(path)!r}), 'new')"
     result = subprocess.run(
         [sys.executable, "-c", code], env={files.CRASHPOINT_VARIABLE: point, "PYTHONPATH": str(ENGINE)}, check=False
     )

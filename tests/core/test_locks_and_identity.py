@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -86,7 +85,7 @@ def test_a_zombie_does_not_run() -> None:
 
 def test_a_name_with_spaces_and_parentheses_does_not_mislead(tmp_path: Path) -> None:
     strange = tmp_path / "a) R (b"
-    os.symlink("/bin/sleep", strange)
+    strange.symlink_to("/bin/sleep")
     child = subprocess.Popen([strange, "60"])
     try:
         identity = identify(child.pid)

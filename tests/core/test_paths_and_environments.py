@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -102,8 +103,14 @@ def test_the_start_script_maps_our_names_and_no_others(monkeypatch: pytest.Monke
 
 def test_the_start_script_hands_on_the_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    monkeypatch.setattr(start.runpy, "run_module", lambda name, **options: calls.append((name, sys.argv[:], options)))
+    monkeypatch.setattr(runpy, "run_module", lambda name, **options: calls.append((name, sys.argv[:], options)))
     monkeypatch.setattr(sys, "argv", ["start.py", "tunesmith_core", "runs"])
     monkeypatch.setattr(sys, "meta_path", sys.meta_path[:])
-    start.main()
+    runpy.run_path(start.__file__, run_name="__main__")
     assert calls == [("tunesmith_core", ["tunesmith_core", "runs"], {"run_name": "__main__", "alter_sys": True})]
+
+
+def test_the_windows_job_is_importable_and_absent_elsewhere() -> None:
+    from tunesmith_core import windows_job
+
+    assert hasattr(windows_job, "WindowsJob") == (sys.platform == "win32")

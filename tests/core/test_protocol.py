@@ -31,7 +31,12 @@ def test_events_come_back_in_order_with_their_fields(tmp_path: Path) -> None:
     writer.write("step", loss=math.inf, lr=1e-4)
     writer.close()
     hello, step = read_journal(path)
-    assert (hello.seq, hello.type, hello.data["text"], hello.data["nested"]) == (1, "hello", "zwölf 十二\u2028\n", {"a": [1]})
+    assert (hello.seq, hello.type, hello.data["text"], hello.data["nested"]) == (
+        1,
+        "hello",
+        "zwölf 十二\u2028\n",
+        {"a": [1]},
+    )
     assert step.data == {"loss": None, "lr": 1e-4, "nonfinite": ["loss"]}
     assert len(path.read_bytes().splitlines()) == 2
 

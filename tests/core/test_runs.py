@@ -32,8 +32,16 @@ def fold(*events: tuple[str, dict[str, object]]) -> RunStatus:
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("My Run!", "my-run"), ("数据 v1", "数据-v1"), ("../..", "run"), ("", "run"), ("con", "run-con")]
-    + [("a" * 99, "a" * 60), ("nul.txt", "run-nul.txt"), ("x.", "x")],
+    [
+        ("My Run!", "my-run"),
+        ("数据 v1", "数据-v1"),
+        ("../..", "run"),
+        ("", "run"),
+        ("con", "run-con"),
+        ("a" * 99, "a" * 60),
+        ("nul.txt", "run-nul.txt"),
+        ("x.", "x"),
+    ],
 )
 def test_names_are_safe_on_every_system(text: str, name: str) -> None:
     assert runs.slug(text).rstrip("-") == name

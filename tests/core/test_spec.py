@@ -157,4 +157,5 @@ def test_only_declared_fields_are_listed() -> None:
 
     globals()["Section"] = Section
     assert declared.declaration_of(dataclasses.fields(Section)[0]) is None
+    assert [name for name, *_ in declared.iter_declarations(Section)] == ["listed"]
     assert read_section(Section, {"listed": ["b"]}, "s", []).listed == ["b"]

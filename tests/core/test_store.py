@@ -141,6 +141,18 @@ def test_a_damaged_index_is_built_anew(
     library.close()
 
 
+def test_an_index_that_fails_its_own_check_is_not_trusted(home: Path) -> None:
+    class Failing:
+        def execute(self, _statement: str) -> Failing:
+            return self
+
+        def fetchone(self) -> tuple[str]:
+            return ("row 5 missing from index",)
+
+    with pytest.raises(sqlite3.DatabaseError, match="row 5"):
+        store._quick_check(Failing())  # type: ignore[arg-type]
+
+
 def test_an_index_of_a_newer_version_is_set_aside(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     connection = sqlite3.connect(paths.library_path())
     connection.execute("PRAGMA user_version = 7003")

@@ -244,7 +244,9 @@ def test_a_signal_to_the_supervisor_is_a_stop_that_saves(fake_engine: Script, ma
     fake_engine({"*": [["hello"], ["obey"]]})
     run = create_run(make_spec("s"))
     made = Supervisor(run)
-    thread = threading.Thread(target=lambda: (wait_for(lambda: "step" in kinds(run)), setattr(made, "terminated", True)))
+    thread = threading.Thread(
+        target=lambda: (wait_for(lambda: "step" in kinds(run)), setattr(made, "terminated", True))
+    )
     thread.start()
     made.supervise()
     thread.join()
@@ -279,6 +281,7 @@ def test_an_adopted_process_is_ended_and_older_children_are_not(tmp_path: Path) 
         adopted.wait()
         assert mine.poll() is None
         assert engine.ended()
+        engine.terminate()
     finally:
         mine.kill()
         mine.wait()
@@ -293,8 +296,22 @@ def test_a_log_that_fails_does_not_fail_the_engine(
     monkeypatch.setattr(CappedLog, "_append", full)
     script = ["sh", "-c", "echo one; printf two"]
     engine = EngineProcess(script, folder=tmp_path, environment={}, log_path=tmp_path / "log")
-    assert engine.close() in (0, -signal.SIGKILL)
-    wait_for(lambda: "log can't be written" in caplog.text)
+    wait_for(engine.ended)
+    assert engine.close() == 0
+    assert "log can't be written" in caplog.text
+
+
+def test_a_log_that_fails_at_its_end_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(self: CappedLog) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(CappedLog, "close", full)
+    engine = EngineProcess(["true"], folder=tmp_path, environment={}, log_path=tmp_path / "log")
+    wait_for(engine.ended)
+    assert engine.close() == 0
+    assert "log can't be written" in caplog.text
 
 
 def test_a_leftover_engine_is_ended_by_the_next_supervisor(
@@ -445,8 +462,10 @@ def test_main_restores_nothing_but_supervises(
     handlers = {}
     monkeypatch.setattr(supervisor.signal, "signal", lambda number, handler: handlers.__setitem__(number, handler))
     monkeypatch.setattr(supervisor, "become_subreaper", lambda: None)
-    fake_engine({"*": [["hello"], ["obey"]]})
+    # A run that does not answer at once leaves the commands lying where the supervisor sees them.
+    fake_engine({"*": [["hello"], ["sleep", 0.3], ["obey"]]})
     run = create_run(make_spec("m"))
+    post_command(run.control_path, "ping")
     made: list[Supervisor] = []
     monkeypatch.setattr(supervisor, "Supervisor", lambda run: made.append(Supervisor(run)) or made[0])
 

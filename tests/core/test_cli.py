@@ -1,0 +1,541 @@
+"""The command line: texts, exit codes, JSON for programs, and no traceback whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.core.test_supervisor import kinds, wait_for
+from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch, terminal
+from tunesmith_core.errors import EnvironmentProblem, RunFailure, UserError
+from tunesmith_core.hardware import Hardware
+from tunesmith_core.planner import Fix, Plan
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import Run, create_run
+from tunesmith_core.spec import RunSpec
+
+Make = Callable[..., RunSpec]
+Script = Callable[[dict[str, Any]], None]
+ENGINE = Path(cli.__file__).parents[1]
+CPU = Hardware("cpu", "a processor", 8 << 30, 4 << 30, 8 << 30, 4 << 30)
+
+
+@pytest.fixture
+def spec_file(tmp_path: Path, make_spec: Make, fake_engine: Script) -> str:
+    path = tmp_path / "spec.json"
+    files.atomic_write_json(path, make_spec("c").to_dict())
+    return str(path)
+
+
+def start_process(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ENGINE)}
+    command = [sys.executable, "-m", "tunesmith_core", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True, **options)
+
+
+# Train, resume, follow
+
+
+def test_train_tells_a_person(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    setup = ["event", "setup", {"total_steps": 3}]
+    fake_engine({"*": [["hello"], setup, ["steps", 3], ["checkpoint"], ["result", "finished"]]})
+    assert cli.main(["train", spec_file]) == 0
+    out, err = capsys.readouterr()
+    assert "step 3/3  loss 0.3333  10 tokens/s" in out
+    assert "saved step 3" in out
+    assert out.endswith("finished after 3 steps\n")
+    assert err == f"run c-01 in {home / 'runs' / 'c-01'}\n"
+
+
+def test_train_tells_a_program(spec_file: str, capsys: pytest.CaptureFixture[str], home: Path) -> None:
+    assert cli.main(["train", spec_file, "--json"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["type"] for event in events] == kinds(Run(home / "runs" / "c-01"))
+    assert events[-1]["status"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("script", "exit_code", "words"),
+    [
+        ([["hello"], ["kill_self", 9]], 4, "error[engine-killed]: The engine was killed"),
+        ([["hello"], ["event", "error", {"code": "dataset-empty", "kind": "UserError", "message": "none"}]], 2, "none"),
+        ([["event", "error", {"code": "driver-too-old", "kind": "EnvironmentProblem"}]], 3, "error[driver-too-old]"),
+        ([["hello"], ["result", "stopped"]], 5, "tunesmith resume c-01"),
+    ],
+)
+def test_the_exit_code_says_how_it_ended(
+    spec_file: str,
+    fake_engine: Script,
+    capsys: pytest.CaptureFixture[str],
+    script: list[Any],
+    exit_code: int,
+    words: str,
+) -> None:
+    fake_engine({"*": script})
+    assert cli.main(["train", spec_file]) == exit_code
+    assert words in capsys.readouterr().err
+
+
+def test_an_interrupted_run_ends_with_four(make_spec: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    run = create_run(make_spec("i"))
+    assert cli.main(["follow", run.id]) == 4
+    assert "ended without a result" in capsys.readouterr().err
+
+
+def test_detach_stop_resume_and_delete(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    fake_engine({"*": [["hello"], ["obey"]]})
+    assert cli.main(["train", spec_file, "--detach"]) == 0
+    assert capsys.readouterr().out == "c-01\n"
+    assert cli.main(["resume", "c-01"]) == 2
+    assert "error[run-busy]" in capsys.readouterr().err
+    assert cli.main(["stop", "c-01"]) == 0
+    assert cli.main(["follow", "c-01", "--json"]) == 5
+    fake_engine({"*": [["hello", 1], ["result", "finished"]]})
+    capsys.readouterr()
+    assert cli.main(["resume", "c-01", "--detach", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"run": "c-01", "path": str(home / "runs" / "c-01")}
+    assert cli.main(["follow", "c-01"]) == 0
+    assert cli.main(["delete", "c-01"]) == 0
+    assert capsys.readouterr().out.endswith("deleted c-01\n")
+    assert cli.main(["show", "c-01"]) == 2
+    assert "error[run-not-found]" in capsys.readouterr().err
+
+
+def test_resume_follows_from_where_it_went_on(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_engine({"*": [["hello"], ["steps", 1], ["checkpoint"], ["result", "stopped"]]})
+    assert cli.main(["train", spec_file]) == 5
+    fake_engine({"*": [["hello", 1], ["result", "finished"]]})
+    capsys.readouterr()
+    assert cli.main(["resume", "c-01"]) == 0
+    out = capsys.readouterr().out
+    assert "resumed from step 1" in out
+    assert "saved" not in out
+
+
+def test_discard_is_passed_on(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    fake_engine({"*": [["hello"], ["obey"]]})
+    cli.main(["train", spec_file, "--detach"])
+    assert cli.main(["stop", "c-01", "--discard"]) == 0
+    launch.wait(Run(home / "runs" / "c-01"))
+    assert '"mode":"discard"' in (home / "runs" / "c-01" / "events.jsonl").read_text()
+
+
+def test_control_c_saves_and_the_second_leaves(spec_file: str, fake_engine: Script, home: Path) -> None:
+    run = Run(home / "runs" / "c-01")
+    fake_engine({"*": [["hello"], ["obey"]]})
+    with start_process("train", spec_file) as process:
+        wait_for(lambda: "step" in kinds(run))
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 5
+    assert "stopping after this step" in err
+    fake_engine({"*": [["hello", 1], ["steps", 50, 0.1], ["result", "finished"]]})
+    with start_process("resume", "c-01") as process:
+        wait_for(lambda: kinds(run)[-1] == "step")
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        while "press Ctrl-C again" not in process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "tunesmith follow c-01" in err
+    assert run.is_supervised()
+    os.kill(run.supervisor().pid, signal.SIGKILL)  # type: ignore[union-attr]
+    wait_for(lambda: not run.is_supervised())
+
+
+def test_control_c_in_this_process(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(home / "runs" / "c-01")
+    fake_engine({"*": [["hello"], ["steps", 100, 0.05], ["result", "finished"]]})
+
+    def interrupt() -> None:
+        for _ in range(2):
+            wait_for(lambda: "step" in kinds(run))
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait(0.3)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    assert cli.main(["train", spec_file]) == 0
+    thread.join()
+    assert "left; the run goes on" in capsys.readouterr().err
+    os.kill(run.supervisor().pid, signal.SIGKILL)  # type: ignore[union-attr]
+    wait_for(lambda: not run.is_supervised())
+
+
+def test_control_c_of_a_run_that_has_just_ended(make_spec: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    with cli_runs._stopping_on_interrupt(create_run(make_spec("e"))):
+        os.kill(os.getpid(), signal.SIGINT)
+    assert capsys.readouterr().err == ""
+
+
+# Asking a going run
+
+
+def test_asking_a_going_run(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    fake_engine({"*": [["hello"], ["obey"]]})
+    run = launch.start(RunSpec.load(Path(spec_file)))
+    capsys.readouterr()
+    assert cli.main(["sample", run.id, "Who are you?"]) == 0
+    assert capsys.readouterr().out == "an answer\n"
+    assert cli.main(["checkpoint", run.id]) == 0
+    assert capsys.readouterr().out.startswith("saved step ")
+    launch.stop(run)
+    launch.wait(run)
+    assert cli.main(["sample", run.id, "Who?"]) == 2
+    assert "error[run-not-live]" in capsys.readouterr().err
+
+
+def test_evaluate_tells_the_loss(
+    make_spec: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(make_spec("e"))
+    monkeypatch.setattr(cli_runs, "_ask", lambda *_: Event(1, 0.0, "eval", {"loss": 1.5, "step": 3}))
+    assert cli.main(["evaluate", run.id]) == 0
+    assert capsys.readouterr().out == "loss 1.5000 at step 3\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ([["hello"], ["steps", 1], ["sleep", 0.5], ["result", "finished"]], "ended before it answered"),
+        ([["hello"], ["refuse"]], "refused: not now"),
+    ],
+)
+def test_a_question_without_an_answer(
+    spec_file: str,
+    fake_engine: Script,
+    capsys: pytest.CaptureFixture[str],
+    script: list[Any],
+    words: str,
+) -> None:
+    fake_engine({"*": script})
+    run = launch.start(RunSpec.load(Path(spec_file)))
+    wait_for(lambda: "hello" in kinds(run))
+    assert cli.main(["evaluate", run.id]) == 2
+    assert words in capsys.readouterr().err
+    launch.wait(run)
+
+
+# Lists
+
+
+def test_runs_and_show(spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script, home: Path) -> None:
+    assert cli.main(["runs"]) == 0
+    assert capsys.readouterr().err == "There are no runs yet.\n"
+    fake_engine(
+        {"*": [["hello"], ["event", "setup", {"total_steps": 9}], ["event", "result", {"status": "finished", "step": 9}
+         | {"artifacts": {"adapter": "adapter"}}]]}
+    )  # fmt: skip
+    assert cli.main(["train", spec_file]) == 0
+    assert f"adapter: {home / 'runs' / 'c-01' / 'adapter'}" in capsys.readouterr().out
+    assert cli.main(["runs"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["c-01", "finished", "9", "-", "model", "data.jsonl"]
+    assert cli.main(["runs", "--json"]) == 0
+    [entry] = json.loads(capsys.readouterr().out)
+    assert (entry["run"], entry["state"]) == ("c-01", "finished")
+    assert cli.main(["show", "c-01"]) == 0
+    shown = capsys.readouterr().out
+    assert "state:           finished" in shown
+    assert "9 of 9" in shown
+    assert cli.main(["show", "c-01", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "finished"
+
+
+def test_show_explains_a_failed_run(spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script) -> None:
+    fake_engine({"*": [["hello"], ["exit", 3]]})
+    assert cli.main(["train", spec_file]) == 4
+    capsys.readouterr()
+    assert cli.main(["show", "c-01"]) == 0
+    assert "error[engine-crashed]" in capsys.readouterr().err
+
+
+def test_the_spec_of_a_run_can_be_saved_and_started_again(
+    make_spec: Make, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run = create_run(make_spec("s"))
+    assert cli.main(["spec", run.id]) == 0
+    (tmp_path / "again.json").write_text(capsys.readouterr().out)
+    assert RunSpec.load(tmp_path / "again.json") == run.load_spec()
+
+
+# Before a run
+
+
+def plan_of(*_: object) -> Plan:
+    fix = Fix("shorter", {"data.context_length": 512}, 1 << 30)
+    return Plan({"weights": 1 << 30}, 1 << 30, 2 << 30, "tight", 10, None, 1 << 20, "low", (fix,))
+
+
+def test_plan(spec_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_specs.planner, "plan", plan_of)
+    assert cli.main(["plan", spec_file]) == 0
+    out = capsys.readouterr().out
+    assert "weights  1.00 GiB" in out
+    assert "verdict: tight" in out
+    assert "saves 1.00 GiB: data.context_length = 512" in out
+    assert cli.main(["plan", spec_file, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["verdict"] == "tight"
+
+
+def test_the_planned_device_is_the_wanted_one(make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = make_spec()
+    monkeypatch.setattr(cli_specs, "detect_hardware", lambda: [CPU])
+    assert cli_specs.hardware_of(spec) is CPU
+    spec.hardware.device = "cuda"
+    with pytest.raises(EnvironmentProblem):
+        cli_specs.hardware_of(spec)
+    monkeypatch.setattr(cli_specs.devices, "nvidia_present", lambda: True)
+    spec.hardware.device = "auto"
+    assert cli_specs.hardware_of(spec) is CPU
+
+
+def test_check_measures_a_step(spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    fake_engine({"plan-check": {"device": "cpu", "step_s": 2.0, "peak_bytes": 1 << 30}})
+    assert cli.main(["check", spec_file]) == 0
+    assert capsys.readouterr().out == "One step on cpu took 2 s and 1.00 GiB of memory.\n"
+    assert cli.main(["check", spec_file, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["peak_bytes"] == 1 << 30
+
+
+def test_an_error_of_a_task_is_its_error(
+    spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    fake_engine({"plan-check": {"error": RunFailure("cuda-oom", "8 GiB wanted").to_dict()}})
+    assert cli.main(["check", spec_file]) == 4
+    assert "error[cuda-oom]" in capsys.readouterr().err
+    fake_engine({})
+    assert cli.main(["check", spec_file]) == 4
+    assert "error[engine-crashed]" in capsys.readouterr().err
+    assert os.listdir(home / "tmp") == []
+
+
+def test_a_task_that_cannot_start(
+    spec_file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> list[str]:
+        return ["/dev/null"]
+
+    monkeypatch.setattr(environments, "engine_command", refuse)
+    assert cli.main(["check", spec_file]) == 3
+    assert "error[permission-or-antivirus]" in capsys.readouterr().err
+
+
+def test_preview_marks_what_is_learned(spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    segments = [{"text": "Q: ", "trained": False}, {"text": "A", "trained": True}]
+    row = {"line": 1, "segments": segments, "num_tokens": 3, "num_trained_tokens": 1}
+    fake_engine({"preview": {"rows": [row], "problems": [{"line": 2, "message": "bad"}]}})
+    assert cli.main(["preview", spec_file, "--rows", "1"]) == 0
+    out, err = capsys.readouterr()
+    assert out == "--- line 1: 1 of 3 tokens are learned\nQ: [[A]]\n"
+    assert err == "line 2: bad\n"
+    assert cli.main(["preview", spec_file, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == [row]
+
+
+def test_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["presets"]) == 0
+    assert "(default)" in capsys.readouterr().out
+    assert cli.main(["presets", "--json"]) == 0
+    assert "balanced" in json.loads(capsys.readouterr().out)
+
+
+# The window
+
+
+def test_without_a_command_the_window_opens(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+    codes = iter([0, 3, -11])
+    monkeypatch.setattr(cli.subprocess, "call", lambda command: calls.append(command) or next(codes))
+    monkeypatch.setattr(cli, "window_python", lambda: "python")
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert [cli.main([]) for _ in range(3)] == [0, 3, 1]
+    assert calls[0][0] == "python"
+    assert calls[0][-1] == "tunesmith_gui"
+
+
+def test_no_screen_and_no_environment_are_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda _name: object())
+    assert cli.window_python() == sys.executable
+    assert cli.main([]) == 3
+    assert "error[display-missing]" in capsys.readouterr().err
+    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda _name: None)
+    assert cli.main([]) == 3
+    assert "error[environment-missing]" in capsys.readouterr().err
+    python = environments.environment_python(home / "envs" / "launcher-1")
+    python.parent.mkdir(parents=True)
+    python.touch()
+    (home / "envs" / "launcher.current").write_text("launcher-1")
+    assert cli.window_python() == str(python)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("arguments", [["dance"], ["train"], ["show"], ["runs", "--nope"]])
+def test_a_wrong_command_is_bad_input(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("error[usage]: ")
+    assert "hint: usage: tunesmith" in err
+
+
+def test_a_missing_file_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["train", "/not/there.json"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error[spec-invalid]: A setting is not valid"
+    assert "/not/there.json" in lines[1]
+    assert lines[2].startswith("hint: ")
+
+
+def test_a_bug_names_its_report(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("hf_abcdefghijklmnop")
+
+    monkeypatch.setattr(cli, "make_parser", broken)
+    assert cli.main([]) == 1
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    [report] = (home / "logs").iterdir()
+    assert str(report) in err
+    assert "Traceback" in report.read_text()
+    assert "hf_abc" not in report.read_text()
+
+    def refuse(*_: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(files, "atomic_write_text", refuse)
+    assert cli.main([]) == 1
+    assert "could not be written" in capsys.readouterr().err
+
+
+def test_an_interrupt_elsewhere_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "make_parser", interrupted)
+    assert cli.main([]) == 5
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_reader_that_leaves_is_no_error(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with start_process("version") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+    def broken() -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(cli, "make_parser", broken)
+    with (tmp_path / "out").open("w") as file:
+        monkeypatch.setattr(sys, "stdout", file)
+        # A program without a console has no standard error.
+        monkeypatch.setattr(sys, "stderr", None)
+        assert cli.main([]) == 0
+
+
+def test_the_module_runs_on_a_bare_python(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [sys.executable, "-S", "-E", "-m", "tunesmith_core", "version"]
+    done = subprocess.run(command, cwd=ENGINE, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Tunesmith ")
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])
+    assert capsys.readouterr().out == done.stdout
+    assert cli.main(["version"]) == 0
+    assert capsys.readouterr().out == done.stdout
+
+
+def test_the_module_hands_on_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    import runpy
+
+    monkeypatch.setattr(cli, "main", lambda: 5)
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("tunesmith_core", run_name="__main__")
+    assert caught.value.code == 5
+
+
+# Words
+
+
+def test_an_error_shows_evidence_and_link(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show_error(UserError("disk-full", "one\ntwo", context="tail", hint="h", link="page"))
+    assert capsys.readouterr().err == "error[disk-full]: The disk is full\none\ntwo\n\ntail\n\nhint: h\nsee: page\n"
+
+
+def test_spans_of_time() -> None:
+    assert [terminal.duration(seconds) for seconds in (5, 65, 7500)] == ["5 s", "1 min 05 s", "2 h 05 min"]
+
+
+def test_progress_is_drawn_in_place_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    progress = terminal.Progress()
+    progress.close()
+    progress.show(Event(1, 1.0, "setup", {"total_steps": 3}))
+    progress.show(Event(2, 2.0, "step", {"step": 1, "loss": 2.0, "step_s": 30.0}))
+    progress.show(Event(3, 3.0, "step", {"step": 2, "loss": None}))
+    progress.show(Event(4, 4.0, "gpu", {}))
+    progress.show(Event(5, 5.0, "eval", {"step": 2, "loss": 1.0}))
+    progress.show(Event(6, 6.0, "step", {"step": 3, "loss": 1.0}))
+    progress.close()
+    first, second = "step 1/3  loss 2.0000  1 min 00 s left", "step 2/3  loss -"
+    out = capsys.readouterr().out
+    assert out.startswith(
+        f"\r{first}\r{second.ljust(len(first))}\r{' ' * len(second)}\revaluation at step 2: loss 1.0000\n"
+    )
+    assert out.endswith("\rstep 3/3  loss 1.0000\n")
+
+
+def test_elsewhere_steps_are_told_rarely(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = terminal.Progress()
+    for step in range(1, 101):
+        progress.show(Event(step, 1000.0 + step, "step", {"step": step, "loss": 1.0}))
+    assert 9 <= len(capsys.readouterr().out.splitlines()) <= 11
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "words"),
+    [
+        ("phase", {"name": "model"}, "model ..."),
+        ("phase", {"name": "model", "done": 3}, ""),
+        ("sample", {"step": 1, "prompt": "a", "text": "b"}, "sample at step 1: 'a' -> 'b'"),
+        ("warning", {"code": "x", "message": "m"}, "warning[x]: m"),
+        ("stopping", {"mode": "save"}, "stopping ..."),
+    ],
+)
+def test_events_have_words(kind: str, data: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.Progress().show(Event(1, 0.0, kind, data))
+    assert capsys.readouterr().out.strip() == words

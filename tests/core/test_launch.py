@@ -1,0 +1,233 @@
+"""Starting, resuming, stopping, following and deleting runs with real supervisors and a scripted engine."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.core.test_supervisor import gone, kinds, wait_for
+from tunesmith_core import files, launch, paths, run_queue
+from tunesmith_core.errors import BugError, EnvironmentProblem, TunesmithError, UserError
+from tunesmith_core.locks import FileLock
+from tunesmith_core.protocol import JournalWriter, pending_commands, post_command, read_journal
+from tunesmith_core.runs import Run, RunState, create_run, iter_runs
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.store import Library
+
+Make = Callable[..., RunSpec]
+Script = Callable[[dict[str, Any]], None]
+
+
+def test_a_run_starts_is_followed_and_lands_in_the_index(fake_engine: Script, make_spec: Make) -> None:
+    run = launch.start(make_spec("good"))
+    seen: list[str] = []
+    status = launch.wait(run, lambda event: seen.append(event.type))
+    assert status.state is RunState.FINISHED
+    assert seen == kinds(run)
+    assert not run.is_supervised()
+    with closing(Library(paths.library_path())) as library:
+        assert [entry.run.id for entry in library.list_runs()] == [run.id]
+        assert len(library.series(run.id, "loss")) == 3
+    assert run.supervisor_log_path.read_text() == ""
+
+
+def test_a_bad_spec_creates_nothing(fake_engine: Script, make_spec: Make) -> None:
+    spec = make_spec("bad")
+    spec.data.path += ".gone"
+    with pytest.raises(UserError):
+        launch.start(spec)
+    assert list(iter_runs()) == []
+
+
+def test_five_started_at_once_run_one_after_another_in_order(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["hello"], ["steps", 2, 0.05], ["result", "finished"]]})
+    runs: list[Run] = []
+    threads = [threading.Thread(target=lambda: runs.append(launch.start(make_spec("five")))) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(run.id for run in runs) == [f"five-0{number}" for number in range(1, 6)]
+    spans = []
+    for run in runs:
+        assert launch.wait(run).state is RunState.FINISHED
+        events = {event.type: event.t for event in read_journal(run.journal_path)}
+        spans.append((events["hello"], events["result"]))
+    spans.sort()
+    assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(spans))
+
+
+def test_waiting_runs_get_the_device_in_the_order_of_creation(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"first": [["hello"], ["obey"]]})
+    first = launch.start(make_spec("first"))
+    wait_for(lambda: "step" in kinds(first))
+    waiting = [launch.start(make_spec(name)) for name in ("b", "a", "c")]
+    assert {run.status().state for run in waiting} == {RunState.QUEUED}
+    launch.stop(first)
+    assert launch.wait(first).state is RunState.STOPPED
+    hellos = []
+    for run in waiting:
+        assert launch.wait(run).state is RunState.FINISHED
+        hellos.append(next(event.t for event in read_journal(run.journal_path) if event.type == "hello"))
+    assert hellos == sorted(hellos)
+
+
+def test_stop_and_resume(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["hello"], ["obey"]]})
+    run = launch.start(make_spec("r"))
+    with pytest.raises(UserError) as caught:
+        launch.resume(run)
+    assert caught.value.code == "run-busy"
+    with pytest.raises(UserError) as caught:
+        launch.delete(run)
+    assert caught.value.code == "run-busy"
+    with pytest.raises(ValueError, match="unknown stop mode"):
+        launch.stop(run, "maybe")
+    launch.stop(run)
+    assert launch.wait(run).state is RunState.STOPPED
+    fake_engine({"*": [["hello", 1], ["steps", 1], ["result", "finished"]]})
+    offset = run.journal_path.stat().st_size
+    post_command(run.control_path, "stop", mode="discard")
+    launch.resume(run)
+    assert pending_commands(run.control_path) == []
+    seen: list[str] = []
+    status = launch.wait(run, lambda event: seen.append(event.type), offset)
+    assert (status.state, seen) == (RunState.FINISHED, ["phase", "hello", "phase", "step", "result"])
+    with pytest.raises(UserError) as caught:
+        launch.resume(run)
+    assert caught.value.code == "run-nothing-to-resume"
+    for ask in (lambda: launch.stop(run), lambda: launch.send(run, "sample", prompt="x")):
+        with pytest.raises(UserError) as caught:
+            ask()
+        assert caught.value.code == "run-not-live"
+
+
+def test_a_run_that_lost_its_checkpoints_cannot_go_on_and_one_that_did_nothing_can(
+    fake_engine: Script, make_spec: Make
+) -> None:
+    fake_engine({"*": [["hello"], ["steps", 2], ["exit", 1]]})
+    run = launch.start(make_spec("r"))
+    launch.wait(run)
+    with pytest.raises(UserError) as caught:
+        launch.resume(run)
+    assert caught.value.code == "run-nothing-to-resume"
+    assert "step 2" in caught.value.message
+    fresh = create_run(make_spec("fresh"))
+    fake_engine({})
+    launch.resume(fresh)
+    assert launch.wait(fresh).state is RunState.FINISHED
+
+
+def test_a_command_that_cannot_be_written(make_spec: Make, home: Path) -> None:
+    run = create_run(make_spec("r"))
+    run.control_path.rmdir()
+    run.control_path.write_text("a file in the way")
+    with FileLock(run.lock_path), pytest.raises(TunesmithError):
+        launch.send(run, "ping")
+
+
+def test_a_full_disk_is_named(make_spec: Make, fake_engine: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_spec: RunSpec) -> Run:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(launch, "create_run", full)
+    with pytest.raises(EnvironmentProblem) as caught:
+        launch.start(make_spec("r"))
+    assert caught.value.code == "disk-full"
+
+
+def test_deleting(fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = launch.start(make_spec("d"))
+    launch.wait(run)
+    launch.delete(run)
+    assert not run.path.exists()
+    assert list(iter_runs()) == []
+    with closing(Library(paths.library_path())) as library:
+        assert library.list_runs() == []
+    other = create_run(make_spec("d"))
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied", "x")
+
+    monkeypatch.setattr(files, "replace", refuse)
+    with pytest.raises(EnvironmentProblem) as caught:
+        launch.delete(other)
+    assert caught.value.code == "permission-or-antivirus"
+    assert other.path.exists()
+
+
+# Supervisors that do not come up
+
+
+def replace_supervisor(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.setattr(launch.environments, "own_command", lambda *_: [sys.executable, "-c", code])
+
+
+def test_a_supervisor_that_breaks_at_once_is_a_bug_with_its_last_words(
+    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_supervisor(monkeypatch, "raise SystemExit('broken to pieces')")
+    with pytest.raises(BugError) as caught:
+        launch.start(make_spec("b"))
+    assert "broken to pieces" in str(caught.value.context)
+
+
+def test_a_supervisor_that_found_another_says_busy(
+    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_supervisor(monkeypatch, "raise SystemExit(2)")
+    with pytest.raises(UserError) as caught:
+        launch.start(make_spec("b"))
+    assert caught.value.code == "run-busy"
+
+
+def test_a_supervisor_that_hangs_is_ended(
+    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace_supervisor(monkeypatch, "import time; time.sleep(60)")
+    monkeypatch.setattr(launch, "LEASE_WAIT_S", 0.3)
+    with pytest.raises(EnvironmentProblem):
+        launch.start(make_spec("b"))
+    assert gone(launch._supervisors[-1].pid)
+    launch._supervisors[-1].wait()
+
+
+def test_a_python_that_is_gone(fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch.environments, "own_command", lambda *_: ["/not/there"])
+    with pytest.raises(TunesmithError):
+        launch.start(make_spec("b"))
+
+
+def test_wait_sees_an_interrupted_run(make_spec: Make) -> None:
+    run = create_run(make_spec("i"))
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("hello")
+    assert launch.wait(run).state is RunState.INTERRUPTED
+
+
+def test_the_run_outlives_who_started_it(fake_engine: Script, make_spec: Make, tmp_path: Path) -> None:
+    fake_engine({"*": [["hello"], ["obey"]]})
+    spec = tmp_path / "spec.json"
+    files.atomic_write_json(spec, make_spec("o").to_dict())
+    engine_folder = str(Path(launch.__file__).parents[1])
+    code = (
+        "import os, sys; from pathlib import Path;"
+        "from tunesmith_core import launch; from tunesmith_core.spec import RunSpec;"
+        "launch.start(RunSpec.load(Path(sys.argv[1]))); os.kill(os.getpid(), 9)"
+    )
+    environment = {**os.environ, "PYTHONPATH": engine_folder}
+    assert subprocess.run([sys.executable, "-c", code, str(spec)], env=environment, check=False).returncode == -9
+    [run] = iter_runs()
+    wait_for(lambda: "step" in kinds(run))
+    assert run_queue.leased_engine(run) is not None
+    launch.stop(run)
+    assert launch.wait(run).state is RunState.STOPPED
