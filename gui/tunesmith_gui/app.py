@@ -153,9 +153,7 @@ def _on_qt_message(kind: QtMsgType, _context: QMessageLogContext, message: str) 
     logging.getLogger("qt").log(level, message)
 
 
-def _on_uncaught(
-    app: App, kind: type[BaseException], error: BaseException, trace: TracebackType | None
-) -> None:
+def _on_uncaught(app: App, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
     else:

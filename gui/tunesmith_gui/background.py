@@ -31,15 +31,13 @@ class Job(QObject):
     ) -> None:
         """Runs `work` on a worker thread, then `done(result)` or `failed(error)` on the UI thread, where it is called.
 
-        An exception that is no TunesmithError arrives wrapped into one. When `owner` is gone by then, neither is called.
+        Any other exception than a TunesmithError arrives wrapped into one. When `owner` is gone by then, nobody is called.
         """
         job = cls(owner, done, failed)
         _waiting.add(job)
         QThreadPool.globalInstance().start(_Work(job, work))
 
-    def __init__(
-        self, owner: QObject, done: Callable[..., object], failed: Callable[[TunesmithError], object]
-    ) -> None:
+    def __init__(self, owner: QObject, done: Callable[..., object], failed: Callable[[TunesmithError], object]) -> None:
         super().__init__()
         self._owner = owner
         self._done = done

@@ -47,23 +47,22 @@ class ShellBanners(QWidget):
         if not fresh:
             return
         self._state.setValue(_TOLD_KEY, "\n".join(row.id for row in rows if row.state is RunState.INTERRUPTED))
+        target: tuple[str, str | None]
         if len(fresh) == 1:
             (row,) = fresh
             title = tr.fill(self.tr("The run %1 was interrupted at step %2"), row.name, tr.number(row.step))
-            action = (self.tr("Open"), lambda: self._go(banner, "dashboard", row.id))
+            label, target = self.tr("Open"), ("dashboard", row.id)
         else:
             title = self.tr("%n run(s) were interrupted", "", len(fresh))
-            action = (self.tr("Show runs"), lambda: self._go(banner, "runs", None))
+            label, target = self.tr("Show runs"), ("runs", None)
         words = self.tr("There is no result. Open it to resume it or to see why.")
-        banner = Banner("warn", title, words, actions=(action,), dismissable=True, parent=self)
-        self._add(banner)
-
-    def _go(self, banner: Banner, page: str, argument: object) -> None:
-        self._remove(banner)
-        self.navigate.emit(page, argument)
+        go = (label, lambda: self.navigate.emit(*target))
+        self._add(Banner("warn", title, words, actions=(go,), dismissable=True, parent=self))
 
     def _add(self, banner: Banner) -> None:
         banner.dismissed.connect(lambda: self._remove(banner))
+        for each in banner.buttons:
+            each.clicked.connect(lambda: self._remove(banner))
         self._column.addWidget(banner)
         self.show()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
 from PySide6.QtGui import QWheelEvent
@@ -16,7 +14,7 @@ from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.field import Field
 from tunesmith_gui.widgets.meter import Meter
-from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.segmented import Segmented
 from tunesmith_gui.widgets.status_chip import StatusChip
 from tunesmith_gui.widgets.toast import Toast
@@ -188,15 +186,3 @@ def test_toast_shows_literal_text_and_goes_by_itself(qtbot: QtBot, monkeypatch: 
     QApplication.sendPostedEvents(parent, QEvent.Type.Resize.value)
     assert parent.rect().contains(toast.geometry())
     qtbot.waitUntil(lambda: not toast.isVisible())
-
-
-def test_qt_keeps_the_count_of_none(qtbot: QtBot) -> None:
-    """PySide6 6.12 on Python 3.11 takes one reference of None with every call that returns nothing."""
-    label = SafeLabel()
-    qtbot.addWidget(label)
-    label.setText("warm")
-    before = sys.getrefcount(None)
-    for number in range(1000):
-        label.setText(str(number))
-        label.update()
-    assert sys.getrefcount(None) > before - 500

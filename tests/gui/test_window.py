@@ -78,9 +78,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestPages:
     @pytest.mark.parametrize("key", RAIL_PAGES)
-    def test_page_opens_and_everything_on_it_has_a_name(
-        self, runs: FakeRuns, window: MainWindow, key: str
-    ) -> None:
+    def test_page_opens_and_everything_on_it_has_a_name(self, runs: FakeRuns, window: MainWindow, key: str) -> None:
         window.show_page(key)
         settle()
         assert isinstance(window.pages.currentWidget(), Page)
@@ -124,9 +122,7 @@ class TestPages:
         assert len(stops) == 8
         assert tops == sorted(tops)
 
-    def test_page_is_told_when_it_comes_and_goes(
-        self, runs: FakeRuns, recorder: None, window: MainWindow
-    ) -> None:
+    def test_page_is_told_when_it_comes_and_goes(self, runs: FakeRuns, recorder: None, window: MainWindow) -> None:
         page = window.pages.page("train")
         assert isinstance(page, Recorder)
         window.show_page("settings")

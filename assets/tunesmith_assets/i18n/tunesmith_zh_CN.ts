@@ -2071,6 +2071,10 @@
         <translation>跳过坏行</translation>
     </message>
     <message>
+        <source>Reading the first rows…</source>
+        <translation>正在读取前几行…</translation>
+    </message>
+    <message>
         <source>%1 examples</source>
         <translation>%1 个样本</translation>
     </message>
@@ -2564,6 +2568,10 @@
         <translation>来自模型站：开始运行时下载，之后才能做计划。</translation>
     </message>
     <message>
+        <source>Looking at the model…</source>
+        <translation>正在查看模型…</translation>
+    </message>
+    <message>
         <source>Does not fit</source>
         <translation>放不下</translation>
     </message>
@@ -2895,6 +2903,10 @@
     <message>
         <source>%1, %2 percent</source>
         <translation>%1，百分之 %2</translation>
+    </message>
+    <message>
+        <source>%1 (phase %2 of %3)</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>

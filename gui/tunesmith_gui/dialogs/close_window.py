@@ -40,9 +40,7 @@ class CloseWindowDialog(QDialog):
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
         column.setSpacing(SPACE)
         column.addWidget(SafeLabel(self._question(runs), role="heading", wrap=True, parent=self))
-        explanation = self.tr(
-            "It can go on without the window. Opening Tunesmith again shows it where it stands."
-        )
+        explanation = self.tr("It can go on without the window. Opening Tunesmith again shows it where it stands.")
         column.addWidget(SafeLabel(explanation, tone="muted", wrap=True, parent=self))
         column.addSpacing(SPACE * 2)
         row = QHBoxLayout()

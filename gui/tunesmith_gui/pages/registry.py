@@ -33,9 +33,7 @@ class PageEntry:
 
 
 PAGES: dict[str, PageEntry] = {
-    "train": PageEntry(
-        "tunesmith_gui.pages.new_run", "NewRunPage", str(QT_TRANSLATE_NOOP("Rail", "Train")), "train"
-    ),
+    "train": PageEntry("tunesmith_gui.pages.new_run", "NewRunPage", str(QT_TRANSLATE_NOOP("Rail", "Train")), "train"),
     "runs": PageEntry("tunesmith_gui.pages.runs", "RunsPage", str(QT_TRANSLATE_NOOP("Rail", "Runs")), "runs"),
     "dashboard": PageEntry("tunesmith_gui.pages.dashboard", "DashboardPage"),
     "settings": PageEntry(

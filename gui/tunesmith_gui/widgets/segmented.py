@@ -27,9 +27,7 @@ class Segmented(QFrame):
 
     changed = Signal(str)
 
-    def __init__(
-        self, name: str, options: Sequence[tuple[str, str]], *, parent: QWidget | None = None
-    ) -> None:
+    def __init__(self, name: str, options: Sequence[tuple[str, str]], *, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         if not name.strip():
             raise ValueError("a segmented control needs an accessible name")
