@@ -57,4 +57,4 @@ class EmptyState(QWidget):
         self._draw_icon()
 
     def _draw_icon(self) -> None:
-        self._icon.setPixmap(pixmap(self._icon_name, "muted", 40))
+        self._icon.setPixmap(pixmap(self._icon_name, "muted", round(40 * theme().font_scale)))

@@ -7,7 +7,8 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
 
 from tunesmith_gui.icons import pixmap
-from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.theme import theme
+from tunesmith_gui.tokens import ICON_PX, SPACE
 from tunesmith_gui.widgets.banner import TONE_ICONS
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -38,7 +39,7 @@ class Toast(QFrame):
 
     def show_message(self, tone: str, text: str) -> None:
         """Shows a line for five seconds."""
-        self._icon.setPixmap(pixmap(TONE_ICONS[tone], "surface"))
+        self._icon.setPixmap(pixmap(TONE_ICONS[tone], "surface", round(ICON_PX * theme().font_scale)))
         self.label.setText(text)
         self._place()
         self.show()
