@@ -42,6 +42,7 @@ class App(QObject):
         theme().install(Scheme(settings.theme), settings.font_scale_percent / 100)
         tr.install_language(settings.language)
         self.context.preferences.changed.connect(self._on_preferences_changed)
+        application.commitDataRequest.connect(self._on_session_end)
         self.window = self._make_window()
 
     def open_files(self, files: list[str]) -> None:
@@ -70,6 +71,10 @@ class App(QObject):
         window.restart_asked.connect(self._rebuild_window)
         window.closed.connect(self._application.quit)
         return window
+
+    def _on_session_end(self) -> None:
+        # The person logs out or shuts down: a question would only hold that up.
+        self.window.stop_asking()
 
     def _on_preferences_changed(self) -> None:
         settings = self.context.preferences.values

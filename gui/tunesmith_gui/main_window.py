@@ -155,9 +155,13 @@ class MainWindow(QMainWindow):
         if files:
             self.show_page("train", [Path(each) for each in files])
 
+    def stop_asking(self) -> None:
+        """Lets the window be closed without a question from now on."""
+        self._ask_on_close = False
+
     def close_without_asking(self) -> None:
         """Closes the window; runs go on."""
-        self._ask_on_close = False
+        self.stop_asking()
         self.close()
 
     def closeEvent(self, event: QCloseEvent) -> None:

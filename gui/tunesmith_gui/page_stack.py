@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QStackedWidget, QWidget
+from PySide6.QtWidgets import QLineEdit, QStackedWidget, QWidget
 
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_gui.context import Context
@@ -82,6 +82,8 @@ class PageStack(QStackedWidget):
         except Exception as error:
             log.exception("the page %s could not be built", key)
             return self._broken(wrap(error))
+        for field in page.findChildren(QLineEdit):
+            field.setAcceptDrops(False)  # a file that is dropped on a field is meant for the window
         page.navigate.connect(self.navigate)
         page.notify.connect(self.notify)
         page.title_changed.connect(self.title_changed)

@@ -83,6 +83,12 @@ def test_another_start_brings_the_window_and_its_files(app: App, monkeypatch: py
     assert taken == [["/data/chats.jsonl"]]
 
 
+def test_logging_out_asks_nothing(app: App, qapp: QApplication) -> None:
+    app.context.runs.show(training())  # type: ignore[attr-defined]
+    qapp.commitDataRequest.emit(None)
+    assert app.window.close()
+
+
 def test_error_nobody_caught_is_one_line_and_in_the_log(app: App, caplog: pytest.LogCaptureFixture) -> None:
     app_module._on_uncaught(app, ValueError, ValueError("odd"), None)
     assert app.window.toast.label.text() == "Tunesmith made a mistake"

@@ -8,7 +8,7 @@ import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QKeySequence
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QPlainTextEdit, QWidget
+from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -433,6 +433,10 @@ class TestDropping:
         page = window.pages.currentWidget()
         assert isinstance(page, Recorder)
         assert page.told[-1] == ("shown", [tmp_path / "chats.jsonl"])
+
+    @pytest.mark.parametrize("key", RAIL_PAGES)
+    def test_fields_leave_files_to_the_window(self, runs: FakeRuns, window: MainWindow, key: str) -> None:
+        assert not any(field.acceptDrops() for field in window.pages.page(key).findChildren(QLineEdit))
 
     def test_addresses_of_the_web_are_not_taken(self, runs: FakeRuns, window: MainWindow) -> None:
         data = QMimeData()
