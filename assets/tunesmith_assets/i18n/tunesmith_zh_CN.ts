@@ -2906,7 +2906,7 @@
     </message>
     <message>
         <source>%1 (phase %2 of %3)</source>
-        <translation type="unfinished"></translation>
+        <translation>%1（第 %2 / %3 阶段）</translation>
     </message>
 </context>
 <context>
