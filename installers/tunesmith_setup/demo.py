@@ -8,7 +8,7 @@ from tunesmith_assets.samples import example_spec
 from tunesmith_core import launch
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, RunFailure, TunesmithError
 from tunesmith_core.protocol import Event
-from tunesmith_core.runs import RunState, RunStatus
+from tunesmith_core.runs import Run, RunState, RunStatus, display_name, iter_runs
 from tunesmith_core.spec import RunSpec
 from tunesmith_setup.progress import Progress, duration_text
 
@@ -25,7 +25,7 @@ def run(model: Path, progress: Progress, language: str = "en") -> int:
     Raises:
         TunesmithError: what stopped the run.
     """
-    started = launch.start(RunSpec.from_dict(example_spec(language, str(model))))
+    started = _begin(RunSpec.from_dict(example_spec(language, str(model))))
     progress.note(f"run {started.id} in {started.path}")
     phases: list[str] = []
     status = launch.wait(started, lambda event: _tell(event, phases, progress))
@@ -39,6 +39,21 @@ def run(model: Path, progress: Progress, language: str = "en") -> int:
     for line in summary(status, started.path):
         progress.note(line)
     return EXIT_DONE
+
+
+def _begin(spec: RunSpec) -> Run:
+    """Return the newest run of the example if it goes or can go on, else a new one."""
+    for run in reversed(list(iter_runs())):
+        if display_name(run) != spec.name:
+            continue
+        status = run.status()
+        if status.state.live:
+            return run
+        if status.state is RunState.INTERRUPTED and launch.has_checkpoint(run):
+            launch.resume(run)
+            return run
+        break
+    return launch.start(spec)
 
 
 def summary(status: RunStatus, run_path: Path) -> list[str]:

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.setup.conftest import RecordedProgress
-from tunesmith_core import launch
+from tunesmith_assets.samples import example_spec
+from tunesmith_core import files, launch
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, RunFailure, TunesmithError
-from tunesmith_core.protocol import Event
-from tunesmith_core.runs import Run, RunState, RunStatus
+from tunesmith_core.locks import FileLock
+from tunesmith_core.protocol import Event, JournalWriter
+from tunesmith_core.runs import Run, RunState, RunStatus, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_setup import demo
 
@@ -29,7 +31,7 @@ JOURNAL = [
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RunSpec]]:
+def play(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[RunSpec]]:
     """Replaces launching: a started run plays JOURNAL and then these last events."""
 
     def prepare(*last: tuple[str, dict[str, object]]) -> list[RunSpec]:
@@ -100,6 +102,53 @@ def test_an_interrupted_example_raises(
     with pytest.raises(RunFailure) as caught:
         demo.run(tmp_path / "model", progress)
     assert caught.value.code == "engine-crashed"
+
+
+def earlier_run(tmp_path: Path, name: str, created_at: float, *events: tuple[str, dict[str, object]]) -> Run:
+    """A run of the example whose journal holds these events and whose supervisor is gone."""
+    run = create_run(RunSpec.from_dict(example_spec("en", str(tmp_path / "model")) | {"name": name}))
+    header = files.read_json(run.path / "run.json")
+    files.atomic_write_json(run.path / "run.json", header | {"created_at": created_at})
+    journal = JournalWriter(run.journal_path)
+    for kind, data in events:
+        journal.write(kind, **data)
+    journal.close()
+    return run
+
+
+NAME = "Okvarel example (en)"
+BEGUN: tuple[tuple[str, dict[str, object]], ...] = (("hello", {}), ("step", {"step": 20}))
+FINISHED: tuple[str, dict[str, object]] = ("result", {"status": "finished", "step": 60})
+
+
+def test_a_run_that_still_goes_is_followed(
+    play: Callable[..., list[RunSpec]], progress: RecordedProgress, tmp_path: Path
+) -> None:
+    started = play(FINISHED)
+    going = earlier_run(tmp_path, NAME, 2.0, *BEGUN)
+    earlier_run(tmp_path, NAME, 1.0, *BEGUN, FINISHED)
+    damaged = earlier_run(tmp_path, "of somebody", 3.0, *BEGUN)
+    (damaged.path / "spec.json").write_text("{")
+    with FileLock(going.lock_path):
+        assert demo.run(tmp_path / "model", progress) == EXIT_DONE
+    assert started == []
+    assert f"run {going.id} in" in progress.text
+
+
+def test_an_interrupted_run_is_resumed_where_it_can_be(
+    play: Callable[..., list[RunSpec]], progress: RecordedProgress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resumed: list[Run] = []
+    monkeypatch.setattr(launch, "resume", resumed.append)
+    started = play(FINISHED)
+    interrupted = earlier_run(tmp_path, NAME, 2.0, *BEGUN)
+    demo.run(tmp_path / "model", progress)
+    assert (len(started), resumed) == (1, [])
+    checkpoint = interrupted.checkpoints_path / "step-000020"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "MANIFEST.json").touch()
+    demo.run(tmp_path / "model", progress)
+    assert (len(started), resumed) == (1, [interrupted])
 
 
 def test_a_bare_status_has_a_bare_summary(tmp_path: Path) -> None:
