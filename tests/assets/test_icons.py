@@ -6,6 +6,7 @@ import struct
 from xml.etree import ElementTree
 
 import pytest
+
 from tunesmith_assets import app_image_path, assets_folder, icon_names, icon_path
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from tunesmith_assets.samples import LANGUAGES, Fact, example_spec, facts, sample_folder
 from tunesmith_core.spec import RunSpec
 
