@@ -108,9 +108,10 @@ def test_real_lack_of_memory_ends_on_a_lower_rung(
     assert [e.data["code"] for e in events(run, "warning")] == ["cuda-oom"]
 
 
-def test_evaluation_and_samples(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+@pytest.mark.parametrize("name", ["bfloat16", "qlora", "dora", "checkpointing"])
+def test_evaluation_and_samples(tiny_spec: MakeSpec, new_run: NewRun, name: str) -> None:
     evaluation = {"percent": 25.0, "sample_prompts": ["Hi"], "sample_max_tokens": 4}
-    run = new_run(_on_gpu(tiny_spec, {"evaluation": evaluation}))
+    run = new_run(_on_gpu(tiny_spec, {**CASES[name], "evaluation": evaluation}))
     assert train(run) == 0
     assert result_of(run)["eval_loss_after"] < result_of(run)["eval_loss_before"]
     assert events(run, "sample")
