@@ -13,6 +13,7 @@ import pytest
 from PySide6.QtCore import QObject
 from PySide6.QtWidgets import QPushButton, QWidget
 
+from tests.gui.layout_checks import clipped
 from tunesmith_core import launch
 from tunesmith_core.locks import FileLock
 from tunesmith_core.runs import Run, RunState, create_run
@@ -23,11 +24,12 @@ from tunesmith_gui.pages.runs import RunsPage
 from tunesmith_gui.services.journal_tail import JournalTail
 from tunesmith_gui.services.library import Library, sparkline
 from tunesmith_gui.services.run_service import RunService
-from tunesmith_gui.theme import tokens
+from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, pack
 from tunesmith_gui.viewmodels.runs import differing_settings, micro_batch_one_spec, runs_csv
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.stat_tile import StatTile
 
 EVENTS = Path(__file__).parents[1] / "data" / "events"
 
@@ -172,6 +174,25 @@ def test_dashboard_offers_a_smaller_batch_after_out_of_memory(
     next(each for each in banner.buttons if each.text() == "Retry with micro-batch 1").click()
     schedule = started[0].schedule
     assert (schedule.micro_batch_size, schedule.gradient_accumulation_steps) == (1, 8)
+
+
+@pytest.fixture
+def large_text() -> Iterator[None]:
+    theme().set_appearance(Scheme.LIGHT, 2.0)
+    yield
+    theme().set_appearance(Scheme.LIGHT, 1.0)
+
+
+@pytest.mark.parametrize("stream", ["happy", "oom", "crash", "stop_save"])
+def test_dashboard_cuts_nothing_off_at_double_text_size(
+    stream: str, large_text: None, open_dashboard: Any, qtbot: Any
+) -> None:
+    page = open_dashboard(make_run("large", stream))
+    page.resize(900, 600)
+    tiles = page.header.findChildren(StatTile)
+    qtbot.waitUntil(lambda: clipped(page) == [], timeout=5000)
+    assert all(tile.height() >= tile.sizeHint().height() for tile in tiles)
+    assert page.header.more.geometry().right() <= page.header.more.parentWidget().width()
 
 
 def test_dashboard_of_a_run_that_nobody_works_on_any_more(open_dashboard: Any, qtbot: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QInputDialog, QScrollArea, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QInputDialog, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import Run, RunState, display_name
@@ -27,6 +27,7 @@ from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.log_console import LogConsole
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.samples_list import SamplesList
+from tunesmith_gui.widgets.tab_panes import TabPanes
 
 if TYPE_CHECKING:
     from tunesmith_gui.pages.dashboard_charts import DashboardCharts
@@ -62,32 +63,39 @@ class DashboardPage(Page):
         self.run_in_background(_import_charts, self._build_charts)
 
     def _build(self) -> None:
-        column = QVBoxLayout(self)
+        area = QScrollArea(self)
+        area.setWidgetResizable(True)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.addWidget(area)
+        holder = QWidget(area)
+        area.setWidget(holder)
+        column = QVBoxLayout(holder)
         column.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, 0)
         column.setSpacing(SPACE * 2)
-        self.header = DashboardHeader(self)
+        self.header = DashboardHeader(holder)
         self.header.asked.connect(self.ask)
         column.addWidget(self.header)
         self._banner_place = QVBoxLayout()
         column.addLayout(self._banner_place)
-        self.tabs = QTabWidget(self)
-        self.tabs.setDocumentMode(True)
-        self.tabs.tabBar().setDrawBase(False)
-        self.tabs.tabBar().setAccessibleName(self.tr("Parts of the run"))
-        self._charts_area = _scroll(SafeLabel(self.tr("Loading the charts…"), tone="muted"), self)
+        self.panes = TabPanes(self.tr("Parts of the run"), parent=holder)
         self.log = LogConsole(self)
         self.samples = SamplesList(max_shown=40, parent=self)
         self.checkpoints = CheckpointsTable(self)
         self.settings_used = SettingsUsedTable(self)
         self.files = FilesTable(self)
-        self.tabs.addTab(self._charts_area, self.tr("Charts"))
-        self.tabs.addTab(_padded(self.log), self.tr("Log"))
-        self.tabs.addTab(_scroll(_padded(self.samples), self), self.tr("Samples"))
-        self.tabs.addTab(_padded(self.checkpoints), self.tr("Checkpoints"))
-        self.tabs.addTab(_padded(self.settings_used), self.tr("Settings used"))
-        self.tabs.addTab(_padded(self.files), self.tr("Files"))
-        self.tabs.currentChanged.connect(self._on_tab)
-        column.addWidget(self.tabs, 1)
+        loading = SafeLabel(self.tr("Loading the charts…"), tone="muted", parent=self)
+        loading.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.panes.add("charts", self.tr("Charts"), loading)
+        self.panes.add("log", self.tr("Log"), self.log)
+        self.panes.add("samples", self.tr("Samples"), self.samples)
+        self.panes.add("checkpoints", self.tr("Checkpoints"), self.checkpoints)
+        self.panes.add("settings", self.tr("Settings used"), self.settings_used)
+        self.panes.add("files", self.tr("Files"), self.files)
+        self.panes.changed.connect(self._on_pane)
+        column.addWidget(self.panes, 1)
 
     @property
     def title(self) -> str:
@@ -167,18 +175,16 @@ class DashboardPage(Page):
         self._dirty = False
         self.header.show_model(self._name, self.model)
         self._show_banner()
-        page = self.tabs.currentWidget()
-        if page is self._charts_area:
-            if self.charts is not None:
-                self.charts.show_model(self.model)
-        elif page is self.tabs.widget(1):
+        if self.panes.key == "charts" and self.charts is not None:
+            self.charts.show_model(self.model)
+        elif self.panes.key == "log":
             self.log.refresh()
         self.samples.set_samples(self.model.samples)
         self.checkpoints.set_checkpoints(self.model.checkpoints)
 
-    def _on_tab(self, index: int) -> None:
+    def _on_pane(self, key: str) -> None:
         self._dirty = True
-        if self.tabs.widget(index) is self.files.parentWidget() and self.run is not None:
+        if key == "files" and self.run is not None:
             folder = self.run.path
             self.run_in_background(lambda: list_files(folder), self.files.set_files)
 
@@ -227,7 +233,7 @@ class DashboardPage(Page):
         from tunesmith_gui.pages.dashboard_charts import DashboardCharts
 
         self.charts = DashboardCharts()
-        self._charts_area.setWidget(self.charts)
+        self.panes.replace("charts", self.charts)
         self._dirty = True
 
     def ask(self, action: str) -> None:
@@ -259,7 +265,7 @@ class DashboardPage(Page):
                 self._kept = True
                 self._drop_banner()
             case "show_log":
-                self.tabs.setCurrentIndex(1)
+                self.panes.show_pane("log")
             case _:
                 self._hand_out(action, self.run.path)
 
@@ -323,20 +329,3 @@ def _life(run: Run) -> tuple[bool, float | None]:
     except OSError:
         heartbeat_at = None
     return run.is_supervised(), heartbeat_at
-
-
-def _padded(widget: QWidget) -> QWidget:
-    holder = QWidget()
-    column = QVBoxLayout(holder)
-    column.setContentsMargins(0, SPACE * 2, 0, SPACE * 2)
-    column.addWidget(widget)
-    return holder
-
-
-def _scroll(widget: QWidget, parent: QWidget) -> QScrollArea:
-    area = QScrollArea(parent)
-    area.setWidgetResizable(True)
-    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-    area.setWidget(widget)
-    return area

@@ -5,7 +5,6 @@ Importing this module imports pyqtgraph; the page does that on a worker thread.
 
 from __future__ import annotations
 
-import math
 import time
 
 import numpy as np
@@ -26,7 +25,8 @@ from tunesmith_gui.widgets.metric_plot import Line
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.samples_list import SamplesList
 from tunesmith_gui.widgets.segmented import Segmented
-from tunesmith_gui.widgets.stat_tile import UNKNOWN, Meter, StatTile
+from tunesmith_gui.widgets.side_by_side import SideBySide
+from tunesmith_gui.widgets.stat_tile import UNKNOWN, Meter, StatTile, TileGrid
 
 DESCRIPTION_EVERY_S = 30.0
 _GIB = float(2**30)
@@ -45,26 +45,29 @@ class LossCard(ChartCard):
         self.slider = QSlider(Qt.Orientation.Horizontal, self)
         self.slider.setRange(0, 99)
         self.slider.setValue(60)
-        self.slider.setMaximumWidth(SPACE * 16)
+        self.slider.setFixedWidth(SPACE * 16)
         self.slider.setAccessibleName(self.tr("Smoothing"))
         guard_wheel(self.slider)
         self._weight = SafeLabel("0.60", role="caption", parent=self)
         self.log = QCheckBox(self.tr("Log"), self)
         self.log.setAccessibleName(self.tr("Logarithmic loss axis"))
-        row = QHBoxLayout()
-        row.setSpacing(SPACE)
-        row.addWidget(self.axis)
-        row.addStretch(1)
-        row.addWidget(SafeLabel(self.tr("Smoothing"), role="caption", tone="muted", parent=self))
-        row.addWidget(self.slider, 1)
-        row.addWidget(self._weight)
-        row.addWidget(self.log)
-        row.addWidget(button(self.tr("Fit"), self.plot.fit, kind="quiet", parent=self))
-        self.body.addLayout(row)
+        self.body.addWidget(SideBySide(self.axis, self._build_view_controls(), parent=self))
         self._model: DashboardModel | None = None
         self.slider.valueChanged.connect(self._redraw)
         self.axis.changed.connect(self._change_axis)
         self.log.toggled.connect(self.plot.set_log)
+
+    def _build_view_controls(self) -> QWidget:
+        holder = QWidget(self)
+        row = QHBoxLayout(holder)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(SPACE)
+        row.addWidget(SafeLabel(self.tr("Smoothing"), role="caption", tone="muted", parent=holder))
+        row.addWidget(self.slider)
+        row.addWidget(self._weight)
+        row.addWidget(self.log)
+        row.addWidget(button(self.tr("Fit"), self.plot.fit, kind="quiet", parent=holder))
+        return holder
 
     def show_model(self, model: DashboardModel) -> None:
         """Draw the curves of a run when they changed."""
@@ -129,14 +132,10 @@ class DeviceCard(Card):
         self.host = Meter(self.tr("Memory of this computer"), parent=self)
         self.body.addWidget(self.memory)
         self.body.addWidget(self.host)
-        row = QHBoxLayout()
-        row.setSpacing(SPACE * 2)
         self.load = StatTile(self.tr("Utilization"), parent=self)
         self.heat = StatTile(self.tr("Temperature"), parent=self)
         self.power = StatTile(self.tr("Power"), parent=self)
-        for tile in (self.load, self.heat, self.power):
-            row.addWidget(tile, 1)
-        self.body.addLayout(row)
+        self.body.addWidget(TileGrid((self.load, self.heat, self.power), self))
         self.body.addStretch(1)
 
     def show_model(self, model: DashboardModel) -> None:
@@ -179,7 +178,7 @@ class DashboardCharts(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._grid = QGridLayout(self)
-        self._grid.setContentsMargins(0, SPACE * 2, 0, SPACE * 2)
+        self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(SPACE * 2)
         self.loss = LossCard(self)
         self.device = DeviceCard(self)
@@ -250,7 +249,7 @@ class DashboardCharts(QWidget):
     def resizeEvent(self, event: QResizeEvent) -> None:
         """One column when two would be too narrow at the present font size."""
         super().resizeEvent(event)
-        room = self.width() / math.sqrt(theme().font_scale)
+        room = self.width() / theme().font_scale
         self._arrange(2 if room >= _TWO_COLUMNS_FROM_PX else 1)
 
     def minimumSizeHint(self) -> QSize:

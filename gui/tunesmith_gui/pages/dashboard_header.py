@@ -18,7 +18,8 @@ from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.progress_strip import ProgressStrip
 from tunesmith_gui.widgets.safe_label import ElidedLabel
-from tunesmith_gui.widgets.stat_tile import UNKNOWN, StatTile
+from tunesmith_gui.widgets.side_by_side import SideBySide
+from tunesmith_gui.widgets.stat_tile import UNKNOWN, StatTile, TileGrid
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 _END_TONES = {RunState.FINISHED: "ok", RunState.FAILED: "error", RunState.INTERRUPTED: "warn"}
@@ -39,14 +40,39 @@ class DashboardHeader(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE * 2)
-        row = QHBoxLayout()
+        column.addWidget(SideBySide(self._build_name(), self._build_actions(), first_letters=32, parent=self))
+        card = Card(parent=self)
+        card.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.step = StatTile(self.tr("Step"), parent=card)
+        self.loss = StatTile(self.tr("Loss"), parent=card)
+        self.epoch = StatTile(self.tr("Epoch"), parent=card)
+        self.speed = StatTile(self.tr("Throughput"), parent=card)
+        self.time = StatTile(self.tr("Time left"), parent=card)
+        card.body.addWidget(TileGrid((self.step, self.loss, self.epoch, self.speed, self.time), card))
+        self.strip = ProgressStrip(card)
+        card.body.addWidget(self.strip)
+        column.addWidget(card)
+        self._live = False
+
+    def _build_name(self) -> QWidget:
+        holder = QWidget(self)
+        row = QHBoxLayout(holder)
+        row.setContentsMargins(0, 0, 0, 0)
         row.setSpacing(SPACE)
-        row.addWidget(IconButton("chevron-left", self.tr("All runs"), lambda: self.asked.emit("back"), parent=self))
-        self.name = ElidedLabel("", role="title", parent=self)
+        row.addWidget(IconButton("chevron-left", self.tr("All runs"), lambda: self.asked.emit("back"), parent=holder))
+        self.name = ElidedLabel("", role="title", parent=holder)
         row.addWidget(self.name, 1)
-        self.chip = StatusChip(parent=self)
+        self.chip = StatusChip(parent=holder)
         row.addWidget(self.chip)
         row.addSpacing(SPACE)
+        return holder
+
+    def _build_actions(self) -> QWidget:
+        holder = QWidget(self)
+        row = QHBoxLayout(holder)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(SPACE)
         self.resume = button(
             self.tr("Resume"), lambda: self.asked.emit("resume"), kind="primary", icon_name="resume", parent=self
         )
@@ -54,24 +80,7 @@ class DashboardHeader(QWidget):
         self.more = IconButton("more", self.tr("More actions"), self._open_menu, parent=self)
         for each in (self.resume, self.stop, self.more):
             row.addWidget(each)
-        column.addLayout(row)
-        card = Card(parent=self)
-        card.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        tiles = QHBoxLayout()
-        tiles.setSpacing(SPACE * 2)
-        self.step = StatTile(self.tr("Step"), parent=card)
-        self.loss = StatTile(self.tr("Loss"), parent=card)
-        self.epoch = StatTile(self.tr("Epoch"), parent=card)
-        self.speed = StatTile(self.tr("Throughput"), parent=card)
-        self.time = StatTile(self.tr("Time left"), parent=card)
-        for tile in (self.step, self.loss, self.epoch, self.speed, self.time):
-            tiles.addWidget(tile, 1)
-        card.body.addLayout(tiles)
-        self.strip = ProgressStrip(card)
-        card.body.addWidget(self.strip)
-        column.addWidget(card)
-        self._live = False
+        return holder
 
     def show_model(self, name: str, model: DashboardModel) -> None:
         """Bring everything up to date."""

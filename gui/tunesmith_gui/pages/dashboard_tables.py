@@ -12,11 +12,13 @@ from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 from tunesmith_core.spec import RunSpec, iter_settings
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_table import when
+from tunesmith_gui.theme import font, theme
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.viewmodels.dashboard import Checkpoint
 from tunesmith_gui.viewmodels.runs import value_text
 
 _MAX_FILES = 500
+_LEAST_ROWS = 8
 
 
 class _Table(QTreeWidget):
@@ -29,7 +31,12 @@ class _Table(QTreeWidget):
         self.setFrameShape(QTreeWidget.Shape.NoFrame)
         self.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.header().setStretchLastSection(True)
+        theme().changed.connect(self._scale)
+        self._scale()
         self.header().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+
+    def _scale(self) -> None:
+        self.setMinimumHeight(font().pointSize() * _LEAST_ROWS * 3)
 
 
 class CheckpointsTable(_Table):

@@ -12,10 +12,14 @@ from tunesmith_gui.icons import pixmap
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton, button
+from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
+from tunesmith_gui.widgets.side_by_side import SideBySide
 
 Tone = Literal["accent", "ok", "warn", "error"]
 TONE_ICONS = {"accent": "info", "ok": "check-circle", "warn": "warning", "error": "error", "neutral": "info"}
+_WORDS_LETTERS = 44
+"""Where less than that is left for a line of the message, the buttons go below it."""
 
 
 class Banner(QFrame):
@@ -52,7 +56,9 @@ class Banner(QFrame):
         row.setSpacing(SPACE * 3 // 2)
         self._icon = SafeLabel(parent=self)
         row.addWidget(self._icon, 0, Qt.AlignmentFlag.AlignTop)
-        words = QVBoxLayout()
+        message = QWidget(self)
+        words = QVBoxLayout(message)
+        words.setContentsMargins(0, 0, 0, 0)
         words.setSpacing(2)
         self._title = SafeLabel(role="strong", wrap=True, parent=self)
         self._text = SafeLabel(wrap=True, selectable=True, parent=self)
@@ -60,12 +66,15 @@ class Banner(QFrame):
         words.addWidget(self._title)
         words.addWidget(self._text)
         words.addStretch(1)
-        row.addLayout(words, 1)
         self.buttons = [button(words, run, parent=self) for words, run in actions]
-        for each in self.buttons:
-            row.addWidget(each)
+        if self.buttons:
+            parts = SideBySide(message, FlowRow(self.buttons, self), first_letters=_WORDS_LETTERS, parent=self)
+            row.addWidget(parts, 1)
+        else:
+            row.addWidget(message, 1)
         if dismissable:
-            row.addWidget(IconButton("close", self.tr("Dismiss"), self._dismiss, parent=self))
+            close = IconButton("close", self.tr("Dismiss"), self._dismiss, parent=self)
+            row.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
         theme().changed.connect(self._draw_icon)
         self.set_message(tone, title, text)
 
@@ -82,7 +91,7 @@ class Banner(QFrame):
         self._draw_icon()
 
     def _draw_icon(self) -> None:
-        self._icon.setPixmap(pixmap(TONE_ICONS[self._tone], self._tone, 20))
+        self._icon.setPixmap(pixmap(TONE_ICONS[self._tone], self._tone, round(20 * theme().font_scale)))
 
     def _dismiss(self) -> None:
         self.hide()

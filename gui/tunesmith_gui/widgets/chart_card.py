@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QMenu, QSizePolicy, QWidget
 
 from tunesmith_core.files import atomic_write_text
 from tunesmith_gui.dialogs.chart_views import ChartTableDialog, LargeChartDialog, lines_csv
+from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.card import Card
@@ -28,7 +29,7 @@ class ChartCard(Card):
         super().__init__(title, parent=parent)
         self._title = title
         self.plot = MetricPlot(title, x_word=x_word, parent=self)
-        self.plot.setMinimumHeight(height_px)
+        self._height_px = height_px
         self.plot.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self._readout = ElidedLabel("", role="caption", tone="muted", parent=self)
         self._readout.setAlignment(Qt.AlignmentFlag.AlignRight)
@@ -41,10 +42,15 @@ class ChartCard(Card):
         self.plot.hovered.connect(self._readout.setText)
         self.plot.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.plot.customContextMenuRequested.connect(lambda at: self._menu().exec(self.plot.mapToGlobal(at)))
+        theme().changed.connect(self._scale)
+        self._scale()
 
     def enlarge(self) -> None:
         """Show the chart over the whole screen."""
         LargeChartDialog(self._title, self.plot, self.window()).exec()
+
+    def _scale(self) -> None:
+        self.plot.setMinimumHeight(round(self._height_px * theme().font_scale))
 
     def _open_menu(self) -> None:
         self._menu().exec(self._more.mapToGlobal(QPoint(0, self._more.height())))

@@ -13,6 +13,7 @@ from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.segmented import Segmented
 
 _TYPING_PAUSE_MS = 150
+_LEAST_LINES = 10
 
 
 class LogConsole(QWidget):
@@ -89,3 +90,4 @@ class LogConsole(QWidget):
 
     def _theme_changed(self) -> None:
         self.view.setFont(font("mono"))
+        self.view.setMinimumHeight(self.view.fontMetrics().lineSpacing() * _LEAST_LINES)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyqtgraph as pg
-from PySide6.QtCore import QEvent, QPoint, QPointF, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QPoint, QPointF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QImage, QPen, QWheelEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
@@ -128,6 +128,10 @@ class MetricPlot(QWidget):
         self._canvas.viewport().installEventFilter(self)
         theme().changed.connect(self._theme_changed)
         self._theme_changed()
+
+    def sizeHint(self) -> QSize:
+        """The least height: pyqtgraph's own hint grows with the window and never shrinks again."""
+        return QSize(240, self.minimumHeight())
 
     def set_lines(self, lines: list[Line]) -> None:
         """Show other curves; the view follows them unless the person has zoomed in."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QPainter, QPaintEvent
+from PySide6.QtCore import QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from tunesmith_gui.run_words import PHASES, phase_word
@@ -17,7 +17,7 @@ _TRAINING_SHARE = 3.0
 
 
 class ProgressStrip(QWidget):
-    """One segment per phase, its word below it."""
+    """One segment per phase with its word below it; where the words don't fit, only the present phase has one."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -51,16 +51,33 @@ class ProgressStrip(QWidget):
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         current = PHASES.index(self._phase) if self._phase in PHASES else -1
+        rects = self._segments()
+        room_for_words = self._words_fit(rects)
+        for place, (phase, rect) in enumerate(zip(PHASES, rects, strict=True)):
+            done = 1.0 if self._over or place < current else self._fraction if place == current else 0.0
+            self._paint_segment(painter, rect, done)
+            if room_for_words:
+                self._paint_word(painter, rect.left(), phase_word(phase), place == current and not self._over)
+        if not room_for_words and current >= 0:
+            words = fill(self.tr("%1 (phase %2 of %3)"), phase_word(self._phase), current + 1, len(PHASES))
+            self._paint_word(painter, 0.0, words, not self._over)
+
+    def _segments(self) -> list[QRectF]:
         shares = [_TRAINING_SHARE if phase == "training" else 1.0 for phase in PHASES]
         gap = SPACE / 2
         unit = (self.width() - gap * (len(PHASES) - 1)) / sum(shares)
-        left = 0.0
-        for place, (phase, share) in enumerate(zip(PHASES, shares, strict=True)):
-            width = share * unit
-            done = 1.0 if self._over or place < current else self._fraction if place == current else 0.0
-            self._paint_segment(painter, QRectF(left, 0, width, _BAR_PX), done)
-            self._paint_word(painter, QRectF(left, _BAR_PX + SPACE / 2, width, self.height()), phase, place - current)
-            left += width + gap
+        left, rects = 0.0, []
+        for share in shares:
+            rects.append(QRectF(left, 0, share * unit, _BAR_PX))
+            left += share * unit + gap
+        return rects
+
+    def _words_fit(self, rects: list[QRectF]) -> bool:
+        metrics = QFontMetricsF(self._words_font(strong=True))
+        return all(
+            metrics.horizontalAdvance(phase_word(phase)) <= rect.width()
+            for phase, rect in zip(PHASES, rects, strict=True)
+        )
 
     def _paint_segment(self, painter: QPainter, rect: QRectF, done: float) -> None:
         painter.setPen(Qt.PenStyle.NoPen)
@@ -72,14 +89,15 @@ class ProgressStrip(QWidget):
             filled = QRectF(rect.left(), rect.top(), max(rect.width() * done, _BAR_PX), rect.height())
             painter.drawRoundedRect(filled, _BAR_PX / 2, _BAR_PX / 2)
 
-    def _paint_word(self, painter: QPainter, rect: QRectF, phase: str, distance: int) -> None:
-        now = distance == 0 and not self._over
-        words = QFont(self.font())
-        words.setWeight(QFont.Weight.DemiBold if now else QFont.Weight.Normal)
-        painter.setFont(words)
-        painter.setPen(QColor(tokens().text if now else tokens().muted))
-        text = painter.fontMetrics().elidedText(phase_word(phase), Qt.TextElideMode.ElideRight, int(rect.width()))
-        painter.drawText(rect, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop, text)
+    def _paint_word(self, painter: QPainter, left: float, words: str, strong: bool) -> None:
+        painter.setFont(self._words_font(strong=strong))
+        painter.setPen(QColor(tokens().text if strong else tokens().muted))
+        painter.drawText(QPointF(left, _BAR_PX + SPACE / 2 + painter.fontMetrics().ascent()), words)
+
+    def _words_font(self, *, strong: bool) -> QFont:
+        result = QFont(self.font())
+        result.setWeight(QFont.Weight.DemiBold if strong else QFont.Weight.Normal)
+        return result
 
     def _theme_changed(self) -> None:
         self.setFont(font("caption"))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QHBoxLayout, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QSize
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QProgressBar, QVBoxLayout, QWidget
 
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 UNKNOWN = "–"
 """Shown where a number is not known."""
 
 
 class StatTile(QWidget):
-    """A muted name and a large value; `detail` stands muted behind the value."""
+    """A muted name and a large value; `detail` stands muted behind the value. It is never narrower than its words."""
 
     def __init__(self, name: str, *, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -20,14 +24,12 @@ class StatTile(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(2)
-        self.name = ElidedLabel(name, role="caption", tone="muted", parent=self)
-        self.name.setMinimumWidth(0)
+        self.name = SafeLabel(name, role="caption", tone="muted", parent=self)
         column.addWidget(self.name)
         row = QHBoxLayout()
         row.setSpacing(SPACE // 2)
         self.value = SafeLabel(UNKNOWN, role="heading", parent=self)
-        self.detail = ElidedLabel("", role="caption", tone="muted", parent=self)
-        self.detail.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        self.detail = SafeLabel("", role="caption", tone="muted", parent=self)
         row.addWidget(self.value)
         row.addWidget(self.detail, 1)
         column.addLayout(row)
@@ -39,6 +41,50 @@ class StatTile(QWidget):
         if detail != self.detail.text():
             self.detail.setText(detail)
         self.setAccessibleName(f"{self._name}: {value} {detail}".strip())
+
+
+class TileGrid(QWidget):
+    """Tiles in columns of one width, as many as fit the widest tile."""
+
+    def __init__(self, tiles: Sequence[StatTile], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._tiles = tuple(tiles)
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setHorizontalSpacing(SPACE * 2)
+        self._grid.setVerticalSpacing(SPACE * 3 // 2)
+        self._arranged: tuple[int, tuple[StatTile, ...]] = (0, ())
+        self._arrange()
+
+    def minimumSizeHint(self) -> QSize:
+        """As narrow as the widest tile."""
+        return QSize(self._widest_px(), super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Other columns where the width asks for them."""
+        super().resizeEvent(event)
+        self._arrange()
+
+    def event(self, event: QEvent) -> bool:
+        """Longer words or another font size may ask for other columns."""
+        if event.type() == QEvent.Type.LayoutRequest:
+            self._arrange()
+        return super().event(event)
+
+    def _widest_px(self) -> int:
+        return max((tile.sizeHint().width() for tile in self._tiles if not tile.isHidden()), default=0)
+
+    def _arrange(self) -> None:
+        shown = tuple(tile for tile in self._tiles if not tile.isHidden())
+        gap = self._grid.horizontalSpacing()
+        columns = max(1, min(len(shown), (self.width() + gap) // max(self._widest_px() + gap, 1)))
+        if (columns, shown) == self._arranged:
+            return
+        self._arranged = (columns, shown)
+        for place, tile in enumerate(shown):
+            self._grid.addWidget(tile, place // columns, place % columns)
+        for column in range(len(self._tiles)):
+            self._grid.setColumnStretch(column, 1 if column < columns else 0)
 
 
 class Meter(QWidget):

@@ -1,0 +1,32 @@
+"""Widgets in a row that goes on in the next line where the width ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QSize
+from PySide6.QtWidgets import QWidget
+from superqt import QFlowLayout
+
+from tunesmith_gui.tokens import SPACE
+
+
+class FlowRow(QWidget):
+    """Wants to be one line and can be narrower."""
+
+    def __init__(self, widgets: Sequence[QWidget], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._widgets = tuple(widgets)
+        flow = QFlowLayout(self)
+        flow.setContentsMargins(0, 0, 0, 0)
+        flow.setHorizontalSpacing(SPACE)
+        flow.setVerticalSpacing(SPACE)
+        for each in self._widgets:
+            flow.addWidget(each)
+
+    def sizeHint(self) -> QSize:
+        """One line."""
+        hints = [each.sizeHint() for each in self._widgets]
+        width = sum(hint.width() + SPACE for hint in hints) - SPACE
+        # The layout breaks a line that ends at its very last pixel.
+        return QSize(max(width, 0) + 1, max((hint.height() for hint in hints), default=0))

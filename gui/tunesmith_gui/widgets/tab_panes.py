@@ -1,0 +1,73 @@
+"""Tabs over panes of which only the one in front takes room, so that a page around them scrolls as far as it must."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QTabBar, QVBoxLayout, QWidget
+
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.widgets.card import line
+
+
+class TabPanes(QWidget):
+    """Panes by key; the first one added is in front.
+
+    Args:
+        name: accessible name of the bar.
+
+    Signals:
+        changed: (key) another pane came to the front.
+    """
+
+    changed = Signal(str)
+
+    def __init__(self, name: str, *, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._panes: dict[str, QWidget] = {}
+        self._shown: dict[str, QWidget] = {}
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(0)
+        self.bar = QTabBar(self)
+        self.bar.setDocumentMode(True)
+        self.bar.setDrawBase(False)
+        self.bar.setExpanding(False)
+        self.bar.setUsesScrollButtons(True)
+        self.bar.setAccessibleName(name)
+        self.bar.currentChanged.connect(self._on_changed)
+        self._column.addWidget(self.bar)
+        self._column.addWidget(line(self))
+
+    @property
+    def key(self) -> str:
+        """The pane in front."""
+        return list(self._panes)[max(self.bar.currentIndex(), 0)]
+
+    def add(self, key: str, title: str, widget: QWidget) -> None:
+        """Append a pane."""
+        holder = QWidget(self)
+        column = QVBoxLayout(holder)
+        column.setContentsMargins(0, SPACE * 2, 0, SPACE * 2)
+        column.addWidget(widget)
+        self._panes[key] = holder
+        self._shown[key] = widget
+        holder.setVisible(len(self._panes) == 1)
+        self._column.addWidget(holder, 1)
+        self.bar.addTab(title)
+
+    def show_pane(self, key: str) -> None:
+        """Bring a pane to the front; KeyError when there is none with this key."""
+        self.bar.setCurrentIndex(list(self._panes).index(key))
+
+    def replace(self, key: str, widget: QWidget) -> None:
+        """Show another widget in a pane."""
+        layout = self._panes[key].layout()
+        assert layout is not None
+        layout.replaceWidget(self._shown[key], widget)
+        self._shown[key].deleteLater()
+        self._shown[key] = widget
+
+    def _on_changed(self, _index: int) -> None:
+        for key, pane in self._panes.items():
+            pane.setVisible(key == self.key)
+        self.changed.emit(self.key)
