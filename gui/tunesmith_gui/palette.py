@@ -21,6 +21,7 @@ from tunesmith_gui.theme import tokens
 from tunesmith_gui.tokens import ICON_PX, SPACE
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.popup import Popup
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _WIDTH_LETTERS = 72
 _SHOWN_ROWS = 9
@@ -77,6 +78,8 @@ class CommandPalette(Popup):
         self.list.itemClicked.connect(self._run)
         self.body.addWidget(self.search)
         self.body.addWidget(self.list)
+        self.nothing = SafeLabel(self.tr("No command and no run has these words."), tone="muted", parent=self)
+        self.body.addWidget(self.nothing)
 
     def open_with(self, entries: list[Entry]) -> None:
         """Shows the palette over the upper part of the window."""
@@ -84,9 +87,8 @@ class CommandPalette(Popup):
         self.search.clear()
         self._filter("")
         parent = self._window
-        row_px = self.fontMetrics().height() + SPACE * 2
         width = min(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS, parent.width() - SPACE * 4)
-        self.resize(width, min(row_px * (_SHOWN_ROWS + 2), parent.height() - SPACE * 8))
+        self.setFixedWidth(width)
         top_left = parent.mapToGlobal(parent.rect().topLeft())
         self.move(top_left.x() + (parent.width() - width) // 2, top_left.y() + SPACE * 6)
         self.show()
@@ -114,6 +116,16 @@ class CommandPalette(Popup):
             item.setData(Qt.ItemDataRole.UserRole, entry)
             self.list.addItem(item)
         self.list.setCurrentRow(0)
+        self._fit_height()
+
+    def _fit_height(self) -> None:
+        """As high as the entries that are left, up to nine, where the window has room for them."""
+        num_rows = min(self.list.count(), _SHOWN_ROWS)
+        self.nothing.setVisible(num_rows == 0)
+        self.list.setVisible(num_rows > 0)
+        room_px = self._window.height() - SPACE * 12 - self.search.sizeHint().height()
+        self.list.setFixedHeight(min(num_rows * self.list.sizeHintForRow(0) + SPACE // 2, room_px) if num_rows else 0)
+        self.fit_height()
 
     def _run(self, item: QListWidgetItem) -> None:
         entry: Entry = item.data(Qt.ItemDataRole.UserRole)

@@ -198,6 +198,7 @@ class TestKeyboard:
         QTest.keyClicks(palette.search, "zzz")
         QTest.keyClick(palette.search, Qt.Key.Key_Return)
         assert palette.isVisible(), "nothing found runs nothing"
+        assert palette.nothing.isVisible()
         palette.hide()
 
     def test_matching_takes_all_words_in_any_order(self) -> None:

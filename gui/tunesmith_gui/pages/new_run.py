@@ -126,6 +126,7 @@ class NewRunPage(Page):
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(0)
+        self._grid.setHorizontalSpacing(SPACE)  # between the form's scroll bar and the plan
         self._grid.addWidget(form_host, 0, 0, 2, 1)
         self._grid.setColumnStretch(0, 1)
         self._grid.setRowStretch(0, 1)

@@ -103,7 +103,7 @@ class ActivityPanel(Popup):
                 self.body.addWidget(row)
         self._empty.setVisible(not runs)
         self._new.setVisible(not runs)
-        self.adjustSize()
+        self.fit_height()
 
     def show_above(self, anchor: QWidget) -> None:
         """Opens the panel with its lower left corner beside a button."""

@@ -27,3 +27,10 @@ class Popup(QWidget):
         self.body = QVBoxLayout(frame)
         self.body.setContentsMargins(SPACE, SPACE, SPACE, SPACE)
         self.body.setSpacing(SPACE)
+        self._whole = whole
+
+    def fit_height(self) -> None:
+        """As high as the content is now; the layouts would tell only after the next events."""
+        self.body.activate()
+        self._whole.activate()
+        self.resize(self.width(), self._whole.sizeHint().height())
