@@ -77,6 +77,21 @@
     </message>
 </context>
 <context>
+    <name>Charts</name>
+    <message>
+        <source>second</source>
+        <translation>秒</translation>
+    </message>
+    <message>
+        <source>minute</source>
+        <translation>分钟</translation>
+    </message>
+    <message>
+        <source>hour</source>
+        <translation>小时</translation>
+    </message>
+</context>
+<context>
     <name>CheckpointsTable</name>
     <message>
         <source>Step</source>
@@ -184,6 +199,10 @@
     <message>
         <source>Find a command</source>
         <translation>查找命令</translation>
+    </message>
+    <message>
+        <source>No command and no run has these words.</source>
+        <translation>没有含这些词的命令或运行。</translation>
     </message>
 </context>
 <context>
@@ -1719,6 +1738,14 @@
         <translation>复制诊断信息</translation>
     </message>
     <message>
+        <source>Retry with %1 tokens</source>
+        <translation>用 %1 个词元重试</translation>
+    </message>
+    <message>
+        <source>Retry with activation checkpointing</source>
+        <translation>打开激活检查点重试</translation>
+    </message>
+    <message>
         <source>The run was interrupted at step %1</source>
         <translation>运行在第 %1 步中断了</translation>
     </message>
@@ -2279,6 +2306,10 @@
         <translation>%1 分钟</translation>
     </message>
     <message>
+        <source>%1 h</source>
+        <translation>%1 小时</translation>
+    </message>
+    <message>
         <source>%1 h %2 min</source>
         <translation>%1 小时 %2 分</translation>
     </message>
@@ -2466,10 +2497,6 @@
     <message>
         <source>step</source>
         <translation>步</translation>
-    </message>
-    <message>
-        <source>minute</source>
-        <translation>分钟</translation>
     </message>
     <message>
         <source>tokens</source>
