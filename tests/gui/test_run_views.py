@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from tests.gui.layout_checks import clipped
 from tunesmith_core import launch
 from tunesmith_core.locks import FileLock
+from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.models.run_table import Column, RunFilter, RunRow, RunTableModel
@@ -26,7 +27,7 @@ from tunesmith_gui.services.library import Library, sparkline
 from tunesmith_gui.services.run_service import RunService
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, pack
-from tunesmith_gui.viewmodels.runs import differing_settings, micro_batch_one_spec, runs_csv
+from tunesmith_gui.viewmodels.runs import differing_settings, micro_batch_one_spec, retry_specs, runs_csv, value_text
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.stat_tile import StatTile
@@ -162,18 +163,59 @@ def test_dashboard_of_a_finished_run(context: Any, open_dashboard: Any) -> None:
     assert context.revealed == [run.path]
 
 
-def test_dashboard_offers_a_smaller_batch_after_out_of_memory(
-    context: Any, open_dashboard: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("Retry with micro-batch 1", {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 8}),
+        ("Retry with 1,536 tokens", {"data.context_length": 1536}),
+        ("Retry with activation checkpointing", {"hardware.activation_checkpointing": True}),
+    ],
+)
+def test_dashboard_offers_retries_after_out_of_memory(
+    words: str, changed: dict[str, Any], context: Any, open_dashboard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page = open_dashboard(make_run("big", "oom", micro_batch_size=4, gradient_accumulation_steps=2))
+    run = make_run("big", "oom", micro_batch_size=4, gradient_accumulation_steps=2)
+    spec = run.load_spec()
+    spec.data.context_length, spec.hardware.activation_checkpointing = 2048, False
+    page = open_dashboard(run)
+    page._spec = spec
+    page._drop_banner()
+    page._repaint()
     banner = page._banner
     assert isinstance(banner, Banner)
     assert "The GPU memory is full at step 7" in texts(banner)
     started: list[RunSpec] = []
     monkeypatch.setattr(context.runs, "start", lambda spec, _done: started.append(spec))
-    next(each for each in banner.buttons if each.text() == "Retry with micro-batch 1").click()
-    schedule = started[0].schedule
-    assert (schedule.micro_batch_size, schedule.gradient_accumulation_steps) == (1, 8)
+    next(each for each in banner.buttons if each.text() == words).click()
+    differing = {each.path: each.values[1] for each in differing_settings([spec, started[0]])}
+    assert differing.pop("name", "") == ""
+    assert differing == {path: value_text(value) for path, value in changed.items()}
+
+
+def test_retries_leave_out_what_is_small_already() -> None:
+    spec = RunSpec()
+    spec.schedule.micro_batch_size, spec.data.context_length = 1, 128
+    spec.hardware.activation_checkpointing = True
+    assert retry_specs(spec) == {}
+
+
+@pytest.mark.parametrize(
+    ("last_s", "word", "tick"), [(60, "second", "%1 s"), (3600, "minute", "%1 min"), (9e4, "hour", "%1 h")]
+)
+def test_time_counts_from_the_first_reading(last_s: float, word: str, tick: str, qtbot: Any) -> None:
+    from tunesmith_gui.pages.dashboard_charts import DashboardCharts
+
+    model = DashboardModel()
+    readings = [Event(n, 100.0 + t, "gpu", {"used_by_others_bytes": 2**30}) for n, t in enumerate((0, 2, last_s))]
+    model.apply(pack([readings[0], Event(9, 101.5, "hello", {}), *readings[1:]]))
+    charts = DashboardCharts()
+    qtbot.addWidget(charts)
+    charts.show_model(model)
+    plot = charts.memory.plot
+    assert plot.lines[0].x[0] == 0.0
+    assert (plot.x_word, plot.x_ticks) == (word, tick)
+    bottom = plot._plot.getAxis("bottom")
+    assert bottom.tickStrings([1.0, 2.0], 1.0, 1.0) == [tick.replace("%1", "1"), tick.replace("%1", "2")]
 
 
 @pytest.fixture

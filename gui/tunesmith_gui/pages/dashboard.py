@@ -22,7 +22,7 @@ from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, EventBatch, pack
 from tunesmith_gui.viewmodels.run_report import command_line, diagnostics
-from tunesmith_gui.viewmodels.runs import duplicate_spec, micro_batch_one_spec
+from tunesmith_gui.viewmodels.runs import duplicate_spec, retry_specs
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.log_console import LogConsole
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -252,10 +252,9 @@ class DashboardPage(Page):
                 self._ask_sample()
             case "resume":
                 service.resume(run_id, lambda _id: self._reopen(run_id))
-            case "retry_small":
-                spec = micro_batch_one_spec(self._spec) if self._spec is not None else None
-                if spec is not None:
-                    service.start(spec, lambda new_id: self.navigate.emit("dashboard", new_id))
+            case "retry_small" | "retry_shorter" | "retry_checkpointing":
+                if self._spec is not None:
+                    service.start(retry_specs(self._spec)[action], lambda new: self.navigate.emit("dashboard", new))
             case "duplicate":
                 if self._spec is not None:
                     self.navigate.emit("train", duplicate_spec(self._spec))

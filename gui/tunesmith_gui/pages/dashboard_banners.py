@@ -12,7 +12,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.viewmodels.dashboard import DashboardModel
-from tunesmith_gui.viewmodels.runs import micro_batch_one_spec
+from tunesmith_gui.viewmodels.runs import retry_specs
 from tunesmith_gui.widgets.banner import Banner
 
 Ask = Callable[[str], object]
@@ -65,15 +65,28 @@ def _failed(model: DashboardModel, spec: RunSpec | None, ask: Ask, parent: QWidg
     if model.status.step:
         title = fill(translate("Dashboard", "%1 at step %2"), title, number(model.status.step))
     message, hint = str(error.get("message") or ""), core_text(str(error.get("hint") or ""))
-    actions = []
-    if error.get("code") == "cuda-oom" and spec is not None and micro_batch_one_spec(spec) is not None:
-        actions.append((translate("Dashboard", "Retry with micro-batch 1"), lambda: ask("retry_small")))
-    elif not model.can_resume:
+    actions = _retries(spec, ask) if error.get("code") == "cuda-oom" and spec is not None else []
+    if not actions and not model.can_resume:
         actions.append((translate("Dashboard", "Change and retry"), lambda: ask("duplicate")))
     actions.append((translate("Dashboard", "Details"), lambda: ask("show_log")))
     actions.append((translate("Dashboard", "Copy diagnostics"), lambda: ask("copy_diagnostics")))
     text = "\n".join(part for part in (message, hint) if part)
     return Banner("error", title, text, actions=tuple(actions), parent=parent)
+
+
+def _retries(spec: RunSpec, ask: Ask) -> list[tuple[str, Callable[[], object]]]:
+    specs = retry_specs(spec)
+    actions: list[tuple[str, Callable[[], object]]] = []
+    if "retry_small" in specs:
+        actions.append((translate("Dashboard", "Retry with micro-batch 1"), lambda: ask("retry_small")))
+    if "retry_shorter" in specs:
+        tokens = number(specs["retry_shorter"].data.context_length)
+        words = fill(translate("Dashboard", "Retry with %1 tokens"), tokens)
+        actions.append((words, lambda: ask("retry_shorter")))
+    if "retry_checkpointing" in specs:
+        words = translate("Dashboard", "Retry with activation checkpointing")
+        actions.append((words, lambda: ask("retry_checkpointing")))
+    return actions
 
 
 def _interrupted(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:

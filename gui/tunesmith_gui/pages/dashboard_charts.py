@@ -13,7 +13,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
 from tunesmith_gui import tr
-from tunesmith_gui.models.metric_series import Floats, smooth
+from tunesmith_gui.models.metric_series import Floats, MetricSeries, smooth
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.viewmodels.dashboard import DashboardModel
@@ -21,7 +21,7 @@ from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.chart_card import ChartCard
 from tunesmith_gui.widgets.field import guard_wheel
-from tunesmith_gui.widgets.metric_plot import Line
+from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.samples_list import SamplesList
 from tunesmith_gui.widgets.segmented import Segmented
@@ -31,6 +31,9 @@ from tunesmith_gui.widgets.stat_tile import UNKNOWN, Meter, StatTile, TileGrid
 DESCRIPTION_EVERY_S = 30.0
 _GIB = float(2**30)
 _TWO_COLUMNS_FROM_PX = 680
+_SECOND_S, _MINUTE_S, _HOUR_S = 1.0, 60.0, 3600.0
+_TIME_UNITS = ((2 * _MINUTE_S, _SECOND_S), (2 * _HOUR_S, _MINUTE_S))
+"""Runs shorter than the first number are shown in the second, longer ones in hours."""
 
 
 class LossCard(ChartCard):
@@ -91,8 +94,7 @@ class LossCard(ChartCard):
         total = model.status.total_steps or "?"
         return tr.fill(text, tr.number(last, 2), tr.number(first, 2), model.status.step, total)
 
-    def _change_axis(self, axis: str) -> None:
-        self.plot.x_word = {"step": self.tr("step"), "time": self.tr("minute"), "tokens": self.tr("tokens")}[axis]
+    def _change_axis(self, _axis: str) -> None:
         self._redraw()
         self.plot.fit()
 
@@ -106,21 +108,43 @@ class LossCard(ChartCard):
         self._drawn = state
         self._weight.setText(f"{weight:.2f}")
         losses = model.steps.column("loss")
-        x = self._x(model, model.steps)
+        times = _Time(model) if self.axis.value == "time" else None
+        x = self._x(times, model.steps)
         lines = [Line(self.tr("loss"), x, losses, "raw" if weight else "line")]
         if weight:
             lines.append(Line(self.tr("smoothed"), x, smooth(losses, weight), "smooth"))
         if len(model.evals):
-            lines.append(Line(self.tr("eval"), self._x(model, model.evals), model.evals.column("loss"), "dots", 1))
+            lines.append(Line(self.tr("eval"), self._x(times, model.evals), model.evals.column("loss"), "dots", 1))
+        if times is not None:
+            times.name_axis(self.plot)
+        else:
+            self.plot.set_x(self.tr("step") if self.axis.value == "step" else self.tr("tokens"))
         self.plot.set_lines(lines)
 
-    def _x(self, model: DashboardModel, series: object) -> Floats:
-        name = {"step": "step", "time": "t", "tokens": "tokens"}[self.axis.value]
-        values = series.column(name)  # type: ignore[attr-defined]
-        if name != "t":
-            return values
-        start = model.status.started_at or (values[0] if len(values) else 0.0)
-        return (values - start) / 60.0
+    def _x(self, times: _Time | None, series: MetricSeries) -> Floats:
+        return series.column(self.axis.value) if times is None else times.since_start(series.column("t"))
+
+
+class _Time:
+    """The time axis of a run: from its first event, in a unit that suits its length."""
+
+    def __init__(self, model: DashboardModel) -> None:
+        self._began_at = model.began_at
+        lasted_s = model.known_s
+        self._unit_s = next((unit_s for limit_s, unit_s in _TIME_UNITS if lasted_s < limit_s), _HOUR_S)
+
+    def since_start(self, times: Floats) -> Floats:
+        """Times since 1970 as places on the axis."""
+        return (times - self._began_at) / self._unit_s
+
+    def name_axis(self, plot: MetricPlot) -> None:
+        """Tell a chart what its axis counts."""
+        if self._unit_s == _SECOND_S:
+            plot.set_x(tr.translate("Charts", "second"), ticks=tr.translate("Duration", "%1 s"), start=0.0)
+        elif self._unit_s == _MINUTE_S:
+            plot.set_x(tr.translate("Charts", "minute"), ticks=tr.translate("Duration", "%1 min"), start=0.0)
+        else:
+            plot.set_x(tr.translate("Charts", "hour"), ticks=tr.translate("Duration", "%1 h"), start=0.0)
 
 
 class DeviceCard(Card):
@@ -232,9 +256,9 @@ class DashboardCharts(QWidget):
         return True
 
     def _memory_lines(self, model: DashboardModel) -> list[Line]:
-        series = model.memory
-        times = series.column("t")
-        minutes = (times - (model.status.started_at or (times[0] if len(times) else 0.0))) / 60.0
+        series, times = model.memory, _Time(model)
+        x = times.since_start(series.column("t"))
+        times.name_axis(self.memory.plot)
         named = (
             ("device_bytes", self.tr("VRAM")),
             ("process_bytes", self.tr("process")),
@@ -243,7 +267,7 @@ class DashboardCharts(QWidget):
         for colour, (column, name) in enumerate(named):
             values = series.column(column)
             if np.isfinite(values).any():
-                lines.append(Line(name, minutes, values / _GIB, "line", colour, dashed=True))
+                lines.append(Line(name, x, values / _GIB, "line", colour, dashed=True))
         return lines
 
     def resizeEvent(self, event: QResizeEvent) -> None:

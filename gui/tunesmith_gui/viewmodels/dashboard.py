@@ -224,6 +224,20 @@ class DashboardModel:
         return min(self.status.step / total, 1.0) if total else 0.0
 
     @property
+    def began_at(self) -> float:
+        """When the first session began, in seconds since 1970: its greeting, or a reading or step before it."""
+        firsts = [series.column("t")[0] for series in (self.steps, self.memory) if len(series)]
+        if self.status.started_at is not None:
+            firsts.append(self.status.started_at)
+        return float(min(firsts, default=0.0))
+
+    @property
+    def known_s(self) -> float:
+        """Seconds from `began_at` to the newest event."""
+        lasts = [series.column("t")[-1] for series in (self.steps, self.memory) if len(series)]
+        return float(max(*lasts, self.status.last_event_at or 0.0, self.began_at) - self.began_at)
+
+    @property
     def on_cpu(self) -> bool:
         """Whether the newest reading comes from a run without a GPU."""
         return self.reading.get("device", "cpu") == "cpu" and not self.reading.get("total_bytes")

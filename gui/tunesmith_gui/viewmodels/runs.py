@@ -15,6 +15,9 @@ from tunesmith_gui.models.run_table import RunRow
 STATE_GROUPS = ("all", "live", "finished", "stopped", "failed")
 """The chips above the table; "stopped" holds the interrupted runs too."""
 
+_CONTEXT_STEP_TOKENS = 64
+_SHORTEST_CONTEXT_TOKENS = 128
+
 
 class SettingDifference(NamedTuple):
     """A setting that is not the same in all compared runs; `values` in the order of the runs."""
@@ -75,11 +78,41 @@ def duplicate_spec(spec: RunSpec) -> RunSpec:
 
 
 def micro_batch_one_spec(spec: RunSpec) -> RunSpec | None:
-    """The spec with micro-batches of one example and the same effective batch size; None when it has them already."""
+    """A duplicate with micro-batches of one example and the same effective batch size; None when it has them."""
     schedule = spec.schedule
     if schedule.micro_batch_size <= 1:
         return None
-    other = copy.deepcopy(spec)
+    other = duplicate_spec(spec)
     other.schedule.gradient_accumulation_steps = schedule.gradient_accumulation_steps * schedule.micro_batch_size
     other.schedule.micro_batch_size = 1
     return other
+
+
+def shorter_context_spec(spec: RunSpec) -> RunSpec | None:
+    """A duplicate with three quarters of the context length in whole steps of 64 tokens; None when it is short already.
+    """
+    shorter = spec.data.context_length * 3 // 4 // _CONTEXT_STEP_TOKENS * _CONTEXT_STEP_TOKENS
+    if shorter < _SHORTEST_CONTEXT_TOKENS:
+        return None
+    other = duplicate_spec(spec)
+    other.data.context_length = shorter
+    return other
+
+
+def checkpointing_spec(spec: RunSpec) -> RunSpec | None:
+    """A duplicate with activation checkpointing; None when it is on already."""
+    if spec.hardware.activation_checkpointing:
+        return None
+    other = duplicate_spec(spec)
+    other.hardware.activation_checkpointing = True
+    return other
+
+
+def retry_specs(spec: RunSpec) -> dict[str, RunSpec]:
+    """What to try after the GPU memory was full, by action id: retry_small, retry_shorter, retry_checkpointing."""
+    tries = {
+        "retry_small": micro_batch_one_spec(spec),
+        "retry_shorter": shorter_context_spec(spec),
+        "retry_checkpointing": checkpointing_spec(spec),
+    }
+    return {action: each for action, each in tries.items() if each is not None}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_gui.icons import pixmap
@@ -77,6 +78,17 @@ class Banner(QFrame):
             row.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
         theme().changed.connect(self._draw_icon)
         self.set_message(tone, title, text)
+
+    def sizeHint(self) -> QSize:
+        """As high as its words and buttons need at its present width: a banner never grows beyond its hint."""
+        hint = super().sizeHint()
+        return QSize(hint.width(), max(hint.height(), self.heightForWidth(self.width())))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Another width may ask for another height."""
+        super().resizeEvent(event)
+        if event.size().width() != event.oldSize().width():
+            self.updateGeometry()
 
     def set_message(self, tone: Tone, title: str, text: str = "") -> None:
         """Shows another message in the same banner."""

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import QVBoxLayout, QWidget
 from tunesmith_gui.models.metric_series import Floats, decimate, thin
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import CHART_DASHES
+from tunesmith_gui.tr import fill
 
 SMOOTH_POINTS = 500
 _FADE = 90
@@ -58,11 +59,14 @@ def compact_number(value: float) -> str:
 
 
 class _Axis(pg.AxisItem):
+    ticks = "%1"
+    """How a number is written below the chart, e.g. "%1 s"."""
+
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         if self.logMode:
             return [compact_number(10**value) if abs(value - round(value)) < 0.5 else "" for value in values]
         del spacing
-        return [compact_number(value * scale) for value in values]
+        return [fill(self.ticks, compact_number(value * scale)) for value in values]
 
 
 class _Canvas(pg.PlotWidget):
@@ -93,6 +97,8 @@ class MetricPlot(QWidget):
         super().__init__(parent)
         self.lines: list[Line] = []
         self.x_word = x_word
+        self.x_ticks = "%1"
+        self.x_start: float | None = None
         self._drawn: list[Floats] = []
         self._items: list[Any] = []  # Any: pyqtgraph has no types
         self._looks: list[tuple[Look, int, bool]] = []
@@ -143,6 +149,20 @@ class MetricPlot(QWidget):
         if not self._zoomed:
             self._show_everything()
         self.lines_changed.emit()
+
+    def set_x(self, word: str, *, ticks: str = "%1", start: float | None = None) -> None:
+        """Name the x axis.
+
+        Args:
+            word: what it counts, for readout, table and CSV.
+            ticks: how its numbers are written, "%1" being the number.
+            start: where the axis begins; None for the first point.
+        """
+        if (word, ticks, start) == (self.x_word, self.x_ticks, self.x_start):
+            return
+        self.x_word, self.x_ticks, self.x_start = word, ticks, start
+        self._plot.getAxis("bottom").ticks = ticks
+        self.fit()
 
     def set_log(self, log: bool) -> None:
         """Switch the y axis between linear and logarithmic."""
@@ -225,7 +245,9 @@ class MetricPlot(QWidget):
         # The thinned lines hold every extreme of the raw ones.
         finite = [y[np.isfinite(y)] for y in self._drawn]
         extremes = [(y.min(), y.max()) for y in finite if len(y)]
-        self._box.setXRange(float(ends.min()), float(max(ends.max(), ends.min() + 1e-9)), padding=0.02)
+        left = float(ends.min()) if self.x_start is None else self.x_start
+        right = float(ends.max())
+        self._box.setXRange(left, right if right - left > 1e-9 else left + 1.0, padding=0.02)
         if not extremes:
             return
         low, high = float(min(pair[0] for pair in extremes)), float(max(pair[1] for pair in extremes))
