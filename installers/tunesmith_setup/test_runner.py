@@ -127,8 +127,9 @@ def _environment(uv: Uv, model: Path) -> dict[str, str]:
 
 def _step(name: str, command: list[str], environment: dict[str, str], progress: Progress, outcome: Outcome) -> None:
     with progress.phase(name):
-        if subprocess.run(command, cwd=REPOSITORY, env=environment, check=False).returncode != 0:
-            progress.note(f"{name}: FAILED")
+        code = subprocess.run(command, cwd=REPOSITORY, env=environment, check=False).returncode
+        if code != 0:
+            progress.note(f"{name}: FAILED (exit code {code})")
             outcome.failed.append(name)
 
 
