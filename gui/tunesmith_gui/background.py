@@ -31,7 +31,8 @@ class Job(QObject):
     ) -> None:
         """Runs `work` on a worker thread, then `done(result)` or `failed(error)` on the UI thread, where it is called.
 
-        Any other exception than a TunesmithError arrives wrapped into one. When `owner` is gone by then, nobody is called.
+        Any other exception than a TunesmithError arrives wrapped into one. When `owner` is gone by then, nobody is
+        called.
         """
         job = cls(owner, done, failed)
         _waiting.add(job)
