@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--profile", choices=sorted(profiles.PROFILES), help="build of PyTorch; chosen by the GPU")
     commands = result.add_subparsers(dest="command", metavar="test")
     test = commands.add_parser("test", help="run the tests; further arguments go to pytest and select tests")
-    test.add_argument("--long", action="store_true", help="also the long tests, and all again on Python 3.12")
+    test.add_argument("--long", action="store_true", help="also the long tests, and the others again on Python 3.12")
     return result
 
 
