@@ -22,6 +22,7 @@ from tunesmith_gui.icons import app_icon
 from tunesmith_gui.main_window import MainWindow
 from tunesmith_gui.services.desktop import raise_window
 from tunesmith_gui.services.preferences import Preferences
+from tunesmith_gui.services.stall_watchdog import watch_if_asked
 from tunesmith_gui.single_instance import SingleInstance, hand_over
 from tunesmith_gui.theme import Scheme, theme
 
@@ -120,7 +121,10 @@ def main(arguments: list[str]) -> int:
     app.window.show()
     app.window.open_files(files)
     QTimer.singleShot(WARM_UP_MS, app.warm_up)
+    watchdog = watch_if_asked(lambda: app.window.pages.current_title(), app)
     code = application.exec()
+    if watchdog is not None:
+        watchdog.shutdown()
     sys.excepthook = sys.__excepthook__
     app.shutdown()
     instance.release()

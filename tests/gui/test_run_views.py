@@ -16,7 +16,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from tests.gui.layout_checks import clipped
 from tunesmith_core import launch
 from tunesmith_core.locks import FileLock
-from tunesmith_core.protocol import Event
+from tunesmith_core.protocol import Event, encode, read_journal
 from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.models.run_table import Column, RunFilter, RunRow, RunTableModel
@@ -25,9 +25,12 @@ from tunesmith_gui.pages.runs import RunsPage
 from tunesmith_gui.services.journal_tail import JournalTail
 from tunesmith_gui.services.library import Library, sparkline
 from tunesmith_gui.services.run_service import RunService
+from tunesmith_gui.services.stall_watchdog import watch_if_asked
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, pack
+from tunesmith_gui.viewmodels.run_report import engine_output
 from tunesmith_gui.viewmodels.runs import differing_settings, micro_batch_one_spec, retry_specs, runs_csv, value_text
+from tunesmith_gui.widgets import announcer
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.stat_tile import StatTile
@@ -124,6 +127,36 @@ def test_service_finds_a_run_that_others_started_and_tells_of_its_end(context: A
         lock.release()
     assert ended.args == [run.id, "theirs", "interrupted"]
     assert context.runs.live_runs() == []
+
+
+def test_run_resumed_elsewhere_becomes_live_again(context: Any, open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("again", "stop_save")
+    qtbot.waitUntil(lambda: run.id in context.runs._ended or not context.runs._looking, timeout=5000)
+    context.runs._ended.add(run.id)
+    page = open_dashboard(run)
+    assert page.model.status.state is RunState.STOPPED
+    lock = FileLock(run.lock_path)
+    assert lock.acquire()
+    run.lease_path.write_text("{}")
+    last = read_journal(run.journal_path)[-1]
+    greeting = Event(last.seq + 1, last.t + 60, "hello", {"resumed_from_step": 14})
+    with run.journal_path.open("ab") as file:
+        file.write(encode(greeting))
+    with qtbot.waitSignal(context.runs.runs_changed, timeout=5000):
+        context.runs.look()
+    qtbot.waitUntil(lambda: page.model.status.state is RunState.PREPARING, timeout=5000)
+    assert context.runs.is_live(run.id)
+    lock.release()
+
+
+def test_service_leaves_ended_runs_alone(context: Any, qtbot: Any) -> None:
+    run = make_run("over", "stop_save")
+    context.runs._ended.add(run.id)
+    run.lease_path.write_text("{}")
+    qtbot.waitUntil(lambda: not context.runs._looking)
+    context.runs.look()
+    qtbot.waitUntil(lambda: not context.runs._looking)
+    assert not context.runs.is_live(run.id)
 
 
 def test_service_passes_requests_to_launch_and_tells_of_failures(
@@ -267,6 +300,70 @@ def test_log_filters_by_level_and_words(open_dashboard: Any, qtbot: Any) -> None
     assert page.log.view.toPlainText().count("\n") == 0
     page.log.search.setText("nothing like it")
     qtbot.waitUntil(lambda: page.log.view.toPlainText() == "")
+
+
+def test_engine_output_is_a_view_of_its_own(open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("chatty", "happy")
+    run.path.joinpath("engine.log").write_text("loading\rloaded\n", encoding="utf-8")
+    page = open_dashboard(run)
+    page.ask("show_log")
+    page.log_pane.source.set_value("output")
+    qtbot.waitUntil(lambda: page.log_pane.output.toPlainText() == "loading\nloaded", timeout=5000)
+    assert page.log_pane._note.isHidden()
+
+
+def test_engine_output_is_capped_to_its_end(tmp_path: Path) -> None:
+    assert engine_output(tmp_path) == ("", "none")
+    tmp_path.joinpath("engine.log").write_text("".join(f"line {n}\n" for n in range(60_000)), encoding="utf-8")
+    output = engine_output(tmp_path)
+    assert output.extent == "end"
+    assert output.text.endswith("line 59999")
+    assert output.text.count("\n") < 5000
+    tmp_path.joinpath("engine.log").write_text("x" * 10_000, encoding="utf-8")
+    assert len(engine_output(tmp_path).text) == 2000
+
+
+def test_screen_reader_hears_of_the_end_but_not_of_the_past(open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("spoken", "crash")
+    lock = FileLock(run.lock_path)
+    assert lock.acquire()
+    page = open_dashboard(run)
+    said: list[str] = []
+    page._announcer.say = said.append
+    page._announce()
+    assert said == []
+    last = read_journal(run.journal_path)[-1]
+    page._receive(pack([Event(last.seq + 1, last.t, "result", {"status": "finished"})]))
+    assert said == ["spoken: Finished"]
+    lock.release()
+
+
+def test_announcements_keep_a_pause(qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(announcer.QAccessible, "updateAccessibility", lambda event: said.append(event.message()))
+    monkeypatch.setattr(announcer, "PAUSE_S", 0.3)
+    speaker = QWidget()
+    qtbot.addWidget(speaker)
+    voice = announcer.Announcer(speaker)
+    for text in ("one", "two", "three"):
+        voice.say(text)
+    assert said == ["one"]
+    qtbot.waitUntil(lambda: said == ["one", "three"], timeout=3000)
+
+
+@pytest.mark.parametrize(("variable", "watched"), [("TUNESMITH_DEBUG", True), ("CI", True), ("", False)])
+def test_watchdog_runs_where_it_is_asked_for(
+    variable: str, watched: bool, monkeypatch: pytest.MonkeyPatch, qtbot: Any
+) -> None:
+    for name in ("TUNESMITH_DEBUG", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    owner = QObject()
+    watchdog = watch_if_asked(lambda: "", owner)
+    assert (watchdog is not None) == watched
+    if watchdog is not None:
+        watchdog.shutdown()
 
 
 def test_settings_used_come_from_the_frozen_spec_and_mark_changes(open_dashboard: Any) -> None:

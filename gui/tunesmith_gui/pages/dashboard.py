@@ -17,14 +17,17 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.pages.base import Page
 from tunesmith_gui.pages.dashboard_banners import banner_key, make_banner
 from tunesmith_gui.pages.dashboard_header import DashboardHeader
+from tunesmith_gui.pages.dashboard_log import LogPane
 from tunesmith_gui.pages.dashboard_tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
+from tunesmith_gui.run_words import phase_word, state_word
 from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import fill
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, EventBatch, pack
-from tunesmith_gui.viewmodels.run_report import command_line, diagnostics
+from tunesmith_gui.viewmodels.run_report import EngineOutput, command_line, diagnostics, engine_output
 from tunesmith_gui.viewmodels.runs import duplicate_spec, retry_specs
+from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.banner import Banner
-from tunesmith_gui.widgets.log_console import LogConsole
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.samples_list import SamplesList
 from tunesmith_gui.widgets.tab_panes import TabPanes
@@ -56,6 +59,8 @@ class DashboardPage(Page):
         self._banner: Banner | None = None
         self._banner_key: tuple[object, ...] = ()
         self._kept = False
+        self._said: tuple[RunState, str] | None = None
+        self._announcer = Announcer(self)
         self._build()
         self._tick = QTimer(self)
         self._tick.setInterval(REPAINT_MS)
@@ -81,7 +86,9 @@ class DashboardPage(Page):
         self._banner_place = QVBoxLayout()
         column.addLayout(self._banner_place)
         self.panes = TabPanes(self.tr("Parts of the run"), parent=holder)
-        self.log = LogConsole(self)
+        self.log_pane = LogPane(self)
+        self.log_pane.output_wanted.connect(self._read_output)
+        self.log = self.log_pane.console
         self.samples = SamplesList(max_shown=40, parent=self)
         self.checkpoints = CheckpointsTable(self)
         self.settings_used = SettingsUsedTable(self)
@@ -89,7 +96,7 @@ class DashboardPage(Page):
         loading = SafeLabel(self.tr("Loading the charts…"), tone="muted", parent=self)
         loading.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.panes.add("charts", self.tr("Charts"), loading)
-        self.panes.add("log", self.tr("Log"), self.log)
+        self.panes.add("log", self.tr("Log"), self.log_pane)
         self.panes.add("samples", self.tr("Samples"), self.samples)
         self.panes.add("checkpoints", self.tr("Checkpoints"), self.checkpoints)
         self.panes.add("settings", self.tr("Settings used"), self.settings_used)
@@ -123,6 +130,7 @@ class DashboardPage(Page):
             self.charts.chart_under_focus().enlarge()
         elif action == "find":
             self.ask("show_log")
+            self.log_pane.source.set_value("log")
             self.log.search.setFocus()
         elif action == "copy_diagnostics" and self.run is not None:
             self.ask("copy_diagnostics")
@@ -135,9 +143,11 @@ class DashboardPage(Page):
         if self._follow is not None:
             service.tail.cancel(self._follow)
         self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
-        self._name, self._heartbeat_at, self._num_dead_looks = run_id, None, 0
+        self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
         self._drop_banner()
         self.log.set_lines(self.model.log)
+        self.log_pane.show_output(EngineOutput("", "none"))
+        self._read_output()
         self._follow = service.tail.follow(self.run.journal_path, pack, self._receive, self._unreadable)
         run = self.run
         self.run_in_background(lambda: (run, run.load_spec(), display_name(run)), self._take_spec)
@@ -157,6 +167,8 @@ class DashboardPage(Page):
         first = not len(self.model.steps)
         self.model.apply(batches)
         self._dirty = True
+        self._kept = self._kept and not self.model.status.state.live
+        self._announce()
         if first and len(self.model.steps) and self._tick.isActive():
             self._repaint()
 
@@ -164,10 +176,32 @@ class DashboardPage(Page):
         self._follow = None
         self.notify.emit("error", error.message)
 
+    def _announce(self) -> None:
+        """Tell a screen reader of another phase and of the end, but not of what was there when the page opened."""
+        status = self.model.status
+        now = (status.state, status.phase)
+        if self._follow is None or not self._follow.caught_up or now == self._said:
+            return
+        before, self._said = self._said, now
+        if before is not None and self._tick.isActive():
+            word = phase_word(status.phase) if status.state.live and status.phase else state_word(status.state)
+            self._announcer.say(fill(self.tr("%1: %2"), self._name, word))
+
+    def _read_output(self) -> None:
+        run = self.run
+        if run is not None and self.panes.key == "log" and self.log_pane.source.value == "output":
+            self.run_in_background(lambda: (run, engine_output(run.path)), self._take_output)
+
+    def _take_output(self, found: tuple[Run, EngineOutput]) -> None:
+        run, output = found
+        if run is self.run:
+            self.log_pane.show_output(output)
+
     def _on_tick(self) -> None:
         self._num_ticks += 1
         if self._num_ticks % LIFE_CHECK_EVERY == 0 and self.model.status.state.live:
             self._check_life()
+            self._read_output()
         if self._dirty or (self.model.status.state.live and self._num_ticks % 5 == 0):
             self._repaint()
 
@@ -184,6 +218,7 @@ class DashboardPage(Page):
 
     def _on_pane(self, key: str) -> None:
         self._dirty = True
+        self._read_output()
         if key == "files" and self.run is not None:
             folder = self.run.path
             self.run_in_background(lambda: list_files(folder), self.files.set_files)
@@ -205,6 +240,7 @@ class DashboardPage(Page):
         self._num_dead_looks += 1
         if self._num_dead_looks > 1 and self._follow is not None and self._follow.caught_up:
             status.state, self._dirty = RunState.INTERRUPTED, True
+            self._announce()
         else:
             # Its last words may still be on their way through the tail: one more look before it counts as dead.
             QTimer.singleShot(SECOND_LOOK_MS, self, self._check_life)

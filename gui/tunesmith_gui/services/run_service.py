@@ -81,7 +81,7 @@ class RunService(QObject):
         run_started: (id) a run is alive that was not before.
         run_updated: (id) its journal gained something.
         run_ended: (id, name, state) finished, stopped, failed or interrupted while the window was open.
-        runs_changed: the set of run folders changed; lists should be read again.
+        runs_changed: a run folder came or went, or a run became live or ended; lists should be read again.
         failed: (id or "", TunesmithError) a request of the person could not be done.
     """
 
@@ -217,6 +217,7 @@ class RunService(QObject):
         )
         self.run_started.emit(run.id)
         self.live_runs_changed.emit()
+        self.runs_changed.emit()
 
     def _take_status(self, attached: _Attached, status: RunStatus, eta_s: float | None) -> None:
         live = attached.live
@@ -258,10 +259,15 @@ def _survey(attached: frozenset[str], ended: frozenset[str]) -> _Survey:
         names = frozenset(name for name in os.listdir(paths.runs_dir()) if not name.startswith("."))
     except FileNotFoundError:
         names = frozenset()
-    for name in sorted(names - ended):
+    for name in sorted(names):
         run = Run(paths.runs_dir() / name)
+        # A lease is gone at a run's end: where one is back, somebody resumed the run outside this window.
+        if name in ended and not run.lease_path.exists():
+            continue
         if run.is_supervised():
             alive.append((display_name(run), run))
+        elif name in ended:
+            continue
         elif name in attached:
             over.append((name, run.status().state))
         elif time.time() - run.created_at > launch.LEASE_WAIT_S:

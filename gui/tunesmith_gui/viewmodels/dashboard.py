@@ -18,6 +18,8 @@ from tunesmith_core.protocol import Event
 from tunesmith_core.runs import RunState, RunStatus
 from tunesmith_gui.models.log_lines import LogLine, LogLines
 from tunesmith_gui.models.metric_series import Floats, MetricSeries
+from tunesmith_gui.run_words import phase_word, state_word
+from tunesmith_gui.tr import fill, number, size, translate
 
 STEP_COLUMNS = ("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes")
 EVAL_COLUMNS = ("step", "t", "tokens", "loss")
@@ -171,7 +173,7 @@ class DashboardModel:
         data = event.data
         phase = str(data.get("name") or "")
         if phase != self.progress.phase:
-            self._say(event.t, "info", f"phase: {phase}")
+            self._say(event.t, "info", fill(translate("RunLog", "phase: %1"), phase_word(phase)))
         self.progress = Progress(phase, data.get("done") or 0, data.get("total") or 0, str(data.get("unit") or ""))
 
     def _on_setup(self, event: Event) -> None:
@@ -184,8 +186,8 @@ class DashboardModel:
         tokens = self.steps.last("tokens") if len(self.steps) else 0.0
         row = (step, event.t, tokens, loss)
         self.evals.extend(np.array([row], dtype=np.float64))
-        shown = "not a number" if loss is None else f"{loss:.4f}"
-        self._say(event.t, "info", f"eval loss {shown} at step {step}")
+        shown = translate("RunLog", "not a number") if loss is None else number(loss, 4)
+        self._say(event.t, "info", fill(translate("RunLog", "eval loss %1 at step %2"), shown, step))
 
     def _on_sample(self, event: Event) -> None:
         data = event.data
@@ -196,7 +198,7 @@ class DashboardModel:
         data = event.data
         step, path, num_bytes = int(data.get("step") or 0), str(data.get("path") or ""), int(data.get("bytes") or 0)
         self.checkpoints.append(Checkpoint(step, path, num_bytes, float(data.get("seconds") or 0), event.t))
-        self._say(event.t, "info", f"checkpoint {path} ({num_bytes / 2**20:.1f} MiB)")
+        self._say(event.t, "info", fill(translate("RunLog", "checkpoint %1 (%2)"), path, size(num_bytes)))
 
     def _on_log(self, event: Event) -> None:
         self._say(event.t, str(event.data.get("level") or "info"), str(event.data.get("text") or ""))
@@ -212,7 +214,7 @@ class DashboardModel:
 
     def _on_result(self, event: Event) -> None:
         self.result = event.data
-        self._say(event.t, "info", f"result: {event.data.get('status')}")
+        self._say(event.t, "info", fill(translate("RunLog", "result: %1"), state_word(self.status.state)))
 
     def _say(self, t: float, level: str, text: str) -> None:
         self.log.extend(LogLine(t, level, line) for line in text.splitlines() or [""])

@@ -8,12 +8,16 @@ import platform
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from tunesmith_core.redact import redact
+from tunesmith_gui.models.log_lines import MAX_LINES
 from tunesmith_gui.viewmodels.dashboard import DashboardModel
 
 LOG_LINES = 200
 OUTPUT_TAIL_BYTES = 16_384
+OUTPUT_VIEW_BYTES = 1 << 18
+OUTPUT_LINE_CHARS = 2000
 
 
 def read_tail(path: Path, num_bytes: int = OUTPUT_TAIL_BYTES) -> str:
@@ -24,6 +28,25 @@ def read_tail(path: Path, num_bytes: int = OUTPUT_TAIL_BYTES) -> str:
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+class EngineOutput(NamedTuple):
+    """Lines of engine.log; `extent` says whether they are all of it, its end, or none."""
+
+    text: str
+    extent: Literal["all", "end", "none"]
+
+
+def engine_output(folder: Path) -> EngineOutput:
+    """The newest lines of what the engine and its libraries wrote, long lines cut."""
+    text = read_tail(folder / "engine.log", OUTPUT_VIEW_BYTES)
+    if not text:
+        return EngineOutput("", "none")
+    lines = text.splitlines()
+    cut = len(lines) > MAX_LINES or len(text.encode()) >= OUTPUT_VIEW_BYTES
+    # The first line of a tail is the rest of a line.
+    shown = lines[1:][-MAX_LINES:] if cut else lines
+    return EngineOutput("\n".join(line[:OUTPUT_LINE_CHARS] for line in shown), "end" if cut else "all")
 
 
 def diagnostics(model: DashboardModel, folder: Path) -> str:
