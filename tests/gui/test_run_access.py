@@ -17,6 +17,8 @@ from tunesmith_gui.dialogs.stop_run import StopRunDialog
 from tunesmith_gui.models.run_table import RunRow
 from tunesmith_gui.pages.dashboard import DashboardPage
 from tunesmith_gui.pages.runs import RunsPage
+from tunesmith_gui.viewmodels.runs import RunContents, contents_of
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 INTERACTIVE = (QAbstractButton, QAbstractItemView, QComboBox, QLineEdit, QPlainTextEdit, QSlider)
 
@@ -70,7 +72,7 @@ def test_stop_dialog(choice: str, mode: str, qtbot: Any) -> None:
 
 def test_delete_dialog_keeps_by_default_and_asks_about_the_files(qtbot: Any) -> None:
     row = RunRow("a", Path("/r/a"), "a", RunState.FINISHED, size_bytes=2**20)
-    dialog = DeleteRunDialog([row], None)
+    dialog = DeleteRunDialog([row], RunContents(0, 0, 2**20))
     qtbot.addWidget(dialog)
     assert dialog.keep.isDefault()
     dialog.delete.click()
@@ -78,6 +80,20 @@ def test_delete_dialog_keeps_by_default_and_asks_about_the_files(qtbot: Any) -> 
     dialog.erase.setChecked(True)
     dialog.delete.click()
     assert dialog.remove is launch.delete
+
+
+def test_delete_dialog_says_what_goes_and_what_stays(tmp_path: Path, qtbot: Any) -> None:
+    for step in (10, 20):
+        (tmp_path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
+    (tmp_path / "adapter").mkdir()
+    row = RunRow("a", tmp_path, "a", RunState.FINISHED, size_bytes=3 * 2**20, model="Tiny", data="chats.jsonl")
+    contents = contents_of([row])
+    assert contents == (2, 1, 3 * 2**20)
+    dialog = DeleteRunDialog([row], contents)
+    qtbot.addWidget(dialog)
+    shown = "\n".join(label.text() for label in dialog.findChildren(SafeLabel))
+    assert "Deleted: 2 checkpoints, 1 trained adapter, settings, curves and logs (3 MiB in all)" in shown
+    assert "Kept: base models, training data and copies you made (Tiny, chats.jsonl)" in shown
 
 
 def test_chart_as_table_and_csv(qtbot: Any) -> None:

@@ -37,6 +37,20 @@
             <numerusform>and %n more</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <source>%n checkpoint(s)</source>
+        <translation>
+            <numerusform>%n checkpoint</numerusform>
+            <numerusform>%n checkpoints</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n trained adapter(s)</source>
+        <translation>
+            <numerusform>%n trained adapter</numerusform>
+            <numerusform>%n trained adapters</numerusform>
+        </translation>
+    </message>
 </context>
 <context>
     <name>MainWindow</name>

@@ -1983,6 +1983,10 @@
         <translation>运行</translation>
     </message>
     <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
         <source>Copied</source>
         <translation>已复制</translation>
     </message>
@@ -2210,10 +2214,6 @@
         </translation>
     </message>
     <message>
-        <source>Adapters, checkpoints and logs of these runs take %1. Base models and data stay.</source>
-        <translation>这些运行的适配器、检查点和日志占用 %1。基础模型和数据会保留。</translation>
-    </message>
-    <message>
         <source>Move the files to the trash</source>
         <translation>把文件移到回收站</translation>
     </message>
@@ -2228,6 +2228,34 @@
     <message>
         <source>Delete</source>
         <translation>删除</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n checkpoint(s)</source>
+        <translation>
+            <numerusform>%n 个检查点</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n trained adapter(s)</source>
+        <translation>
+            <numerusform>%n 个训练好的适配器</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>settings, curves and logs</source>
+        <translation>设置、曲线和日志</translation>
+    </message>
+    <message>
+        <source>%1 in all</source>
+        <translation>共 %1</translation>
+    </message>
+    <message>
+        <source>Deleted: %1 (%2)</source>
+        <translation>将删除：%1（%2）</translation>
+    </message>
+    <message>
+        <source>Kept: base models, training data and copies you made</source>
+        <translation>会保留：基础模型、训练数据和您自己的副本</translation>
     </message>
 </context>
 <context>
@@ -2442,6 +2470,29 @@
     <message>
         <source>Log</source>
         <translation>日志</translation>
+    </message>
+</context>
+<context>
+    <name>LogPane</name>
+    <message>
+        <source>Run log</source>
+        <translation>运行日志</translation>
+    </message>
+    <message>
+        <source>Engine output</source>
+        <translation>引擎输出</translation>
+    </message>
+    <message>
+        <source>What to show</source>
+        <translation>显示内容</translation>
+    </message>
+    <message>
+        <source>Only the end is shown.</source>
+        <translation>只显示末尾部分。</translation>
+    </message>
+    <message>
+        <source>The engine wrote nothing yet.</source>
+        <translation>引擎还没有输出。</translation>
     </message>
 </context>
 <context>
@@ -3008,6 +3059,29 @@
     <message>
         <source>Duplicate</source>
         <translation>复制运行</translation>
+    </message>
+</context>
+<context>
+    <name>RunLog</name>
+    <message>
+        <source>phase: %1</source>
+        <translation>阶段：%1</translation>
+    </message>
+    <message>
+        <source>not a number</source>
+        <translation>不是数字</translation>
+    </message>
+    <message>
+        <source>eval loss %1 at step %2</source>
+        <translation>评估损失 %1（第 %2 步）</translation>
+    </message>
+    <message>
+        <source>checkpoint %1 (%2)</source>
+        <translation>检查点 %1（%2）</translation>
+    </message>
+    <message>
+        <source>result: %1</source>
+        <translation>结果：%1</translation>
     </message>
 </context>
 <context>

@@ -11,6 +11,7 @@ from tunesmith_core.runs import Run
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_table import RunRow
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.viewmodels.runs import RunContents
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -33,11 +34,15 @@ def move_to_trash(run: Run) -> None:
 class DeleteRunDialog(QDialog):
     """Trash (default) or delete for good.
 
+    Args:
+        rows: the runs.
+        contents: what is in their folders.
+
     Attributes:
         remove: what to do with each run after the dialog was accepted.
     """
 
-    def __init__(self, rows: list[RunRow], parent: QWidget | None = None) -> None:
+    def __init__(self, rows: list[RunRow], contents: RunContents, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.remove = move_to_trash
         self.setWindowTitle(self.tr("Delete runs?"))
@@ -50,10 +55,8 @@ class DeleteRunDialog(QDialog):
         if len(rows) > _MAX_NAMED:
             names.append(self.tr("and %n more", "", len(rows) - _MAX_NAMED))
         column.addWidget(SafeLabel("\n".join(names), parent=self))
-        total = tr.size(sum(row.size_bytes for row in rows))
-        words = self.tr("Adapters, checkpoints and logs of these runs take %1. Base models and data stay.")
-        about = tr.fill(words, total)
-        column.addWidget(SafeLabel(about, tone="muted", wrap=True, parent=self))
+        column.addWidget(SafeLabel(self._taken(contents), wrap=True, parent=self))
+        column.addWidget(SafeLabel(self._kept(rows), tone="muted", wrap=True, parent=self))
         self.trash = QRadioButton(self.tr("Move the files to the trash"), self)
         self.erase = QRadioButton(self.tr("Delete the files now; this can't be undone"), self)
         self.trash.setChecked(True)
@@ -69,6 +72,19 @@ class DeleteRunDialog(QDialog):
         column.addLayout(row)
         self.keep.setDefault(True)
         self.keep.setFocus()
+
+    def _taken(self, contents: RunContents) -> str:
+        parts = [self.tr("%n checkpoint(s)", "", contents.num_checkpoints)] if contents.num_checkpoints else []
+        if contents.num_adapters:
+            parts.append(self.tr("%n trained adapter(s)", "", contents.num_adapters))
+        parts.append(self.tr("settings, curves and logs"))
+        size = tr.fill(self.tr("%1 in all"), tr.size(contents.size_bytes))
+        return tr.fill(self.tr("Deleted: %1 (%2)"), ", ".join(parts), size)
+
+    def _kept(self, rows: list[RunRow]) -> str:
+        names = list(dict.fromkeys(name for row in rows for name in (row.model, row.data) if name))
+        words = self.tr("Kept: base models, training data and copies you made")
+        return f"{words} ({', '.join(names[:_MAX_NAMED])})" if 0 < len(names) <= _MAX_NAMED else words
 
     def _choose(self) -> None:
         self.remove = launch.delete if self.erase.isChecked() else move_to_trash

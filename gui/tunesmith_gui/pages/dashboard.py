@@ -25,7 +25,7 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, EventBatch, pack
 from tunesmith_gui.viewmodels.run_report import EngineOutput, command_line, diagnostics, engine_output
-from tunesmith_gui.viewmodels.runs import duplicate_spec, retry_specs
+from tunesmith_gui.viewmodels.runs import RunContents, contents_of, duplicate_spec, retry_specs
 from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -348,10 +348,14 @@ class DashboardPage(Page):
         if row is None:
             self.notify.emit("warn", self.tr("The list of runs is still being read; try again in a moment."))
             return
-        dialog = DeleteRunDialog([row], self.window())
-        if dialog.exec():
-            self.context.runs.delete([row.id], dialog.remove)
-            self.navigate.emit("runs", None)
+
+        def ask(contents: RunContents) -> None:
+            dialog = DeleteRunDialog([row], contents, self.window())
+            if dialog.exec():
+                self.context.runs.delete([row.id], dialog.remove)
+                self.navigate.emit("runs", None)
+
+        self.run_in_background(lambda: contents_of([row]), ask)
 
 
 def _import_charts() -> None:

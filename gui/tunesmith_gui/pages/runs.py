@@ -28,7 +28,7 @@ from tunesmith_gui.pages.base import Page
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
-from tunesmith_gui.viewmodels.runs import duplicate_spec, runs_csv
+from tunesmith_gui.viewmodels.runs import RunContents, contents_of, duplicate_spec, runs_csv
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.page_header import PageHeader
@@ -258,9 +258,12 @@ class RunsPage(Page):
     def _ask_delete(self, rows: list[RunRow]) -> None:
         from tunesmith_gui.dialogs.delete_run import DeleteRunDialog
 
-        dialog = DeleteRunDialog(rows, self.window())
-        if dialog.exec():
-            self.context.runs.delete([row.id for row in rows], dialog.remove)
+        def ask(contents: RunContents) -> None:
+            dialog = DeleteRunDialog(rows, contents, self.window())
+            if dialog.exec():
+                self.context.runs.delete([row.id for row in rows], dialog.remove)
+
+        self.run_in_background(lambda: contents_of(rows), ask)
 
     def _refresh(self) -> None:
         if self._visible:

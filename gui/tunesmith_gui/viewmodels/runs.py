@@ -70,6 +70,21 @@ def _inert(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
 
 
+class RunContents(NamedTuple):
+    """What a deletion takes."""
+
+    num_checkpoints: int
+    num_adapters: int
+    size_bytes: int
+
+
+def contents_of(rows: Sequence[RunRow]) -> RunContents:
+    """Look into the folders of runs; call it on a worker thread."""
+    num_checkpoints = sum(1 for row in rows for _ in (row.path / "checkpoints").glob("step-*"))
+    num_adapters = sum((row.path / "adapter").is_dir() for row in rows)
+    return RunContents(num_checkpoints, num_adapters, sum(row.size_bytes for row in rows))
+
+
 def duplicate_spec(spec: RunSpec) -> RunSpec:
     """A copy to start another run from, under a name that is made anew."""
     other = copy.deepcopy(spec)
