@@ -3250,6 +3250,10 @@
             <numerusform>%n 个运行</numerusform>
         </translation>
     </message>
+    <message>
+        <source>%1, %2 live</source>
+        <translation>%1，%2 个进行中</translation>
+    </message>
     <message numerus="yes">
         <source>%n selected</source>
         <translation>

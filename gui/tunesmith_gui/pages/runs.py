@@ -35,6 +35,7 @@ from tunesmith_gui.widgets.page_header import PageHeader
 from tunesmith_gui.widgets.run_card import RunCard
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.segmented import Segmented
+from tunesmith_gui.widgets.side_by_side import SideBySide
 from tunesmith_gui.widgets.sparkline import SparklineDelegate
 from tunesmith_gui.widgets.state_cell import StateDelegate
 
@@ -131,8 +132,6 @@ class RunsPage(Page):
         column = QVBoxLayout(holder)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE * 2)
-        bar = QHBoxLayout()
-        bar.setSpacing(SPACE)
         self.filter = QLineEdit(holder)
         self.filter.setPlaceholderText(self.tr("Filter by name, model or data"))
         self.filter.setAccessibleName(self.tr("Filter runs"))
@@ -147,9 +146,7 @@ class RunsPage(Page):
         )
         self.states = Segmented(self.tr("State"), chips, parent=holder)
         self.states.changed.connect(self._states_changed)
-        bar.addWidget(self.filter, 1)
-        bar.addWidget(self.states)
-        column.addLayout(bar)
+        column.addWidget(SideBySide(self.filter, self.states, first_letters=32, parent=holder))
         body = QHBoxLayout()
         body.setSpacing(SPACE * 2)
         self.table = self._build_table(holder)
@@ -298,7 +295,7 @@ class RunsPage(Page):
         rows = self.model.rows
         live = sum(row.state.live for row in rows)
         text = self.tr("%n run(s)", "", len(rows)) if rows else ""
-        self.header.set_subtitle(f"{text}, {fill(self.tr('%1 live'), live)}" if live else text)
+        self.header.set_subtitle(fill(self.tr("%1, %2 live"), text, live) if live else text)
 
     def _filter_changed(self, text: str) -> None:
         self.proxy.set_words(text)
