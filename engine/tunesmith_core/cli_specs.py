@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from argparse import Namespace
+from pathlib import Path
 
-from tunesmith_core import devices, planner, preflight, presets, terminal
+from tunesmith_core import datafmt, devices, planner, preflight, presets, terminal
 from tunesmith_core.engine_task import run_task
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
 from tunesmith_core.hardware import Hardware, detect_hardware
@@ -15,7 +16,13 @@ from tunesmith_core.spec import RunSpec
 def plan(arguments: Namespace) -> int:
     """Estimate memory, time and disk of a run without starting anything."""
     spec = RunSpec.load(arguments.spec)
-    estimate = planner.plan(spec, hardware_of(spec))
+    sniffed = datafmt.sniff(Path(spec.data.path))
+    estimate = planner.plan(
+        spec,
+        hardware_of(spec),
+        num_rows=sniffed.num_rows_estimate,
+        longest_tokens=sniffed.max_tokens(spec.data.system_prompt),
+    )
     if arguments.json:
         terminal.say_json(dataclasses.asdict(estimate))
         return EXIT_DONE

@@ -285,7 +285,7 @@ def test_the_spec_of_a_run_can_be_saved_and_started_again(
 # Before a run
 
 
-def plan_of(*_: object) -> Plan:
+def plan_of(*_: object, **__: object) -> Plan:
     fix = Fix("shorter", {"data.context_length": 512}, 1 << 30)
     return Plan({"weights": 1 << 30}, 1 << 30, 2 << 30, "tight", 10, None, 1 << 20, "low", (fix,))
 

@@ -74,3 +74,24 @@ def test_bad_rows_pass_when_they_are_to_be_skipped(tmp_path: Path) -> None:
 def test_another_file_is_checked_by_the_same_mapping(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "eval.jsonl", ['{"body": "a"}'])
     datafmt.check_head(DataSpec(path="unused", columns={"text": "body"}), path)
+
+
+def test_no_example_has_more_tokens_than_its_row_has_bytes(tmp_path: Path) -> None:
+    rows = ['{"prompt": "q", "completion": "' + "é" * length + '"}' for length in (3, 50, 7)]
+    short = datafmt.sniff(write_lines(tmp_path / "a.jsonl", rows))
+    longest = len(rows[1].encode())
+    assert short.longest_row_bytes == longest
+    assert short.max_tokens() == longest + sniffing.TEMPLATE_TOKENS
+    assert short.max_tokens("Be é.") == longest + sniffing.TEMPLATE_TOKENS + 6
+
+    many = datafmt.sniff(write_lines(tmp_path / "b.jsonl", rows * 40), num_rows=2)
+    assert many.longest_row_bytes is not None
+    assert many.longest_row_bytes >= longest
+
+
+def test_the_longest_row_of_a_big_file_stays_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60)
+    monkeypatch.setattr(sniffing, "SCANNED_BYTES", 100)
+    assert datafmt.sniff(path).max_tokens() is None
+    table = write_lines(tmp_path / "a.csv", ["text", *["a"] * 60])
+    assert datafmt.sniff(table).max_tokens() is None

@@ -17,6 +17,12 @@ from tunesmith_core.spec_sections import DataSpec
 LAYOUT_ROWS = 50
 """Rows that are looked at to find the layout of a file."""
 
+SCANNED_BYTES = 64 * 1024**2
+"""Up to this size the lines of a JSONL file are all measured, which takes well under a second."""
+
+TEMPLATE_TOKENS = 128
+"""Room for what a chat template adds: role marks, and a system prompt of its own."""
+
 HEAD_ROWS = 1000
 HEAD_CHARACTERS = 16 * 1024**2
 
@@ -32,6 +38,7 @@ class Sniffed:
         mapping: role to column.
         num_rows_estimate: exact for files that end within the head, None for Parquet.
         num_bytes: size of the file.
+        longest_row_bytes: bytes of the longest row as JSON; None where finding it would take long.
     """
 
     kind: str
@@ -40,6 +47,17 @@ class Sniffed:
     mapping: Mapping[str, str]
     num_rows_estimate: int | None
     num_bytes: int
+    longest_row_bytes: int | None = None
+
+    def max_tokens(self, system_prompt: str = "") -> int | None:
+        """Return what no example can exceed, since a token stands for at least one byte; None where it is not known.
+
+        Args:
+            system_prompt: what is put before each chat.
+        """
+        if self.longest_row_bytes is None:
+            return None
+        return self.longest_row_bytes + len(system_prompt.encode("utf-8", "replace")) + TEMPLATE_TOKENS
 
 
 def sniff(path: Path, num_rows: int = LAYOUT_ROWS) -> Sniffed:
@@ -62,7 +80,17 @@ def sniff(path: Path, num_rows: int = LAYOUT_ROWS) -> Sniffed:
         layout = resolve_layout(rows, source=str(path))
     except UserError:
         layout = Layout("auto", {})
-    return Sniffed(kind, layout.format, columns, layout.columns, estimate, num_bytes)
+    longest = _longest_row_bytes(path, kind, num_bytes, rows if len(rows) < num_rows else None)
+    return Sniffed(kind, layout.format, columns, layout.columns, estimate, num_bytes, longest)
+
+
+def _longest_row_bytes(path: Path, kind: str, num_bytes: int, all_rows: list[Row] | None) -> int | None:
+    if all_rows is not None:
+        return max(map(_num_row_bytes, all_rows))
+    if kind != "jsonl" or num_bytes > SCANNED_BYTES:
+        return None
+    with path.open("rb") as file:
+        return max(map(len, file))
 
 
 def head_rows(path: Path, num_rows: int, on_bad_row: BadRow | None = None) -> list[Row]:

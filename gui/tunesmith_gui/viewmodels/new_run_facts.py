@@ -184,6 +184,12 @@ class NewRunFacts(QObject):
         """Rows of the data file, an estimate for a long one."""
         return self.data.sniffed.num_rows_estimate if self.data and self.data.sniffed else None
 
+    @property
+    def max_tokens(self) -> int | None:
+        """What no row can exceed, where the file is small enough to know it."""
+        prompt = self._form.spec.data.system_prompt
+        return self.data.sniffed.max_tokens(prompt) if self.data and self.data.sniffed else None
+
     def _timer(self, ask: Callable[[], None]) -> QTimer:
         timer = QTimer(self)
         timer.setSingleShot(True)
@@ -251,7 +257,7 @@ class NewRunFacts(QObject):
             self._plans.forget()
             self._take_plan(None)
             return
-        known = Known(self.num_rows, self.longest_tokens, self.tokens_per_second)
+        known = Known(self.num_rows, self.longest_tokens or self.max_tokens, self.tokens_per_second)
         spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
         self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
 
