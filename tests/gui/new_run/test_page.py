@@ -196,6 +196,7 @@ class TestPlan:
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
     ) -> None:
         devices[:] = [Hardware("cpu", "x86", GIB, GIB, GIB, GIB)]
+        data_file.write_text('{"prompt": "Why?", "completion": "' + "so " * 400_000 + '"}\n')
         page.form.set_value("data.context_length", 1_000_000)
         fill_in(qtbot, page, model, data_file)
         assert page.start_bar.start.text() == "Does not fit: see plan"
@@ -204,6 +205,15 @@ class TestPlan:
         assert "saves" in fix.accessibleDescription()
         qtbot.mouseClick(fix, Qt.MouseButton.LeftButton)
         assert page.form.value("data.context_length") == 500_000
+
+    def test_short_rows_fit_whatever_the_context_length(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
+    ) -> None:
+        devices[:] = [Hardware("cpu", "x86", GIB, GIB, GIB, GIB)]
+        page.form.set_value("data.context_length", 1_000_000)
+        fill_in(qtbot, page, model, data_file)
+        assert page.start_bar.start.isEnabled()
+        assert page.plan_card.chip.text != "Does not fit"
 
     def test_a_chosen_model_brings_settings_that_suit_the_gpu(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
