@@ -53,7 +53,9 @@ def plain_answers(model: Path, adapter: Path, questions: list[str], out: Path) -
     """Ask the adapter in the training environment, with none of our code on the path."""
     command = [str(environments.training_python()), "-I", "-c", PLAIN_USE]
     command += [str(model), str(adapter), json.dumps(questions), str(out)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environments.engine_environment())
+    # Threads that wait should sleep: they would take the cores from whatever else runs.
+    environment = environments.engine_environment() | {"OMP_WAIT_POLICY": "PASSIVE"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
     answers: list[str] = json.loads(out.read_text(encoding="utf-8"))
     return answers
