@@ -104,7 +104,7 @@ def micro_batch_one_spec(spec: RunSpec) -> RunSpec | None:
 
 
 def shorter_context_spec(spec: RunSpec) -> RunSpec | None:
-    """A duplicate with three quarters of the context length in whole steps of 64 tokens; None when it is short already."""
+    """A duplicate with 3/4 of the context length in whole steps of 64 tokens; None when it is short already."""
     shorter = spec.data.context_length * 3 // 4 // _CONTEXT_STEP_TOKENS * _CONTEXT_STEP_TOKENS
     if shorter < _SHORTEST_CONTEXT_TOKENS:
         return None

@@ -244,9 +244,9 @@ class MetricPlot(QWidget):
         ends = np.concatenate(xs)
         # The thinned lines hold every extreme of the raw ones.
         finite = [y[np.isfinite(y)] for y in self._drawn]
-        extremes = [(y.min(), y.max()) for y in finite if len(y)]
-        left = float(ends.min()) if self.x_start is None else self.x_start
-        right = float(ends.max())
+        extremes = [(float(np.min(y)), float(np.max(y))) for y in finite if len(y)]
+        left = float(np.min(ends)) if self.x_start is None else self.x_start
+        right = float(np.max(ends))
         self._box.setXRange(left, right if right - left > 1e-9 else left + 1.0, padding=0.02)
         if not extremes:
             return
