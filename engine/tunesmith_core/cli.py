@@ -23,6 +23,12 @@ from tunesmith_core.redact import redact
 Command = Callable[[argparse.Namespace], int]
 
 WINDOW_MODULE = "tunesmith_gui"
+SETUP_MODULE = "tunesmith_setup"
+
+SETUP_COMMANDS = {
+    "install": "install Tunesmith, or go on with an interrupted installation",
+}
+"""Commands of the installer and doctor; they get their arguments untouched."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,7 +92,16 @@ def make_parser() -> argparse.ArgumentParser:
     add_for_run("delete", cli_runs.delete, "delete a run with its checkpoints and adapter")
     add("presets", cli_specs.list_presets, "list the presets", json=True)
     add("version", version, "print the version")
+    for name, help_text in SETUP_COMMANDS.items():
+        commands.add_parser(name, help=help_text, add_help=False)
     return parser
+
+
+def run_setup(argv: Sequence[str]) -> int:
+    """Run a command of the installer with the Python that runs this process and return its exit code."""
+    code = subprocess.call(environments.own_command(SETUP_MODULE, *argv))
+    # A signal's negative number is no exit code.
+    return code if code >= 0 else BugError.exit_code
 
 
 def version(_arguments: argparse.Namespace) -> int:
@@ -129,7 +144,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no error leaves here as a traceback."""
     terminal.prepare()
     try:
-        arguments = make_parser().parse_args(argv)
+        words = sys.argv[1:] if argv is None else argv
+        if words and words[0] in SETUP_COMMANDS:
+            return run_setup(words)
+        arguments = make_parser().parse_args(words)
         command: Command = arguments.command
         return command(arguments)
     except KeyboardInterrupt:

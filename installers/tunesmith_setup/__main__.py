@@ -1,37 +1,61 @@
-"""Command line of the installer: install and open the window, train the example, or run the tests."""
+"""Command line of the installer, doctor and diagnosis: one place where every error becomes words and an exit code.
+
+Standard library only and started on a bare Python, so it works when everything else is broken. Without a command it
+installs and opens the window.
+"""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 
 from tunesmith_core.errors import EXIT_STOPPED, TunesmithError, wrap
-from tunesmith_setup import install, profiles, test_runner
 
 DESCRIPTION = """Installs Tunesmith for this user and opens its window; without a display it trains the bundled example
 instead. The same command continues after an interruption, and needs no network when nothing is missing."""
 
+COMMANDS = {
+    "install": "install and open the window (the default)",
+    "test": "run every check and test",
+}
+"""Name and help of each command; the module of the same name in `commands` is imported when it is called."""
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
-    result = argparse.ArgumentParser(prog="bootstrap.py", description=DESCRIPTION)
-    result.add_argument("--demo", action="store_true", help="train the bundled example instead of opening the window")
-    result.add_argument("--profile", choices=sorted(profiles.PROFILES), help="build of PyTorch; chosen by the GPU")
-    commands = result.add_subparsers(dest="command", metavar="test")
-    test = commands.add_parser("test", help="run the tests; further arguments go to pytest and select tests")
-    test.add_argument("--long", action="store_true", help="also the long tests, and the others again on Python 3.12")
-    return result
+
+def command_of(argv: list[str]) -> str:
+    """Return the command that arguments ask for: the first word when it is one, else "install"."""
+    return argv[0] if argv and argv[0] in COMMANDS else "install"
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """Return the arguments of a command, with the command's `run` as `command` and unknown arguments as `rest`.
+
+    Raises:
+        SystemExit: with exit code 2 for an unknown argument, 0 after the help.
+    """
+    name = command_of(argv)
+    module = importlib.import_module(f"tunesmith_setup.commands.{name}")
+    listing = "\n".join(f"  {command:<12}{text}" for command, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog=f"tunesmith-setup {name}" if argv[:1] == [name] else "bootstrap.py",
+        description=module.__doc__ if argv[:1] == [name] else DESCRIPTION,
+        epilog=f"commands:\n{listing}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(command=module.run, rest_allowed=False)
+    module.add_arguments(parser)
+    arguments, rest = parser.parse_known_args(argv[1:] if argv[:1] == [name] else argv)
+    if rest and not arguments.rest_allowed:
+        parser.error(f"unknown argument: {rest[0]}")
+    arguments.rest = rest
+    return arguments
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the installer and return its exit code."""
-    arguments, rest = parser().parse_known_args(argv)
-    if rest and arguments.command != "test":
-        parser().error(f"unknown argument: {rest[0]}")
+    """Run a command and return its exit code; no error leaves here as a traceback."""
     try:
-        if arguments.command == "test":
-            return test_runner.run(rest, long=arguments.long)
-        return install.run(arguments.profile, demo_wanted=arguments.demo)
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        return int(arguments.command(arguments))
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted. The same command continues; a run that has begun goes on.\n")
         return EXIT_STOPPED

@@ -539,3 +539,13 @@ def test_elsewhere_steps_are_told_rarely(capsys: pytest.CaptureFixture[str]) -> 
 def test_events_have_words(kind: str, data: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     terminal.Progress().show(Event(1, 0.0, kind, data))
     assert capsys.readouterr().out.strip() == words
+
+
+@pytest.mark.parametrize(("ended", "code"), [(3, 3), (-9, 1)])
+def test_commands_of_the_installer_get_their_arguments_untouched(
+    monkeypatch: pytest.MonkeyPatch, ended: int, code: int
+) -> None:
+    called: list[list[str]] = []
+    monkeypatch.setattr(cli.subprocess, "call", lambda command: called.append(command) or ended)
+    assert cli.main(["install", "--profile", "cpu"]) == code
+    assert called[0][-4:] == ["tunesmith_setup", "install", "--profile", "cpu"]

@@ -107,3 +107,11 @@ def test_bootstrap_parses_under_old_pythons_and_refuses_them() -> None:
     answer = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=False)
     assert answer.returncode == 3
     assert answer.stdout.startswith("Tunesmith needs Python 3.11, 3.12 or 3.13; this is Python 3.8")
+
+
+def test_a_command_may_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(install, "run", lambda profile, demo_wanted: 7 if (profile, demo_wanted) == ("cpu", True) else 9)
+    assert command_line.main(["install", "--demo", "--profile", "cpu"]) == 7
+    with pytest.raises(SystemExit):
+        command_line.main(["install", "--help"])
+    assert "tunesmith-setup install" in capsys.readouterr().out
