@@ -110,7 +110,8 @@ def test_bootstrap_parses_under_old_pythons_and_refuses_them() -> None:
 
 
 def test_a_command_may_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(install, "run", lambda profile, demo_wanted: 7 if (profile, demo_wanted) == ("cpu", True) else 9)
+    wanted = ("cpu", True)
+    monkeypatch.setattr(install, "run", lambda profile, demo_wanted: 7 if (profile, demo_wanted) == wanted else 9)
     assert command_line.main(["install", "--demo", "--profile", "cpu"]) == 7
     with pytest.raises(SystemExit):
         command_line.main(["install", "--help"])
