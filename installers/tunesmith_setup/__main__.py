@@ -10,7 +10,8 @@ import argparse
 import importlib
 import sys
 
-from tunesmith_core.errors import EXIT_STOPPED, TunesmithError, wrap
+from tunesmith_core.errors import EXIT_STOPPED, wrap
+from tunesmith_setup import progress
 
 DESCRIPTION = """Installs Tunesmith for this user and opens its window; without a display it trains the bundled example
 instead. The same command continues after an interruption, and needs no network when nothing is missing."""
@@ -52,24 +53,23 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command and return its exit code; no error leaves here as a traceback."""
+    """Run a command and return its exit code; no error leaves here as a traceback.
+
+    With `--events` the last line says how the command ended, also after an error.
+    """
+    arguments = argparse.Namespace()
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
-        return int(arguments.command(arguments))
+        code = int(arguments.command(arguments))
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted. The same command continues; a run that has begun goes on.\n")
-        return EXIT_STOPPED
+        code = EXIT_STOPPED
     except Exception as error:
         failure = wrap(error)
-        explain(failure)
-        return failure.exit_code
-
-
-def explain(failure: TunesmithError) -> None:
-    """Write an error for the person: evidence, code, cause, next step."""
-    if failure.context:
-        sys.stderr.write(f"{failure.context.rstrip()}\n")
-    sys.stderr.write(f"error: {failure.title} [{failure.code}]\n  {failure.message}\nhint: {failure.hint}\n")
+        progress.chosen(arguments).error(failure)
+        code = failure.exit_code
+    progress.chosen(arguments).result(code)
+    return code
 
 
 if __name__ == "__main__":

@@ -1,12 +1,24 @@
-"""What the installer tells the person: numbered phases, short notes, times and sizes."""
+"""What the installer tells: phases, notes, how far a download is, what was found; as text, or as events for the window.
+
+`Progress` is the only thing that the parts of the installer talk to. With `--events` a command writes one JSON object a
+line to standard output instead of text, for the window that started it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
+from tunesmith_core.errors import TunesmithError
+
+MB = 1_000_000
 GIB = 1024**3
 MIB = 1024**2
 
@@ -24,12 +36,30 @@ def duration_text(seconds: float) -> str:
     return f"{minutes} min {rest_s:02d} s"
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of a plan.
+
+    Attributes:
+        name: what it is, for the person.
+        download_bytes: what is fetched; 0 when nothing is.
+        disk_bytes: what it takes on the disk when it is done.
+    """
+
+    name: str
+    download_bytes: int
+    disk_bytes: int
+
+
 class Progress:
     """Writes lines to standard output at once and times the phases.
 
     Attributes:
         timings: what each finished phase took, name and seconds, in order.
+        interval_s: how often `progress` is worth calling.
     """
+
+    interval_s = 10.0
 
     def __init__(self) -> None:
         self.timings: list[tuple[str, float]] = []
@@ -46,9 +76,135 @@ class Progress:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Announce a phase, and its time when it ends well."""
-        self.line(f"==> {name}")
+        self._phase_started(name)
         started = time.monotonic()
         yield
         seconds = time.monotonic() - started
         self.timings.append((name, seconds))
+        self._phase_done(name, seconds)
+
+    def _phase_started(self, name: str) -> None:
+        self.line(f"==> {name}")
+
+    def _phase_done(self, name: str, seconds: float) -> None:  # noqa: ARG002
         self.note(f"done in {duration_text(seconds)}")
+
+    def plan(self, parts: list[Part], folder: Path, free_bytes: int, seconds: float) -> None:
+        """Show what will be fetched and written, where to, and how long it takes roughly."""
+        for part in parts:
+            fetched = f"{size_text(part.download_bytes)} to download, " if part.download_bytes else ""
+            needed = f"{fetched}{size_text(part.disk_bytes)} on disk" if part.disk_bytes else "complete"
+            self.note(f"{part.name}: {needed}")
+        self.note(f"folder: {folder}, {size_text(free_bytes)} free")
+        if seconds:
+            self.note(f"roughly {duration_text(seconds)}")
+
+    def progress(
+        self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None
+    ) -> None:
+        """Show how far a part is; `remaining_s` is None while it can't be told."""
+        left = f", {duration_text(remaining_s)} left" if remaining_s is not None else ""
+        self.note(f"{name}: {size_text(done_bytes)} of {size_text(total_bytes)}, {bytes_per_s / MB:.1f} MB/s{left}")
+
+    def check(
+        self,
+        check_id: str,
+        title: str,
+        state: str,
+        message: str = "",
+        code: str | None = None,
+        fix: dict[str, Any] | None = None,  # Any: JSON values
+    ) -> None:
+        """Show what a check found.
+
+        Args:
+            check_id: its stable name.
+            title: its name for the person.
+            state: "waiting", "checking", "ok", "warning", "failed" or "unknown".
+            message: what was found.
+            code: of error_codes, when something is at fault.
+            fix: label, needs_network and bytes of what mends it, or None.
+        """
+        del check_id
+        if state not in ("waiting", "checking"):
+            named = f" [{code}]" if code else ""
+            self.note(f"{state:<8} {title}{f': {message}' if message else ''}{named}")
+            if fix:
+                self.note(f"{'':<8} fix: {fix['label']}")
+
+    def error(self, failure: TunesmithError) -> None:
+        """Show what stopped the command: evidence, code, cause, next step; as text it goes to standard error."""
+        if failure.context:
+            sys.stderr.write(f"{failure.context.rstrip()}\n")
+        sys.stderr.write(f"error: {failure.title} [{failure.code}]\n  {failure.message}\nhint: {failure.hint}\n")
+
+    def result(self, exit_code: int) -> None:
+        """Tell that the command ended; as text the exit code says it."""
+
+
+class EventProgress(Progress):
+    """Writes JSON lines to standard output, one object each with a `type`, for the window that started the command."""
+
+    interval_s = 0.5
+
+    def _write(self, event_type: str, **data: Any) -> None:  # Any: JSON values
+        super().line(json.dumps({"type": event_type} | data))
+
+    def line(self, text: str = "") -> None:
+        """Write a note; an empty line says nothing."""
+        if text.strip():
+            self._write("note", text=text.strip())
+
+    def _phase_started(self, name: str) -> None:
+        self._write("phase", name=name, state="started")
+
+    def _phase_done(self, name: str, seconds: float) -> None:
+        self._write("phase", name=name, state="done", seconds=round(seconds, 3))
+
+    def plan(self, parts: list[Part], folder: Path, free_bytes: int, seconds: float) -> None:
+        """Write what will be fetched and written, where to, and how long it takes roughly."""
+        listed = [asdict(part) for part in parts]
+        self._write("plan", parts=listed, folder=str(folder), free_bytes=free_bytes, seconds=round(seconds))
+
+    def progress(
+        self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None
+    ) -> None:
+        """Write how far a part is."""
+        self._write(
+            "progress",
+            name=name,
+            done_bytes=done_bytes,
+            total_bytes=total_bytes,
+            bytes_per_s=round(bytes_per_s),
+            remaining_s=None if remaining_s is None else round(remaining_s, 1),
+        )
+
+    def check(
+        self,
+        check_id: str,
+        title: str,
+        state: str,
+        message: str = "",
+        code: str | None = None,
+        fix: dict[str, Any] | None = None,  # Any: JSON values
+    ) -> None:
+        """Write what a check found."""
+        self._write("check", id=check_id, title=title, state=state, message=message, code=code, fix=fix)
+
+    def error(self, failure: TunesmithError) -> None:
+        """Write what stopped the command."""
+        self._write("error", **failure.to_dict())
+
+    def result(self, exit_code: int) -> None:
+        """Write how the command ended, its last line."""
+        self._write("result", ok=exit_code == 0, exit_code=exit_code)
+
+
+def add_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare `--events` for a command that the window starts."""
+    parser.add_argument("--events", action="store_true", help="write JSON lines for a program instead of text")
+
+
+def chosen(arguments: argparse.Namespace) -> Progress:
+    """Return the progress that a command's arguments ask for: text, or events after `--events`."""
+    return EventProgress() if getattr(arguments, "events", False) else Progress()

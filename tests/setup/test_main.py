@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import json
 import runpy
 import subprocess
 import sys
@@ -116,3 +118,24 @@ def test_a_command_may_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     with pytest.raises(SystemExit):
         command_line.main(["install", "--help"])
     assert "tunesmith-setup install" in capsys.readouterr().out
+
+
+def test_the_window_reads_how_a_command_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parse = command_line.parse
+
+    def with_events(argv: list[str]) -> argparse.Namespace:
+        arguments = parse(argv)
+        arguments.events = True
+        return arguments
+
+    monkeypatch.setattr(command_line, "parse", with_events)
+    monkeypatch.setattr(install, "run", lambda *_, **__: 0)
+    assert command_line.main(["install"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"type": "result", "ok": True, "exit_code": 0}
+    monkeypatch.setattr(install, "run", lambda *_, **__: 1 // 0)
+    assert command_line.main(["install"]) == 1
+    error, result = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert (error["type"], error["code"]) == ("error", "bug")
+    assert result == {"type": "result", "ok": False, "exit_code": 1}

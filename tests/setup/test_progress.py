@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from tunesmith_setup.progress import Progress, duration_text, size_text
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup import progress as reporting
+from tunesmith_setup.progress import EventProgress, Part, Progress, duration_text, size_text
 
 
 @pytest.mark.parametrize(
@@ -37,3 +44,96 @@ def test_a_failed_phase_is_not_called_done(capsys: pytest.CaptureFixture[str]) -
         raise ValueError("broken")
     assert capsys.readouterr().out == "==> Example\n"
     assert progress.timings == []
+
+
+PARTS = [Part("training environment", 2_600_000_000, 5_700_000_000), Part("launcher environment", 0, 0)]
+FAILURE = EnvironmentProblem("disk-full", "/data: 9 GiB are needed.", context="the last lines\n", hint="Free some.")
+
+
+def tell_everything(progress: Progress) -> None:
+    """Call every method once and twice where it has two forms."""
+    with progress.phase("Training environment"):
+        progress.note("a note")
+        progress.line()
+        progress.plan(PARTS, Path("/data"), 10 * 1024**3, 0)
+        progress.plan([], Path("/data"), 10 * 1024**3, 125.4)
+        progress.progress("download", 512 * 1024**2, 1024**3, 20e6, 26.84)
+        progress.progress("download", 0, 1024**3, 0, None)
+        progress.check("disk", "Room on the drive", "checking")
+        progress.check("disk", "Room on the drive", "ok")
+        fix = {"label": "Free the download cache", "needs_network": False, "bytes": 5}
+        progress.check("disk", "Room on the drive", "failed", "1 GiB free", "disk-full", fix)
+    progress.error(FAILURE)
+    progress.error(EnvironmentProblem("disk-full", "full"))
+    progress.result(3)
+
+
+def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_everything(Progress())
+    written = capsys.readouterr()
+    lines = written.out.splitlines()
+    assert lines[-1].startswith("    done in ")
+    assert lines[1:-1] == [
+        "    a note",
+        "",
+        "    training environment: 2.4 GiB to download, 5.3 GiB on disk",
+        "    launcher environment: complete",
+        "    folder: /data, 10.0 GiB free",
+        "    folder: /data, 10.0 GiB free",
+        "    roughly 2 min 05 s",
+        "    download: 512 MiB of 1.0 GiB, 20.0 MB/s, 26.8 s left",
+        "    download: 0 MiB of 1.0 GiB, 0.0 MB/s",
+        "    ok       Room on the drive",
+        "    failed   Room on the drive: 1 GiB free [disk-full]",
+        "             fix: Free the download cache",
+    ]
+    assert written.err.startswith("the last lines\nerror: The disk is full [disk-full]\n  /data: 9 GiB are needed.\n")
+
+
+def test_events_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_everything(EventProgress())
+    written = capsys.readouterr()
+    assert written.err == ""
+    events: list[dict[str, Any]] = [json.loads(line) for line in written.out.splitlines()]
+    assert events[0] == {"type": "phase", "name": "Training environment", "state": "started"}
+    assert events[1] == {"type": "note", "text": "a note"}
+    assert events[2] == {
+        "type": "plan",
+        "parts": [
+            {"name": "training environment", "download_bytes": 2_600_000_000, "disk_bytes": 5_700_000_000},
+            {"name": "launcher environment", "download_bytes": 0, "disk_bytes": 0},
+        ],
+        "folder": str(Path("/data")),
+        "free_bytes": 10 * 1024**3,
+        "seconds": 0,
+    }
+    assert events[4] == {
+        "type": "progress",
+        "name": "download",
+        "done_bytes": 512 * 1024**2,
+        "total_bytes": 1024**3,
+        "bytes_per_s": 20_000_000,
+        "remaining_s": 26.8,
+    }
+    assert events[5]["remaining_s"] is None
+    assert events[8] == {
+        "type": "check",
+        "id": "disk",
+        "title": "Room on the drive",
+        "state": "failed",
+        "message": "1 GiB free",
+        "code": "disk-full",
+        "fix": {"label": "Free the download cache", "needs_network": False, "bytes": 5},
+    }
+    assert (events[9]["type"], events[9]["state"]) == ("phase", "done")
+    assert events[9]["seconds"] >= 0
+    assert events[10] == {"type": "error"} | FAILURE.to_dict()
+    assert events[-1] == {"type": "result", "ok": False, "exit_code": 3}
+
+
+def test_the_arguments_choose_text_or_events() -> None:
+    parser = argparse.ArgumentParser()
+    reporting.add_argument(parser)
+    assert isinstance(reporting.chosen(parser.parse_args(["--events"])), EventProgress)
+    assert type(reporting.chosen(parser.parse_args([]))) is Progress
+    assert type(reporting.chosen(argparse.Namespace())) is Progress
