@@ -27,6 +27,7 @@ SETUP_MODULE = "tunesmith_setup"
 
 SETUP_COMMANDS = {
     "install": "install Tunesmith, or go on with an interrupted installation",
+    "probe": "show what is known about this computer",
 }
 """Commands of the installer and doctor; they get their arguments untouched."""
 

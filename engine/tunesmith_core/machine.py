@@ -51,12 +51,14 @@ class Driver:
     Attributes:
         version: such as "552.44".
         cuda_version: newest CUDA that it serves, such as (12, 4).
-        source: "nvml", "nvidia-smi" or "registry".
+        source: "nvml", "nvidia-smi", "registry" (of Windows) or "kernel" (its module's version file).
+        problem: what it said when it is installed and does not work, None when it works.
     """
 
     version: str
     cuda_version: tuple[int, int] | None = None
     source: str = "nvml"
+    problem: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -123,7 +125,7 @@ class Machine:
         is_wsl: whether this very system runs inside the Windows Subsystem for Linux.
         gpus: the NVIDIA GPUs.
         other_gpus: names of GPUs of other makers.
-        driver: of NVIDIA.
+        driver: of NVIDIA; None where there is none, or unknown when `unknown` has "nvidia".
         commit_limit_bytes, commit_used_bytes: main memory plus page file (Windows: the commit charge).
         page_file_bytes: size of page file or swap.
         vc_runtime: version of the Microsoft Visual C++ runtime (x64), (0, 0) when it is missing.

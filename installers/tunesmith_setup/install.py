@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core import environments, files, paths
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
-from tunesmith_setup import demo, envs, example_model, interpreters, profiles, system_libraries, uvtool
+from tunesmith_setup import demo, envs, example_model, interpreters, probe, profiles, system_libraries, uvtool
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.profiles import Profile
 from tunesmith_setup.progress import Progress, duration_text, size_text
@@ -131,6 +132,22 @@ def forget_downloads(launcher: envs.Environment, training: envs.Environment, uv:
     uv.forget([name for name in training.packages() if name not in kept])
 
 
+def choose_profile(name: str | None, progress: Progress) -> Profile:
+    """Return the profile that the person asked for, or the one for this computer.
+
+    Raises:
+        EnvironmentProblem: when the NVIDIA driver must be repaired first; a GPU is never left unused silently.
+    """
+    choice = profiles.choose(probe.machine(), name)
+    if choice.problem:
+        hint = f"{CODES[choice.problem].action} To train on the processor instead: --profile cpu"
+        raise EnvironmentProblem(choice.problem, f"{choice.sentence}.", hint=hint)
+    progress.note(choice.sentence)
+    for warning in choice.warnings:
+        progress.note(f"warning: {warning.text}")
+    return choice.profile
+
+
 def install_environments(interpreter: Interpreter, profile: Profile, uv: Uv, progress: Progress) -> Installed:
     """Build both environments and fetch the example's model, as far as they are not there.
 
@@ -162,10 +179,8 @@ def install(profile_name: str | None, progress: Progress, *, window: bool) -> In
     with only_one(progress):
         with progress.phase("This computer"):
             interpreter = interpreters.choose()
-            profile = profiles.PROFILES[profile_name] if profile_name else profiles.choose()
-            why = "chosen by --profile" if profile_name else profile.reason
             progress.note(f"Python: {interpreter.executable}")
-            progress.note(f"profile: {profile.name}, {why}")
+            profile = choose_profile(profile_name, progress)
             parts = [
                 ("launcher environment", launcher_environment(interpreter).required_bytes()),
                 ("training environment", training_environment(interpreter, profile).required_bytes()),

@@ -1,12 +1,17 @@
-"""Profiles are data: which build of PyTorch a computer gets, and how much room it takes."""
+"""Profiles are data: which build of PyTorch a computer gets and why, decided by the driver and every NVIDIA GPU.
+
+The choice is a pure function of the facts in `Machine`. CUDA_VISIBLE_DEVICES plays no part: an environment serves the
+computer, not one shell.
+"""
 
 from __future__ import annotations
 
-import ctypes
-import sys
+import re
 from dataclasses import dataclass
 
-from tunesmith_core.devices import nvidia_present
+from tunesmith_core.machine import Gpu, Machine
+
+Version = tuple[int, ...]
 
 BLACKWELL = (10, 0)
 """First compute capability that CUDA 12.4 can't serve."""
@@ -18,48 +23,167 @@ class Profile:
 
     Attributes:
         name: also the first part of its lock's name.
+        title: what people call it.
         installed_bytes: expected size of the environment.
-        reason: why somebody gets it, for the person.
+        oldest_gpu: lowest compute capability that its libraries serve, None where it computes on the processor.
+        oldest_triton_gpu: lowest compute capability that runs our Triton kernels; others run their PyTorch twins.
     """
 
     name: str
+    title: str
     installed_bytes: int
-    reason: str
+    oldest_gpu: tuple[int, int] | None = None
+    oldest_triton_gpu: tuple[int, int] = (0, 0)
 
 
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("cpu", 5_700_000_000, "no NVIDIA GPU was found"),
-        Profile("cu124", 5_700_000_000, "an NVIDIA GPU up to the Hopper generation was found"),
-        Profile("cu128", 7_600_000_000, "an NVIDIA GPU of the Blackwell generation or newer was found"),
+        Profile("cpu", "CPU", 5_700_000_000),
+        Profile("cu124", "CUDA 12.4", 5_700_000_000, (6, 0), (7, 5)),
+        # Triton 3.6 compiles for 8.0 and newer; PyTorch's CUDA 12.8 libraries begin with 7.0.
+        Profile("cu128", "CUDA 12.8", 7_600_000_000, (7, 0), (8, 0)),
     )
 }
 
-
-def compute_capabilities() -> list[tuple[int, int]]:
-    """Return the compute capability of every NVIDIA GPU, as the driver's library tells; empty when it does not."""
-    try:
-        nvml = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
-    except OSError:
-        return []
-    if nvml.nvmlInit_v2() != 0:
-        return []
-    count = ctypes.c_uint(0)
-    nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
-    capabilities = []
-    for index in range(count.value):
-        handle, major, minor = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-        found = nvml.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) == 0
-        if found and nvml.nvmlDeviceGetCudaComputeCapability(handle, ctypes.byref(major), ctypes.byref(minor)) == 0:
-            capabilities.append((major.value, minor.value))
-    nvml.nvmlShutdown()
-    return capabilities
+DRIVER_FLOORS: dict[str, tuple[Version, Version]] = {"linux": ((525, 60), (570, 26)), "windows": ((528, 33), (570, 65))}
+"""Oldest driver of any CUDA 12 build, and of one that must serve Blackwell (CUDA's release notes)."""
 
 
-def choose() -> Profile:
-    """Return the profile for this computer, decided by all its GPUs."""
-    capabilities = compute_capabilities()
-    if not capabilities and not nvidia_present():
-        return PROFILES["cpu"]
-    return PROFILES["cu128" if any(capability >= BLACKWELL for capability in capabilities) else "cu124"]
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a person should know about a choice; `code` is of the catalogue of error codes."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The profile for a computer.
+
+    Attributes:
+        sentence: what it was chosen for, such as "RTX 3060, driver 552: CUDA 12.4".
+        warnings: what will work less well, or what to know.
+        problem: code of what must be repaired before the GPU can be used at all; the person may agree to "cpu" instead.
+    """
+
+    profile: Profile
+    sentence: str
+    warnings: tuple[Notice, ...] = ()
+    problem: str | None = None
+
+
+def choose(machine: Machine, asked: str | None = None) -> Choice:
+    """Return the profile for a computer.
+
+    Args:
+        machine: the facts; unknown ones never count as a fault.
+        asked: name of the profile that the person wants. Then nothing is a problem, and everything is said.
+    """
+    if asked:
+        return _asked(machine, PROFILES[asked])
+    gpus = _usable(machine)
+    if not gpus:
+        return _without_gpu(machine)
+    profile = PROFILES["cu128" if any(_capability(gpu) >= BLACKWELL for gpu in gpus) else "cu124"]
+    fault = _driver_fault(machine, profile)
+    if fault:
+        return Choice(profile, f"{_subject(machine)}: {fault.text}", (fault,), fault.code)
+    return Choice(profile, f"{_subject(machine)}: {profile.title}", _warnings(machine, profile))
+
+
+def short_name(gpu: Gpu) -> str:
+    """Return a GPU's name without what every name has, such as "RTX 3060 Laptop"."""
+    return re.sub(r"\b(NVIDIA|GeForce|Tesla|Quadro(?= RTX)|GPU)\b", "", gpu.name).strip().replace("  ", " ") or gpu.name
+
+
+def driver_version(text: str) -> Version:
+    """Return a driver's version as numbers; () when the text has none."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+
+
+def _capability(gpu: Gpu) -> tuple[int, int]:
+    """Return a GPU's compute capability; an unknown one counts as the commonest, which the default profile serves."""
+    return gpu.compute_capability or (8, 6)
+
+
+def _usable(machine: Machine) -> list[Gpu]:
+    """Return the GPUs that some profile serves."""
+    oldest = PROFILES["cu124"].oldest_gpu or (0, 0)
+    return [gpu for gpu in machine.gpus or () if _capability(gpu) >= oldest]
+
+
+def _names(gpus: tuple[Gpu, ...]) -> str:
+    names = [short_name(gpu) for gpu in gpus]
+    counted = [f"{names.count(name)} x {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names)]
+    return " and ".join([", ".join(counted[:-1]), counted[-1]] if counted[1:] else counted)
+
+
+def _subject(machine: Machine) -> str:
+    """Return what a choice was made for: the GPUs and the driver's branch."""
+    names = _names(machine.gpus or ())
+    return f"{names}, driver {machine.driver.version.split('.')[0]}" if machine.driver else names
+
+
+def _without_gpu(machine: Machine) -> Choice:
+    profile = PROFILES["cpu"]
+    if machine.gpus:
+        text = f"{_names(machine.gpus)}: too old for today's PyTorch, which needs a GTX 1000 or newer."
+        notice = Notice("no-kernel-image-for-arch", text)
+        return Choice(profile, f"{_names(machine.gpus)} is too old: CPU", (notice,))
+    if machine.gpus is None:
+        notice = Notice("driver-missing", "Whether there is an NVIDIA GPU could not be found out in time.")
+        return Choice(profile, "NVIDIA GPUs did not answer: CPU", (notice,))
+    others = f" ({', '.join(machine.other_gpus)})" if machine.other_gpus else ""
+    return Choice(profile, f"No NVIDIA GPU{others}: CPU")
+
+
+def _driver_fault(machine: Machine, profile: Profile) -> Notice | None:
+    """Return what keeps the driver from serving a profile; an unknown version is none."""
+    if machine.driver is None:
+        known = "nvidia" not in machine.unknown
+        return Notice("driver-missing", f"{profile.title} needs the NVIDIA driver, which is missing") if known else None
+    if machine.driver.problem:
+        return Notice("driver-missing", f"the NVIDIA driver does not answer ({machine.driver.problem})")
+    blackwell = any(_capability(gpu) >= BLACKWELL for gpu in machine.gpus or ())
+    # Inside the Windows Subsystem for Linux the driver is that of Windows.
+    floor = DRIVER_FLOORS["windows" if machine.is_wsl else machine.system][blackwell]
+    version = driver_version(machine.driver.version)
+    if version and version < floor:
+        wanted = ".".join(str(number) for number in floor)
+        return Notice("driver-too-old", f"{profile.title} needs driver {wanted} or newer")
+    return None
+
+
+def _warnings(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
+    """Return what will not work, or work less well, with a profile that the driver serves."""
+    notices = []
+    gpus = machine.gpus or ()
+    too_new = tuple(gpu for gpu in gpus if profile.name == "cu124" and _capability(gpu) >= BLACKWELL)
+    too_old = tuple(gpu for gpu in gpus if _capability(gpu) < (profile.oldest_gpu or (0, 0)))
+    plain = tuple(gpu for gpu in gpus if gpu not in too_old and _capability(gpu) < profile.oldest_triton_gpu)
+    if too_new:
+        text = f"{profile.title} can't use {_names(too_new)}; CUDA 12.8 can."
+        notices.append(Notice("no-kernel-image-for-arch", text))
+    if too_old:
+        text = f"{profile.title} can't use {_names(too_old)}"
+        serves = profile.name == "cu128" and any(_capability(gpu) >= (6, 0) for gpu in too_old)
+        instead = "; choose CUDA 12.4 to train on it, then the newer GPU can't be used." if serves else "."
+        notices.append(Notice("no-kernel-image-for-arch", text + instead))
+    if plain:
+        text = f"{_names(plain)} trains without Triton kernels, which needs more memory and time."
+        notices.append(Notice("triton-arch-unsupported", text))
+    return tuple(notices)
+
+
+def _asked(machine: Machine, profile: Profile) -> Choice:
+    """Return a profile that the person chose, with everything that speaks against it."""
+    subject = _subject(machine) if machine.gpus else "No NVIDIA GPU"
+    sentence = f"{subject}: {profile.title}, as asked"
+    if profile.oldest_gpu is None:
+        return Choice(profile, sentence)
+    if not machine.gpus:
+        return Choice(profile, sentence, (Notice("driver-missing", "No NVIDIA GPU was found to use it."),))
+    fault = _driver_fault(machine, profile)
+    return Choice(profile, sentence, ((fault,) if fault else ()) + _warnings(machine, profile))

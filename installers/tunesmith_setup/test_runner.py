@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import envs, example_model, install, interpreters, profiles, system_libraries, uvtool
+from tunesmith_setup import envs, example_model, install, interpreters, probe, profiles, system_libraries, uvtool
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.progress import Progress, duration_text
 from tunesmith_setup.uvtool import LOCKS, Uv
@@ -104,7 +104,8 @@ def test_environment(interpreter: Interpreter) -> envs.Environment:
 def _prepare(interpreter: Interpreter, uv: Uv, progress: Progress) -> tuple[Path, Path]:
     """Build what the tests need for one Python version; return the test Python and the example's base model."""
     # Without a pointer: testing does not change which environment the installed program uses.
-    training = replace(install.training_environment(interpreter, profiles.choose()), pointer=None)
+    profile = profiles.choose(probe.machine()).profile
+    training = replace(install.training_environment(interpreter, profile), pointer=None)
     tests = test_environment(interpreter)
     for title, environment in (("Training environment", training), ("Test environment", tests)):
         with progress.phase(f"{title} ({interpreter.tag})"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 from tests.setup.conftest import RecordedProgress
 from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import demo, envs, example_model, install, profiles, system_libraries, uvtool
+from tunesmith_core.machine import Driver, Gpu, Machine
+from tunesmith_setup import demo, envs, example_model, install, probe, profiles, system_libraries, uvtool
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.uvtool import Uv
 
@@ -34,8 +36,7 @@ def steps(home: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgres
     monkeypatch.setattr(uvtool, "obtain", lambda _: SilentUv(Path("/nowhere/uv")))
     monkeypatch.setattr(system_libraries, "ensure", lambda _: done.append("system libraries"))
     monkeypatch.setattr(envs, "build", lambda environment, *_: done.append(environment.kind))
-    monkeypatch.setattr(profiles, "compute_capabilities", list)
-    monkeypatch.setattr(profiles, "nvidia_present", lambda: False)
+    monkeypatch.setattr(probe, "machine", lambda: Machine(system="linux", gpus=()))
 
     def model(*_: Any) -> Path:
         done.append("model")
@@ -52,7 +53,7 @@ def steps(home: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgres
 def test_the_window_opens_last(steps: list[str], progress: RecordedProgress, home: Path) -> None:
     assert install.run(None, demo_wanted=False) == 7
     assert steps == ["system libraries", "launcher", "train-cpu", "model", "window python"]
-    assert "profile: cpu, no NVIDIA GPU was found" in progress.text
+    assert "No NVIDIA GPU: CPU" in progress.text
     assert f"data folder: {home}" in progress.text
     assert progress.lines[-1].startswith("Data folder")
     assert "torch" in SilentUv.forgotten
@@ -62,6 +63,24 @@ def test_the_window_opens_last(steps: list[str], progress: RecordedProgress, hom
 def test_the_example_runs_where_it_is_wanted(steps: list[str]) -> None:
     assert install.run("cu124", demo_wanted=True) == 0
     assert steps == ["system libraries", "launcher", "train-cu124", "model", "demo tiny"]
+
+
+def test_a_driver_that_must_be_renewed_stops_until_the_person_decides(
+    steps: list[str], progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = Gpu(index=0, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1))
+    old = Machine(system="linux", gpus=(gpu,), driver=Driver(version="470.82.01"))
+    monkeypatch.setattr(probe, "machine", lambda: old)
+    with pytest.raises(EnvironmentProblem, match=r"GTX 1080, driver 470: CUDA 12\.4 needs driver 525\.60") as caught:
+        install.run(None, demo_wanted=True)
+    assert caught.value.code == "driver-too-old"
+    assert caught.value.hint.endswith("--profile cpu")
+    assert steps == []
+    assert install.run("cpu", demo_wanted=True) == 0
+    assert "train-cpu" in steps
+    monkeypatch.setattr(probe, "machine", lambda: replace(old, driver=Driver(version="552.44")))
+    assert install.run(None, demo_wanted=True) == 0
+    assert "warning: GTX 1080 trains without Triton kernels" in progress.text
 
 
 def test_the_example_runs_where_there_is_no_display(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
