@@ -28,6 +28,7 @@ SETUP_MODULE = "tunesmith_setup"
 SETUP_COMMANDS = {
     "install": "install Tunesmith, or go on with an interrupted installation",
     "probe": "show what is known about this computer",
+    "doctor": "check this computer and the installation",
 }
 """Commands of the installer and doctor; they get their arguments untouched."""
 

@@ -19,6 +19,7 @@ instead. The same command continues after an interruption, and needs no network 
 COMMANDS = {
     "install": "install and open the window (the default)",
     "probe": "show what is known about this computer",
+    "doctor": "check this computer and the installation",
     "test": "run every check and test",
 }
 """Name and help of each command; the module of the same name in `commands` is imported when it is called."""

@@ -1,0 +1,58 @@
+"""Check this computer and the installed environments, and name the next step for every fault; changes nothing.
+
+Ends with exit code 3 when something must be repaired.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+
+from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
+from tunesmith_setup import checks, probe
+from tunesmith_setup.checks.base import Result, verify_all
+from tunesmith_setup.progress import Progress, add_argument, chosen, duration_text
+
+PROBE_TIMEOUT_S = 10.0
+
+
+class Silent(Progress):
+    """Says nothing, for an answer in JSON."""
+
+    def line(self, text: str = "") -> None:
+        """Write nothing."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.add_argument("--full", action="store_true", help="read every installed byte, instead of sizes and times")
+    add_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Check everything. Returns 3 when something must be repaired, else 0."""
+    progress = Silent() if arguments.json else chosen(arguments)
+    started = time.monotonic()
+    machine = probe.machine(timeout_s=PROBE_TIMEOUT_S)
+    results = verify_all(checks.all_checks(full=arguments.full), machine, progress)
+    code = EnvironmentProblem.exit_code if any(result.faulty for result in results) else EXIT_DONE
+    seconds = time.monotonic() - started
+    if arguments.json:
+        answer = {"findings": [result.to_dict() for result in results], "machine": machine.to_dict()}
+        sys.stdout.write(json.dumps({"ok": code == EXIT_DONE, "seconds": round(seconds, 3)} | answer, indent=2) + "\n")
+    else:
+        progress.line(closing(results, seconds))
+        progress.result(code)
+    return code
+
+
+def closing(results: list[Result], seconds: float) -> str:
+    """Return the last line for the person: how many faults, and what to do."""
+    num_faults = sum(result.faulty for result in results)
+    checked = f"{len(results)} checks in {duration_text(seconds)}"
+    if not num_faults:
+        return f"Nothing must be repaired ({checked})."
+    return f"{num_faults} {'fault' if num_faults == 1 else 'faults'} ({checked}). To repair: tunesmith repair"
