@@ -45,10 +45,16 @@ class EngineProcess:
         environment: dict[str, str],
         log_path: Path,
         log_cap_bytes: int = LOG_CAP_BYTES,
+        lifeline: bool = False,
     ) -> None:
-        """Start the command. Raises OSError when it can't be started."""
+        """Start the command; with a lifeline, its standard input stays open exactly as long as this process lives.
+
+        Raises:
+            OSError: when it can't be started.
+        """
         self._log = CappedLog(log_path, log_cap_bytes)
         self._siblings = child_pids()
+        self._stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
         try:
             self._process = self._start(command, folder, environment)
         except BaseException:
@@ -76,7 +82,7 @@ class EngineProcess:
                 command,
                 cwd=folder,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=self._stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 creationflags=subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP,
@@ -103,7 +109,7 @@ class EngineProcess:
                 command,
                 cwd=folder,
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=self._stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -141,6 +147,8 @@ class EngineProcess:
         """End what is left of the tree, drain the log and return the engine's exit code (negative: its signal)."""
         self.kill()
         code = self._process.wait()
+        if self._process.stdin:
+            self._process.stdin.close()
         if sys.platform == "win32":  # pragma: no cover
             self._job.close()
         else:

@@ -11,6 +11,8 @@ from tunesmith_core import datafmt, devices, environments, files, paths
 from tunesmith_core.errors import BugError, EnvironmentProblem, UserError, wrap
 from tunesmith_core.model_folder import ModelFolder, is_hub_id, open_model_folder
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import WSL
+from tunesmith_core.wsl.guest import Guest
 
 MIN_FREE_BYTES = 64 << 20
 COPIES_PER_CHECKPOINT = 3
@@ -30,7 +32,10 @@ def check(spec: RunSpec) -> None:
     problems = spec.problems()
     if problems:
         raise UserError("spec-invalid", "\n".join(str(problem) for problem in problems))
-    environments.training_python()
+    if spec.hardware.system == WSL:
+        Guest.load()
+    else:
+        environments.training_python()
     if spec.hardware.device == "cuda" and not devices.nvidia_present():
         raise EnvironmentProblem("driver-missing", "The spec asks for a GPU, but there is no NVIDIA driver here.")
     model = check_model(spec)

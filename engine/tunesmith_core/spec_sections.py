@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
 
 ALL_LINEAR = "all-linear"
+NATIVE, WSL = "native", "wsl"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -294,6 +295,12 @@ class HardwareSpec:
         label="Device",
         meaning="GPU or CPU; auto takes the GPU where there is one.",
         choices=("auto", "cuda", "cpu"),
+    )
+    system: str = declared(
+        NATIVE,
+        label="System",
+        meaning="Where the engine runs: this system, or Linux inside Windows (WSL) after it was set up.",
+        choices=(NATIVE, WSL),
     )
     gpu_index: int = declared(0, label="GPU", meaning="Number of the GPU, as nvidia-smi counts.", minimum=0, maximum=63)
     activation_checkpointing: bool = declared(

@@ -22,8 +22,11 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
 from tunesmith_core.runs import QUEUED_PHASE, Run, RunStatus, open_run
+from tunesmith_core.spec_sections import WSL
 from tunesmith_core.stop_ladder import Limits, Rung, StopLadder
 from tunesmith_core.store import Library
+from tunesmith_core.wsl.engine import WslEngine
+from tunesmith_core.wsl.guest import Guest
 
 logger = logging.getLogger(__name__)
 
@@ -108,13 +111,7 @@ class Supervisor:
         return None
 
     def _run_engine(self, device: devices.Device) -> None:
-        engine = EngineProcess(
-            environments.engine_command("run", "--run-dir", str(self.run.path)),
-            folder=self.run.path,
-            environment=environments.engine_environment() | device.environment(),
-            log_path=self.run.engine_log_path,
-            log_cap_bytes=self._log_cap_bytes,
-        )
+        engine = self._start_engine(device)
         ladder = StopLadder(self._limits)
         try:
             files.crashpoint("supervisor.after-engine-start")
@@ -127,7 +124,19 @@ class Supervisor:
         if not ladder.has_result:
             self._end_without_result(code, ladder.mode if enforced else None)
 
-    def _watch(self, engine: EngineProcess, ladder: StopLadder) -> bool:
+    def _start_engine(self, device: devices.Device) -> EngineProcess | WslEngine:
+        log_path, log_cap_bytes = self.run.engine_log_path, self._log_cap_bytes
+        if self.run.load_spec().hardware.system == WSL:
+            return WslEngine(self.run, Guest.load(), log_path=log_path, log_cap_bytes=log_cap_bytes)
+        return EngineProcess(
+            environments.engine_command("run", "--run-dir", str(self.run.path)),
+            folder=self.run.path,
+            environment=environments.engine_environment() | device.environment(),
+            log_path=log_path,
+            log_cap_bytes=log_cap_bytes,
+        )
+
+    def _watch(self, engine: EngineProcess | WslEngine, ladder: StopLadder) -> bool:
         """Follow the engine until it has ended; return whether it was made to."""
         signalled = False
         done = Rung.WAIT

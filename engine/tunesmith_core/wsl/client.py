@@ -1,0 +1,143 @@
+"""Calls wsl.exe: bounded in time, decoded whatever its age, failures named.
+
+wsl.exe writes its own texts as UTF-16 unless WSL_UTF8 is set, which old builds ignore; a Linux program's output passes
+through as it is. Texts are translated, so only error codes are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunesmith_core.errors import EnvironmentProblem
+
+TIMEOUT_S = 30.0
+
+REASONS = {
+    "0x80370102": (
+        "Virtualisation is switched off in this computer's firmware, or Windows' virtual machine platform is.",
+        "Switch virtualisation on in the firmware (BIOS/UEFI) settings, then restart.",
+    ),
+    "0x8007019e": (
+        "The Windows feature that carries Linux is switched off.",
+        "Install the subsystem on the Environment page, then restart.",
+    ),
+    "0x800701bc": (
+        "The subsystem's Linux kernel is too old or missing.",
+        "Run: wsl --update",
+    ),
+    "0x80070241": (
+        "Windows refused a file of the subsystem because of its signature.",
+        "Run: wsl --update, then restart.",
+    ),
+    "WSL_E_DISTRO_NOT_FOUND": (
+        "There is no Linux distribution of that name.",
+        "Choose another distribution in the settings, or install one on the Environment page.",
+    ),
+    "WSL_E_DEFAULT_DISTRO_NOT_FOUND": (
+        "No Linux distribution is installed.",
+        "Install one on the Environment page.",
+    ),
+    "WSL_E_WSL2_NEEDED": (
+        "The distribution runs on version 1 of the subsystem, which reaches no GPU.",
+        "Run: wsl --set-version NAME 2",
+    ),
+}
+"""What wsl.exe's error codes mean: cause and next step. The texts beside them are translated, the codes never."""
+
+_CODE = re.compile(r"0x[0-9a-fA-F]{8}|WSL_E_[A-Z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call of wsl.exe gave.
+
+    Attributes:
+        code: its exit code.
+        text: what was written, decoded, without carriage returns.
+    """
+
+    code: int
+    text: str
+
+
+def decode(output: bytes) -> str:
+    """Return the text of wsl.exe's output, which is UTF-16 from wsl.exe itself and UTF-8 from Linux programs."""
+    encoding = "utf-16-le" if b"\0" in output[:64] else "utf-8"
+    text = output.decode(encoding, errors="replace")
+    return text.replace("\ufeff", "").replace("\0", "").replace("\r", "")
+
+
+def program() -> str:
+    """Return the path of wsl.exe.
+
+    Raises:
+        EnvironmentProblem: `wsl-not-usable` when this computer has none.
+    """
+    system = Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / "wsl.exe"
+    found = str(system) if sys.platform == "win32" and system.is_file() else shutil.which("wsl.exe")
+    if found is None:
+        raise EnvironmentProblem(
+            "wsl-not-usable",
+            "The Windows Subsystem for Linux is not installed on this computer.",
+            hint="Install it on the Environment page (tunesmith wsl install), or train natively.",
+        )
+    return found
+
+
+def call(*arguments: str, timeout_s: float = TIMEOUT_S) -> Answer:
+    """Call wsl.exe and return its answer, whatever its exit code.
+
+    Raises:
+        EnvironmentProblem: `wsl-not-usable` when it is missing, can't be started or does not answer in time.
+    """
+    command = [program(), *arguments]
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            env=dict(os.environ) | {"WSL_UTF8": "1"},
+            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise EnvironmentProblem(
+            "wsl-not-usable",
+            f"wsl.exe did not answer within {timeout_s:g} s.",
+            hint="Run wsl --shutdown, wait ten seconds, then try again.",
+        ) from None
+    except OSError as error:
+        raise EnvironmentProblem("wsl-not-usable", f"wsl.exe can't be started: {error.strerror}.") from error
+    return Answer(result.returncode, decode(result.stdout))
+
+
+def checked(*arguments: str, timeout_s: float = TIMEOUT_S) -> str:
+    """Call wsl.exe and return its text.
+
+    Raises:
+        EnvironmentProblem: `wsl-not-usable` as `call`, and with the meaning of its error when it failed.
+    """
+    answer = call(*arguments, timeout_s=timeout_s)
+    if answer.code != 0:
+        raise problem_of(answer)
+    return answer.text
+
+
+def problem_of(answer: Answer) -> EnvironmentProblem:
+    """Return the error that a failed call means."""
+    known = {name.lower(): reason for name, reason in REASONS.items()}
+    for code in _CODE.findall(answer.text):
+        if reason := known.get(code.lower()):
+            cause, step = reason
+            return EnvironmentProblem("wsl-not-usable", f"{cause} ({code})", hint=step, context=answer.text.strip())
+    return EnvironmentProblem(
+        "wsl-not-usable", f"wsl.exe ended with exit code {answer.code}.", context=answer.text.strip()
+    )
