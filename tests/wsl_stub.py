@@ -1,4 +1,4 @@
-"""A faithful stub of wsl.exe for Linux: its options, exit codes, UTF-16 texts and error codes; a distribution is a plain folder.
+"""A faithful stub of wsl.exe for Linux: options, exit codes, UTF-16 texts; a distribution is a plain folder.
 
 `install_stub` makes a folder with the executable `wsl.exe` and its state. Inside a distribution nothing of the outer
 environment is seen, drives are below /mnt, and ending wsl.exe leaves the Linux process running, as it really does.
@@ -21,14 +21,18 @@ HEADERS = {
 }
 STATES = {"en": "Running", "zh": "正在运行", "tr": "Çalışıyor"}
 ERRORS = {
-    "WSL_E_DISTRO_NOT_FOUND": "There is no distribution with the supplied name.\nError code: Wsl/Service/WSL_E_DISTRO_NOT_FOUND\n",
-    "0x80370102": "请启用虚拟机平台 Windows 功能并确保在 BIOS 中启用虚拟化。\nError code: Wsl/Service/CreateInstance/CreateVm/HCS/0x80370102\n",
+    "WSL_E_DISTRO_NOT_FOUND": "There is no distribution with the supplied name.\n"
+    "Error code: Wsl/Service/WSL_E_DISTRO_NOT_FOUND\n",
+    "0x80370102": "请启用虚拟机平台 Windows 功能并确保在 BIOS 中启用虚拟化。\n"
+    "Error code: Wsl/Service/CreateInstance/CreateVm/HCS/0x80370102\n",
 }
 WSLPATH = """#!/bin/sh
 # wslpath -a -u PATH: drives are below /mnt; a path of this machine stands for one of drive C.
 path="$3"
 case "$path" in
-    [A-Za-z]:*) drive=$(printf %s "$path" | cut -c1 | tr 'A-Z' 'a-z'); rest=$(printf %s "$path" | cut -c3- | tr '\\\\' /) ;;
+    [A-Za-z]:*)
+        drive=$(printf %s "$path" | cut -c1 | tr 'A-Z' 'a-z')
+        rest=$(printf %s "$path" | cut -c3- | tr '\\\\' /) ;;
     *) drive=c; rest="$path" ;;
 esac
 [ -d "ROOT/mnt/$drive" ] || { echo "wslpath: $path: Invalid argument" >&2; exit 1; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,11 @@ from tests.wsl_stub import add_distribution, install_stub, read_state, write_sta
 from tunesmith_core import launch, preflight
 from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_core.process_identity import identify
-from tunesmith_core.runs import Run, RunState
+from tunesmith_core.protocol import post_command
+from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.stop_ladder import Limits
+from tunesmith_core.supervisor import Supervisor
 from tunesmith_core.wsl import client, guest, relay
 
 Script = Callable[[dict[str, Any]], None]
@@ -228,6 +232,34 @@ def test_ending_the_supervisor_ends_the_engine_inside(
     os.kill(supervisor.pid, 9)
     wait_for(lambda: identify(pid) is None)
     assert launch.wait(run).state is RunState.INTERRUPTED
+
+
+def test_an_engine_inside_that_ignores_a_stop_is_made_to_end(
+    prepared: Path, wsl_spec: Callable[..., RunSpec], fake_engine: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    fake_engine({"*": [["hello"], ["steps", 2], ["checkpoint"], ["ignore_terminate"], ["steps", 100000, 0.05]]})
+    run = create_run(wsl_spec("inside"))
+    supervisor = Supervisor(run, Limits(stop_s=0.5, terminate_s=0.5))
+    thread = threading.Thread(target=stop_later, args=(run,))
+    thread.start()
+    status = supervisor.supervise()
+    thread.join()
+    assert status.state is RunState.FAILED
+    assert status.error
+    assert status.error["code"] == "engine-hung"
+    wait_for(lambda: identify(engine_pid(run)) is None)
+    assert "made to end: kill" in caplog.text
+
+
+def stop_later(run: Run) -> None:
+    wait_for(lambda: run.journal_path.exists() and run.status().step > 2)
+    post_command(run.control_path, "stop", mode="save")
+
+
+def test_a_program_can_be_run_as_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "program", lambda: "wsl.exe")
+    command = guest.Guest(NAME, "python3").command("id", user="root")
+    assert command == ["wsl.exe", "-d", NAME, "-u", "root", "--cd", "~", "--exec", "id"]
 
 
 def test_a_hub_id_and_a_drive_out_of_reach(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,9 +32,7 @@ class WslEngine:
         self._pid_path = run.path / PID_FILE
         self._pid_path.unlink(missing_ok=True)
         pid_path = f"{guest.path_of(str(run.path))}/{PID_FILE}"
-        command = guest.module_command(
-            "tunesmith_core.wsl.relay", guest.path_of(str(run.path)), "--pid-file", pid_path
-        )
+        command = guest.module_command("tunesmith_core.wsl.relay", guest.path_of(str(run.path)), "--pid-file", pid_path)
         self._process = EngineProcess(
             command,
             folder=run.path,
