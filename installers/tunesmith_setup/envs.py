@@ -19,12 +19,12 @@ from pathlib import Path
 from tunesmith_core import files, paths
 from tunesmith_core.environments import engine_environment, environment_python
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import wheel_records
+from tunesmith_setup import inventory, wheel_records
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.progress import Progress, size_text
 from tunesmith_setup.uvtool import Uv
 
-MANIFEST = "tunesmith-environment.json"
+MANIFEST = inventory.MANIFEST
 STAGING_MARK = ".building-"
 SYSTEM = "win" if sys.platform == "win32" else "linux"
 NUM_DAMAGED_SHOWN = 5
@@ -185,5 +185,5 @@ def _seal(environment: Environment, staging: Path) -> None:
         "locks": {lock.name: files.sha256_file(lock) for lock in environment.locks},
         "built_at": round(time.time(), 3),
     }
-    files.atomic_write_json(staging / MANIFEST, manifest)
+    inventory.seal(staging, manifest)
     files.crashpoint("environment.sealed")

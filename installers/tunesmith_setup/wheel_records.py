@@ -1,23 +1,78 @@
 """Compares installed files with what their wheels recorded, because a package counts as installed when files are gone.
 
-Names and sizes are compared, not hashes: a copy that was cut short shows in its size, and gigabytes need not be read.
+A RECORD lists name, SHA-256 and size of every file of an installed wheel (the specification "Recording installed
+projects" of the Python packaging guide).
 """
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+HASH_MARK = "sha256="
 
-def damaged_files(site_packages: Path) -> list[str]:
-    """Return the installed files that are missing or of another size than recorded, as text for the person."""
-    damaged = []
+
+@dataclass(frozen=True, slots=True)
+class RecordedFile:
+    """A row of a RECORD.
+
+    Attributes:
+        name: path relative to site-packages, with slashes.
+        digest: SHA-256 in base64 with letters that are safe in addresses; "" when the row has none.
+        size: in bytes, None when the row has none.
+    """
+
+    name: str
+    digest: str
+    size: int | None
+
+
+def digest_text(digest: bytes) -> str:
+    """Return a digest as a RECORD writes it: base64 with letters that are safe in addresses, without padding."""
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content as a RECORD writes it."""
+    with path.open("rb") as file:
+        return digest_text(hashlib.file_digest(file, "sha256").digest())
+
+
+def read_record(record: Path) -> list[RecordedFile]:
+    """Return the rows of a RECORD; rows that are no rows any more are left out, as the file's own digest tells."""
+    rows = []
+    with record.open(encoding="utf-8", errors="replace", newline="") as file:
+        for row in csv.reader(line.replace("\0", "") for line in file):
+            if len(row) == 3:
+                digest = row[1].removeprefix(HASH_MARK) if row[1].startswith(HASH_MARK) else ""
+                rows.append(RecordedFile(row[0], digest, int(row[2]) if row[2].isdecimal() else None))
+    return rows
+
+
+def recorded_files(site_packages: Path) -> Iterator[RecordedFile]:
+    """Yield every file that an installed wheel recorded."""
     for record in sorted(site_packages.glob("*.dist-info/RECORD")):
-        with record.open(encoding="utf-8", newline="") as file:
-            for name, _, num_bytes in csv.reader(file):
-                path = site_packages / name
-                if not path.exists():
-                    damaged.append(f"{name} is missing")
-                elif num_bytes and path.stat().st_size != int(num_bytes):
-                    damaged.append(f"{name} has {path.stat().st_size} bytes instead of {num_bytes}")
+        yield from read_record(record)
+
+
+def damaged_files(site_packages: Path, *, full: bool = False) -> list[str]:
+    """Return the installed files that differ from what was recorded, as text for the person.
+
+    Args:
+        site_packages: the folder that holds the packages.
+        full: whether contents are compared too, not only names and sizes: a copy that was cut short shows in its size.
+    """
+    damaged = []
+    for file in recorded_files(site_packages):
+        path = site_packages / file.name
+        if not path.exists():
+            damaged.append(f"{file.name} is missing")
+        elif file.size is not None and path.stat().st_size != file.size:
+            damaged.append(f"{file.name} has {path.stat().st_size} bytes instead of {file.size}")
+        elif full and file.digest and digest_of(path) != file.digest:
+            damaged.append(f"{file.name} has other bytes than recorded")
     return damaged

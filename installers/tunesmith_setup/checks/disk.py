@@ -17,7 +17,7 @@ COMFORTABLE_BYTES = 10 * GIB
 TEMPORARY_FLOOR_BYTES = GIB
 
 COMPILE_CACHES = ("tc", "ic", "mpl")
-"""Folders below the cache that hold kernels and figures made by libraries: they are made again when they are missing."""
+"""Folders below the cache of what libraries compiled or drew: it is made again when it is missing."""
 LARGE_CACHE_BYTES = GIB
 
 

@@ -45,7 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps({"ok": code == EXIT_DONE, "seconds": round(seconds, 3)} | answer, indent=2) + "\n")
     else:
         progress.line(closing(results, seconds))
-        progress.result(code)
     return code
 
 
