@@ -20,6 +20,9 @@ COMMANDS = {
     "install": "install and open the window (the default)",
     "probe": "show what is known about this computer",
     "doctor": "check this computer and the installation",
+    "start": "open the window, after getting its libraries the first time",
+    "program": "install the program's own files for this user, check or remove them",
+    "wsl": "set up training inside the Windows Subsystem for Linux",
     "test": "run every check and test",
 }
 """Name and help of each command; the module of the same name in `commands` is imported when it is called."""

@@ -1,0 +1,157 @@
+"""Installs and removes a program folder for one person on Linux: files, menu entry, icons, and the command `tunesmith`.
+
+The new version is copied beside the old one, checked against its payload manifest, and only then takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from tunesmith_core import files
+from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_setup import program
+from tunesmith_setup.progress import Progress
+
+COMMAND = "tunesmith"
+NUM_DAMAGED_SHOWN = 3
+
+
+def default_folder() -> Path:
+    """Return where the program goes when the person names no folder."""
+    return Path.home() / ".local" / "opt" / "tunesmith"
+
+
+def _share() -> Path:
+    chosen = os.environ.get("XDG_DATA_HOME")
+    return Path(chosen) if chosen else Path.home() / ".local" / "share"
+
+
+def _command_link() -> Path:
+    return Path.home() / ".local" / "bin" / COMMAND
+
+
+def _desktop_entry() -> Path:
+    return _share() / "applications" / "tunesmith.desktop"
+
+
+def _icons() -> dict[str, Path]:
+    """Return where the icons go, by their name in the program folder."""
+    folder = _share() / "icons" / "hicolor"
+    return {
+        "tunesmith.svg": folder / "scalable" / "apps" / "tunesmith.svg",
+        "tunesmith.png": folder / "256x256" / "apps" / "tunesmith.png",
+    }
+
+
+def check(folder: Path) -> None:
+    """Check a program folder. Raises EnvironmentProblem `environment-build-failed` that names what differs."""
+    damaged = program.damaged_files(folder)
+    if damaged:
+        shown = "; ".join(damaged[:NUM_DAMAGED_SHOWN])
+        raise EnvironmentProblem(
+            "environment-build-failed",
+            f"{folder}: {len(damaged)} files of the program are not as they were packed: {shown}.",
+            hint="Download the installer again and install it once more; your data is kept.",
+        )
+
+
+def install(source: Path, folder: Path, progress: Progress) -> None:
+    """Install a program folder, in place of an older one.
+
+    Args:
+        source: the program folder to copy.
+        folder: where it goes; missing, empty or an older program.
+        progress: takes what the person sees.
+
+    Raises:
+        UserError: `usage` when the folder holds something else.
+        EnvironmentProblem: `environment-build-failed` when the source or its copy is damaged.
+        OSError: the folder can't be written.
+    """
+    _refuse_foreign(folder)
+    check(source)
+    staging, old = folder.with_name(f"{folder.name}.new"), folder.with_name(f"{folder.name}.old")
+    for leftover in (staging, old):
+        shutil.rmtree(leftover, ignore_errors=True)
+    try:
+        shutil.copytree(source, staging, ignore=shutil.ignore_patterns("__pycache__"))
+        check(staging)
+    except BaseException:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    files.crashpoint("program.copied")
+    if folder.exists():
+        files.replace(folder, old)
+    files.crashpoint("program.moved-away")
+    files.publish_folder(staging, folder)
+    shutil.rmtree(old, ignore_errors=True)
+    _integrate(folder, progress)
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Refuse a folder that is not ours to replace."""
+    foreign = folder.is_symlink() or (folder.exists() and not folder.is_dir())
+    if not foreign and folder.is_dir():
+        foreign = any(folder.iterdir()) and not (folder / program.MANIFEST_NAME).is_file()
+    if foreign:
+        hint = "Name an empty folder, or one that does not exist yet."
+        raise UserError("usage", f"{folder} holds something else than Tunesmith.", hint=hint)
+
+
+def _integrate(folder: Path, progress: Progress) -> None:
+    """Write menu entry, icons and the command's link; what another program put there is left alone."""
+    for name, target in _icons().items():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(folder / name, target)
+    entry = (folder / "tunesmith.desktop").read_text(encoding="utf-8")
+    files.atomic_write_text(_desktop_entry(), entry.replace("Exec=tunesmith", f"Exec={exec_word(folder / COMMAND)}"))
+    link = _command_link()
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if _is_ours(link, folder) or not os.path.lexists(link):
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder / COMMAND)
+        progress.note(f"command: {link}")
+    else:
+        progress.note(f"{link} belongs to another program and was left alone; start {folder / COMMAND} instead.")
+    if str(link.parent) not in os.environ.get("PATH", "").split(os.pathsep):
+        progress.note(f"{link.parent} is not on the PATH of this terminal; the menu entry works nevertheless.")
+
+
+def exec_word(path: Path) -> str:
+    """Return a path as one quoted word of a desktop entry's Exec line (Desktop Entry Specification, section 7)."""
+    quoted = str(path)
+    for character in '\\"`$':
+        quoted = quoted.replace(character, "\\" + character)
+    # The value is a string of the entry first, where a backslash is doubled, and a percent sign starts a field code.
+    return '"' + quoted.replace("\\", "\\\\").replace("%", "%%") + '"'
+
+
+def _is_ours(link: Path, folder: Path) -> bool:
+    return link.is_symlink() and link.readlink() == folder / COMMAND
+
+
+def _written_outside(folder: Path) -> Iterator[Path]:
+    """Yield what `_integrate` wrote for this folder and no other."""
+    if _is_ours(_command_link(), folder):
+        yield _command_link()
+    entry = _desktop_entry()
+    if entry.is_file() and exec_word(folder / COMMAND) in entry.read_text(encoding="utf-8", errors="replace"):
+        yield entry
+        yield from (target for target in _icons().values() if target.is_file())
+
+
+def uninstall(folder: Path) -> None:
+    """Remove a program that `install` wrote; the data root is not touched.
+
+    Raises:
+        UserError: `usage` when the folder holds no Tunesmith.
+    """
+    if not (folder / program.MANIFEST_NAME).is_file():
+        hint = "Name the folder with --prefix when it is another one."
+        raise UserError("usage", f"{folder} holds no Tunesmith.", hint=hint)
+    for path in _written_outside(folder):
+        path.unlink()
+    shutil.rmtree(folder)
