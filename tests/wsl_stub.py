@@ -23,6 +23,9 @@ STATES = {"en": "Running", "zh": "正在运行", "tr": "Çalışıyor"}
 ERRORS = {
     "WSL_E_DISTRO_NOT_FOUND": "There is no distribution with the supplied name.\n"
     "Error code: Wsl/Service/WSL_E_DISTRO_NOT_FOUND\n",
+    "WSL_E_DEFAULT_DISTRO_NOT_FOUND": "Windows Subsystem for Linux has no installed distributions.\n"
+    "Error code: Wsl/WSL_E_DEFAULT_DISTRO_NOT_FOUND\n",
+    "0x8007019e": "Linux için Windows Alt Sistemi etkinleştirilmedi.\nError: 0x8007019e\n",
     "0x80370102": "请启用虚拟机平台 Windows 功能并确保在 BIOS 中启用虚拟化。\n"
     "Error code: Wsl/Service/CreateInstance/CreateVm/HCS/0x80370102\n",
 }
@@ -123,6 +126,8 @@ def main(folder: Path, words: list[str]) -> int:
         say("Default Version: 2\n")
         return 0
     if words in (["-l", "-v"], ["--list", "--verbose"]):
+        if not state["distributions"]:
+            return fail("WSL_E_DEFAULT_DISTRO_NOT_FOUND")
         say(listing(state))
         return 0
     if words[:1] == ["--install"]:

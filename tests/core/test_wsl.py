@@ -72,7 +72,7 @@ def test_a_computer_without_wsl_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_
     with pytest.raises(EnvironmentProblem) as caught:
         client.call("--status")
     assert caught.value.code == "wsl-not-usable"
-    assert "not installed" in caught.value.message
+    assert "no wsl.exe" in caught.value.message
 
 
 def test_an_error_code_is_explained_in_any_language(stub: Path) -> None:

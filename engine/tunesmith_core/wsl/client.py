@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +85,8 @@ def program() -> str:
     if found is None:
         raise EnvironmentProblem(
             "wsl-not-usable",
-            "The Windows Subsystem for Linux is not installed on this computer.",
-            hint="Install it on the Environment page (tunesmith wsl install), or train natively.",
+            "This system has no wsl.exe: the Windows Subsystem for Linux comes with Windows 10 21H2 and Windows 11.",
+            hint="Update Windows, or train natively.",
         )
     return found
 
@@ -96,7 +97,11 @@ def call(*arguments: str, timeout_s: float = TIMEOUT_S) -> Answer:
     Raises:
         EnvironmentProblem: `wsl-not-usable` when it is missing, can't be started or does not answer in time.
     """
-    command = [program(), *arguments]
+    return run([program(), *arguments], timeout_s=timeout_s)
+
+
+def run(command: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Answer:
+    """Run a command that calls wsl.exe in the end and return its answer. Raises EnvironmentProblem as `call`."""
     try:
         result = subprocess.run(
             command,
@@ -131,13 +136,13 @@ def checked(*arguments: str, timeout_s: float = TIMEOUT_S) -> str:
     return answer.text
 
 
+def reason_of(answer: Answer) -> tuple[str, str] | None:
+    """Return cause and next step of the first known error code in an answer, or None."""
+    known = {code.lower(): (f"{cause} ({code})", step) for code, (cause, step) in REASONS.items()}
+    return next((known[code.lower()] for code in _CODE.findall(answer.text) if code.lower() in known), None)
+
+
 def problem_of(answer: Answer) -> EnvironmentProblem:
     """Return the error that a failed call means."""
-    known = {name.lower(): reason for name, reason in REASONS.items()}
-    for code in _CODE.findall(answer.text):
-        if reason := known.get(code.lower()):
-            cause, step = reason
-            return EnvironmentProblem("wsl-not-usable", f"{cause} ({code})", hint=step, context=answer.text.strip())
-    return EnvironmentProblem(
-        "wsl-not-usable", f"wsl.exe ended with exit code {answer.code}.", context=answer.text.strip()
-    )
+    cause, step = reason_of(answer) or (f"wsl.exe ended with exit code {answer.code}.", None)
+    return EnvironmentProblem("wsl-not-usable", cause, hint=step, context=answer.text.strip())

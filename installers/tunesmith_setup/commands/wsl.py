@@ -1,0 +1,57 @@
+"""Set up training inside the Windows Subsystem for Linux, for computers where native Windows can't."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.wsl.guest import Guest
+from tunesmith_setup import profiles, wsl_install
+from tunesmith_setup.progress import add_argument, chosen
+from tunesmith_setup.wsl_install import Step
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.add_argument("action", choices=("status", "install"), help="say what is missing, or do it step by step")
+    parser.add_argument("--distribution", metavar="NAME", help="Linux distribution to use; the default one")
+    parser.add_argument("--profile", choices=sorted(profiles.PROFILES), help="build of PyTorch; chosen by the GPU")
+    parser.add_argument("--yes", action="store_true", help="agree to every step")
+    add_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Say what is missing, or do it."""
+    progress = chosen(arguments)
+    if arguments.action == "status":
+        step = wsl_install.next_step(arguments.distribution)
+        progress.line(f"next: {step.words}" if step else ready_words())
+        return EXIT_DONE
+    consent = agree if arguments.yes else ask
+    guest = wsl_install.prepare(arguments.distribution, consent, progress)
+    with progress.phase(f"Training environment inside {guest.distribution}"):
+        wsl_install.provision(guest, arguments.profile, events=arguments.events)
+    progress.line(ready_words())
+    return EXIT_DONE
+
+
+def ready_words() -> str:
+    """Return where training inside stands when the subsystem itself lacks nothing."""
+    try:
+        guest = Guest.load()
+    except Exception:
+        return "next: build the training environment inside (tunesmith wsl install)."
+    return f"Runs can train inside {guest.distribution}: choose the system wsl under Hardware."
+
+
+def agree(_step: Step) -> bool:
+    """Agree to every step: the person did so on the command line or in the window."""
+    return True
+
+
+def ask(step: Step) -> bool:
+    """Ask the person in the terminal; no answer is a no."""
+    sys.stdout.write(f"{step.words}\n  {' '.join(step.command)}\nGo on? [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes", "j", "ja", "是", "s")
