@@ -1,19 +1,20 @@
-"""What this computer has to train on, told without any library: GPUs by nvidia-smi, memory by the system."""
+"""What this computer has to train on, told without any package: GPUs by the NVIDIA driver, memory by the system."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import platform
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-NVIDIA_SMI_TIMEOUT_S = 5.0
-MIB = 1024**2
+from tunesmith_core import nvidia_smi, nvml
+from tunesmith_core.bounded import ask_all, run
+from tunesmith_core.nvml import Reading
 
-_QUERY = "index,name,memory.total,memory.free,compute_cap"
+DRIVER_TIMEOUT_S = 5.0
+"""Of the driver's library, and of nvidia-smi after it; a healthy driver answers in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Hardware:
 
 
 def detect_hardware() -> list[Hardware]:
-    """Return the GPUs in the order of nvidia-smi and the CPU last; takes 5 s at most."""
+    """Return the GPUs in the order of nvidia-smi and the CPU last; a driver that hangs costs seconds, not forever."""
     total, free = host_memory()
     # Not platform.processor(): on Linux it starts a program.
     processor = os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine()
@@ -77,35 +78,35 @@ def _windows_memory() -> tuple[int, int]:  # pragma: no cover
     return int(status.total), int(status.free)
 
 
+def nvidia_reading(timeout_s: float = DRIVER_TIMEOUT_S) -> Reading | None:
+    """Return what the NVIDIA driver says, or else what nvidia-smi says.
+
+    Args:
+        timeout_s: of each of the two.
+
+    Returns:
+        None when neither is there or answered in time.
+    """
+    told = ask_all({"nvml": nvml.read}, timeout_s).get("nvml")
+    if told is not None and told.problem is None:
+        return told
+    return nvidia_smi.read(lambda command: run(command, timeout_s)) or told
+
+
 def _gpus(host_total_bytes: int, host_free_bytes: int) -> list[Hardware]:
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=NVIDIA_SMI_TIMEOUT_S,
-            check=True,
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return []
-    return [gpu for line in answer.splitlines() if (gpu := _gpu(line, host_total_bytes, host_free_bytes)) is not None]
-
-
-def _gpu(line: str, host_total_bytes: int, host_free_bytes: int) -> Hardware | None:
-    """Read one line of nvidia-smi; None when it does not tell its memory."""
-    try:
-        index, name, total, free, capability = (part.strip() for part in line.split(","))
-        major, _, minor = capability.partition(".")
-        return Hardware(
+    reading = nvidia_reading()
+    return [
+        Hardware(
             device="cuda",
-            name=name,
-            total_bytes=int(total) * MIB,
-            free_bytes=int(free) * MIB,
+            name=gpu.name,
+            total_bytes=gpu.total_bytes,
+            free_bytes=gpu.free_bytes or 0,
             host_total_bytes=host_total_bytes,
             host_free_bytes=host_free_bytes,
-            gpu_index=int(index),
-            compute_capability=(int(major), int(minor)),
+            gpu_index=gpu.index,
+            compute_capability=gpu.compute_capability,
         )
-    except ValueError:
-        return None
+        for gpu in (reading.gpus if reading else ())
+        # Nothing can be planned for a GPU that does not tell what it is.
+        if gpu.total_bytes and gpu.compute_capability
+    ]

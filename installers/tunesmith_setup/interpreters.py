@@ -1,31 +1,37 @@
 """Finds Python interpreters that can carry the environments: full CPython 3.11 to 3.13, never fetched silently.
 
-Passed over: conda (its search for libraries breaks PyTorch's), aliases of the Windows Store, pyenv's shims (they answer
-for another version than asked), and 3.13.8, which can't import PyTorch.
+Passed over, with the reason: conda (its search for libraries breaks PyTorch's), aliases of the Windows Store, pyenv's
+shims (they answer for another version than asked), 32-bit and free-threaded builds (no wheels), Windows' embeddable
+package (Triton needs Python.h), and 3.13.8, which can't import PyTorch.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.machine import PythonCandidate
+from tunesmith_setup.sources import Sources
 
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 BROKEN = {(3, 13, 8)}
 SYSTEM_FOLDERS = ("/usr/local/bin", "/usr/bin")
-ANSWER_TIMEOUT_S = 20
+ANSWER_TIMEOUT_S = 20.0
+REGISTERED = ("HKCU\\SOFTWARE\\Python\\PythonCore", "HKLM\\SOFTWARE\\Python\\PythonCore")
 QUESTION = (
     "import json, os, sys; base = sys.base_prefix; print(json.dumps({"
     "'executable': getattr(sys, '_base_executable', None) or sys.executable, 'version': sys.version_info[:3],"
-    "'implementation': sys.implementation.name, 'conda': os.path.isdir(os.path.join(base, 'conda-meta'))}))"
+    "'implementation': sys.implementation.name, 'conda': os.path.isdir(os.path.join(base, 'conda-meta')),"
+    "'bits': sys.maxsize.bit_length() + 1, 'threaded': 't' in getattr(sys, 'abiflags', ''),"
+    "'headers': os.name != 'nt' or os.path.isfile(os.path.join(base, 'Include', 'Python.h'))}))"
 )
+
+_NAME = re.compile(r"python(?:3(?:\.(\d+)t?)?)?(?:\.exe)?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,41 +52,117 @@ class Interpreter:
         return f"py{self.version[0]}{self.version[1]}"
 
 
+def inspect(executable: str, sources: Sources, timeout_s: float | None = None) -> PythonCandidate | None:
+    """Ask an interpreter what it is.
+
+    Args:
+        executable: its path; what can't serve by its place is not started.
+        sources: start it.
+        timeout_s: how long it may take; a part of the probe's time when None.
+
+    Returns:
+        None when it does not answer in time or is no Python.
+    """
+    parts = {part.lower() for part in re.split(r"[\\/]", executable)}
+    if "windowsapps" in parts:
+        return PythonCandidate(executable=executable, problem="alias of the Windows Store")
+    if "shims" in parts:
+        return PythonCandidate(executable=executable, problem="shim of pyenv")
+    answer = sources.run([executable, "-I", "-c", QUESTION], timeout_s)
+    try:
+        facts = json.loads(answer.text) if answer and answer.code == 0 else None
+        if facts is None:
+            return None
+        major, minor, micro = facts["version"]
+        version = (int(major), int(minor), int(micro))
+        return PythonCandidate(executable=facts["executable"], version=version, problem=_problem(version, facts))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _problem(version: tuple[int, int, int], facts: dict[str, Any]) -> str | None:  # Any: JSON values
+    """Return why an interpreter can't carry our environments."""
+    if facts["implementation"] != "cpython":
+        return f"{facts['implementation']} instead of CPython"
+    if facts["conda"]:
+        return "part of conda"
+    if version[:2] not in SUPPORTED:
+        return "supported are 3.11, 3.12 and 3.13"
+    if version in BROKEN:
+        return "this very version can't import PyTorch"
+    if facts.get("bits", 64) != 64:
+        return "32-bit build"
+    if facts.get("threaded"):
+        return "free-threaded build"
+    if not facts.get("headers", True):
+        return "has no Python.h (embeddable package)"
+    return None
+
+
 def examine(executable: str | Path) -> Interpreter | None:
     """Ask an interpreter what it is; None when it does not answer in time or can't serve."""
-    if {part.lower() for part in Path(executable).parts} & {"shims", "windowsapps"}:
+    candidate = inspect(str(executable), Sources(ANSWER_TIMEOUT_S), ANSWER_TIMEOUT_S)
+    if candidate is None or candidate.problem or candidate.version is None:
         return None
-    try:
-        answer = subprocess.run(
-            [str(executable), "-I", "-c", QUESTION], capture_output=True, timeout=ANSWER_TIMEOUT_S, check=True
-        )
-        facts = json.loads(answer.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    version = tuple(facts["version"])
-    if facts["conda"] or facts["implementation"] != "cpython" or version in BROKEN or version[:2] not in SUPPORTED:
-        return None
-    return Interpreter(Path(facts["executable"]), version[:2])
+    return Interpreter(Path(candidate.executable), candidate.version[:2])
 
 
-def _candidates(version: tuple[int, int]) -> Iterator[str | Path]:
-    name = f"python{version[0]}.{version[1]}"
-    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
-    for folder in os.environ.get("PATH", "").split(os.pathsep):
-        found = shutil.which(name, path=folder) if folder else None
-        if found:
-            yield found
-    yield from (Path(folder) / name for folder in SYSTEM_FOLDERS)
-    yield from sorted(pyenv.glob(f"{version[0]}.{version[1]}.*/bin/{name}"), reverse=True)
-    if sys.platform == "win32":  # pragma: no cover
-        local = Path(os.environ.get("LOCALAPPDATA", "")) / "Programs" / "Python"
-        yield local / f"Python{version[0]}{version[1]}" / "python.exe"
+def places(sources: Sources) -> list[str]:
+    """Return where interpreters are, the running one first, each once; whether they can serve is another question."""
+    windows = sources.system == "windows"
+    found: dict[str, str] = {}
+    for place in (sources.python, *(_windows_places(sources) if windows else _linux_places(sources))):
+        # A link in /usr/bin and the file behind it are one Python; a shim or alias is told by its own place.
+        real = place if windows else sources.resolved(place)
+        found.setdefault(real.lower() if windows else real, place)
+    return list(found.values())
+
+
+def _on_path(sources: Sources, separator: str, slash: str) -> Iterator[str]:
+    for folder in sources.variables.get("PATH", "").split(separator):
+        if folder:
+            names = (name for name in sources.names(folder) if _NAME.fullmatch(name))
+            yield from (f"{folder.rstrip(slash)}{slash}{name}" for name in sorted(names, reverse=True))
+
+
+def _linux_places(sources: Sources) -> Iterator[str]:
+    yield from _on_path(sources, ":", "/")
+    home = sources.variables.get("HOME", "")
+    folders = [*SYSTEM_FOLDERS]
+    for parent in (
+        f"{sources.variables.get('PYENV_ROOT') or f'{home}/.pyenv'}/versions",
+        f"{home}/.local/share/uv/python",
+    ):
+        folders += [f"{parent}/{name}/bin" for name in sorted(sources.names(parent), reverse=True)]
+    for folder in folders:
+        yield from (f"{folder}/{name}" for name in sources.names(folder) if re.fullmatch(r"python3\.\d+", name))
+
+
+def _windows_places(sources: Sources) -> Iterator[str]:
+    yield from (place for place in _on_path(sources, ";", "\\") if place.lower().endswith(".exe"))
+    for root in REGISTERED:
+        for version in sorted(sources.registry_keys(root), reverse=True):
+            values = sources.registry(f"{root}\\{version}\\InstallPath")
+            folder = str(values.get("", "")).rstrip("\\")
+            if values.get("ExecutablePath") or folder:
+                yield str(values.get("ExecutablePath") or f"{folder}\\python.exe")
+    for parent in (
+        sources.variables.get("LOCALAPPDATA", "") + "\\Programs\\Python",
+        sources.variables.get("APPDATA", "") + "\\uv\\python",
+    ):
+        for name in sorted(sources.names(parent), reverse=True):
+            place = f"{parent}\\{name}\\python.exe"
+            if sources.exists(place):
+                yield place
 
 
 def find(version: tuple[int, int]) -> Interpreter | None:
     """Return an interpreter of a version on this computer, or None."""
-    for candidate in _candidates(version):
-        interpreter = examine(candidate)
+    for place in places(Sources(ANSWER_TIMEOUT_S)):
+        name = _NAME.fullmatch(re.split(r"[\\/]", place)[-1])
+        if name and name[1] not in (None, str(version[1])):
+            continue
+        interpreter = examine(place)
         if interpreter and interpreter.version == version:
             return interpreter
     return None
@@ -92,16 +174,18 @@ def choose() -> Interpreter:
     Raises:
         EnvironmentProblem: `python-unsupported` when there is none.
     """
-    own = examine(sys.executable)
+    sources = Sources(ANSWER_TIMEOUT_S)
+    own = examine(sources.python)
     if own:
         return own
     for version in SUPPORTED:
         interpreter = find(version)
         if interpreter:
             return interpreter
-    running = ".".join(str(number) for number in sys.version_info[:3])
+    running = inspect(sources.python, sources, ANSWER_TIMEOUT_S)
+    number = ".".join(str(part) for part in running.version) if running and running.version else "?"
     raise EnvironmentProblem(
         "python-unsupported",
-        f"Neither the running Python {running} ({sys.executable}) nor another one on this computer can be used.",
+        f"Neither the running Python {number} ({sources.python}) nor another one on this computer can be used.",
         hint="Install Python 3.11, 3.12 or 3.13 (not from conda or the Windows Store), then run this command with it.",
     )

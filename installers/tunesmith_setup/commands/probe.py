@@ -1,12 +1,14 @@
-"""Show what is known about this computer."""
+"""Show what is known about this computer, and which build of PyTorch it gets."""
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 
-from tunesmith_setup import probe
+from tunesmith_setup import probe, profiles
+from tunesmith_setup.probe import report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,8 +17,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the facts to standard output."""
+    """Write the facts to standard output: the fields of `Machine`, and `choice`."""
     machine = probe.machine()
+    choice = profiles.choose(machine)
     if arguments.json:
-        sys.stdout.write(json.dumps(machine.to_dict(), indent=2, ensure_ascii=False) + "\n")
+        facts = machine.to_dict() | {"choice": dataclasses.asdict(choice)}
+        text = json.dumps(facts, indent=2, ensure_ascii=False)
+    else:
+        text = "\n".join(report.lines(machine, choice))
+    # Names of drives and GPUs may have letters that the console's code page lacks.
+    sys.stdout.buffer.write(f"{text}\n".encode())
+    sys.stdout.flush()
     return 0

@@ -1,19 +1,19 @@
-"""Finds out what is known about this computer, without any library and within seconds.
+"""Finds out what is known about this computer, without any package and within seconds.
 
-Every subject is asked in a thread of its own. What has not answered in time is abandoned, its facts stay None and its
-name goes to `Machine.unknown`: a timeout says nothing about what it would have found.
+Every subject is asked at once, in a thread of its own. What has not answered in time is abandoned, its facts stay None
+and its name goes to `Machine.unknown`: a timeout says nothing about what it would have found.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from tunesmith_core.bounded import ask_all
 from tunesmith_core.machine import Machine
-from tunesmith_setup.probe import nvidia
-from tunesmith_setup.probe.sources import Sources
+from tunesmith_setup.probe import disks, display, memory, network, nvidia, pythons, security, shell, system, wsl
+from tunesmith_setup.sources import Sources
 
 TIMEOUT_S = 5.0
 
@@ -21,7 +21,16 @@ Facts = dict[str, Any]  # Any: values of fields of Machine, by name
 Subject = Callable[[Sources], Facts]
 
 SUBJECTS: Mapping[str, Subject] = {
+    "system": system.facts,
+    "memory": memory.facts,
     "nvidia": nvidia.facts,
+    "display": display.facts,
+    "disks": disks.facts,
+    "pythons": pythons.facts,
+    "wsl": wsl.facts,
+    "shell": shell.facts,
+    "network": network.facts,
+    "security": security.facts,
 }
 """Every subject, by the name that `Machine.unknown` gives it."""
 
@@ -33,22 +42,7 @@ def machine(timeout_s: float = TIMEOUT_S, sources: Sources | None = None) -> Mac
         timeout_s: when to stop waiting; a healthy computer answers within a second or two.
         sources: where the facts come from; this very computer when None.
     """
-    sources = sources or Sources()
-    answers: dict[str, Facts] = {}
-
-    def ask(name: str, subject: Subject) -> None:
-        # A subject that fails is as unknown as one that hangs; nothing that a computer answers may end the probe.
-        try:
-            answers[name] = subject(sources)
-        except Exception:
-            return
-
-    threads = [threading.Thread(target=ask, args=item, daemon=True) for item in SUBJECTS.items()]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + timeout_s
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    found = {name: value for facts in list(answers.values()) for name, value in facts.items()}
-    unknown = tuple(name for name in SUBJECTS if name not in answers)
-    return Machine(system=sources.system, unknown=unknown, **found)
+    sources = sources or Sources(timeout_s)
+    answers = ask_all({name: partial(subject, sources) for name, subject in SUBJECTS.items()}, timeout_s)
+    found = {field: value for facts in answers.values() for field, value in facts.items()}
+    return Machine(system=sources.system, unknown=tuple(name for name in SUBJECTS if name not in answers), **found)

@@ -1,25 +1,88 @@
-"""The NVIDIA GPUs and their driver."""
+"""The NVIDIA GPUs and their driver: the driver's library, else nvidia-smi, else what bus, kernel and registry show."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
-from tunesmith_core.hardware import detect_hardware
-from tunesmith_core.machine import Gpu
-from tunesmith_setup.probe.sources import Sources
+from tunesmith_core import nvidia_smi
+from tunesmith_core.machine import Driver, Gpu
+from tunesmith_core.nvml import Reading
+from tunesmith_setup.probe import pci
+from tunesmith_setup.sources import Sources
+
+KERNEL_MODULE = "/proc/driver/nvidia/version"
+KERNEL_GPUS = "/proc/driver/nvidia/gpus"
+
+GENERATIONS: tuple[tuple[str, tuple[int, int]], ...] = (
+    (r"\b(B100|B200|GB200)\b", (10, 0)),
+    (r"\bRTX 50[5-9]0\b|\bBlackwell\b", (12, 0)),
+    (r"\b(H100|H200|H800|H20|GH200)\b", (9, 0)),
+    (r"\bRTX 40[5-9]0\b|\bAda\b|\bL(2|4|20|40|40S)\b", (8, 9)),
+    (r"\b(A100|A800|A30)\b", (8, 0)),
+    (r"\bRTX (30[5-9]0|2050|A\d{3,4})\b|\bA(2|10|10G|16|40)\b|\bMX570\b", (8, 6)),
+    (r"\bRTX (20[6-8]0|[3-8]000)\b|\bTITAN RTX\b|\bGTX 16\d\d\b|\bT(4|400|500|550|600|1000|1200)\b|\bMX450\b", (7, 5)),
+    (r"\bV100S?\b|\bTITAN V\b|\bGV100\b", (7, 0)),
+    (r"\bP100\b|\bGP100\b", (6, 0)),
+    (r"\bGTX 10\d\d\b|\bGT 10[13]0\b|\bP(4|6|40|\d{3,4})\b|\bTITAN Xp\b|\bMX(1[1-5]0|[23][1-5]0)\b", (6, 1)),
+    (r"\bGTX 9\d\dM?\b|\bM(4|40|60|\d{4})\b", (5, 2)),
+    (r"\bGTX? [67]\d\dM?\b|\bK\d{2,4}\b", (3, 5)),
+)
+"""Compute capability by name, newest first (NVIDIA's table of CUDA GPUs); for GPUs whose driver can't be asked."""
 
 
-def facts(_sources: Sources) -> dict[str, Any]:
-    """Return `gpus`."""
-    gpus = [
-        Gpu(
-            index=device.gpu_index,
-            name=device.name,
-            compute_capability=device.compute_capability,
-            total_bytes=device.total_bytes,
-            free_bytes=device.free_bytes,
-        )
-        for device in detect_hardware()
-        if device.gpu_index is not None
-    ]
-    return {"gpus": tuple(gpus)}
+def facts(sources: Sources) -> dict[str, Any]:
+    """Return `gpus` and `driver`."""
+    reading = _asked(sources)
+    if reading is not None and reading.problem is None:
+        return {"gpus": tuple(_with_capability(gpu) for gpu in reading.gpus), "driver": reading.driver}
+    cards = [card for card in pci.cards(sources) if card.maker == pci.NVIDIA]
+    gpus = _kernels_gpus(sources) or tuple(Gpu(index=index, name=card.name) for index, card in enumerate(cards))
+    driver = _seen_driver(sources, cards)
+    problem = reading.problem if reading else None
+    if driver and problem:
+        driver = replace(driver, problem=problem)
+    return {"gpus": tuple(_with_capability(gpu) for gpu in gpus), "driver": driver if gpus else None}
+
+
+def capability_of_name(name: str) -> tuple[int, int] | None:
+    """Return the compute capability of a GPU by its name; None for a name that the table does not have."""
+    return next((capability for pattern, capability in GENERATIONS if re.search(pattern, name)), None)
+
+
+def _with_capability(gpu: Gpu) -> Gpu:
+    return gpu if gpu.compute_capability else replace(gpu, compute_capability=capability_of_name(gpu.name))
+
+
+def _asked(sources: Sources) -> Reading | None:
+    """Return what the driver says; None when nothing answers in time."""
+    reading = sources.nvml()
+    if reading is not None and reading.problem is None:
+        return reading
+    return nvidia_smi.read(sources.run) or reading
+
+
+def _kernels_gpus(sources: Sources) -> tuple[Gpu, ...]:
+    """Return the GPUs that NVIDIA's kernel module lists."""
+    found = []
+    for index, address in enumerate(sources.names(KERNEL_GPUS)):
+        model = re.search(r"^Model:\s*(.+)$", sources.read(f"{KERNEL_GPUS}/{address}/information") or "", re.MULTILINE)
+        found.append(Gpu(index=index, name=model[1].strip() if model else "NVIDIA GPU"))
+    return tuple(found)
+
+
+def _seen_driver(sources: Sources, cards: list[pci.Card]) -> Driver | None:
+    """Return the driver that is installed, whether or not it works."""
+    module = re.search(r"\s(\d{3,}\.[\d.]+)\s", sources.read(KERNEL_MODULE) or "")
+    if module:
+        return Driver(version=module[1], source="kernel")
+    versions = (windows_driver(card.driver_version) for card in cards if card.driver_version)
+    version = next((version for version in versions if version), None)
+    return Driver(version=version, source="registry") if version else None
+
+
+def windows_driver(version: str) -> str | None:
+    """Return NVIDIA's version for the one that Windows shows: "32.0.15.6094" is 560.94."""
+    digits = "".join(version.split(".")[2:])[-5:]
+    return f"{digits[:3]}.{digits[3:]}" if len(digits) == 5 and digits.isdecimal() else None

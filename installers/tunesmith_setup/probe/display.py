@@ -1,0 +1,14 @@
+"""Graphics cards of other makers than NVIDIA, which can't train with CUDA but explain what a computer has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunesmith_setup.probe import pci
+from tunesmith_setup.sources import Sources
+
+
+def facts(sources: Sources) -> dict[str, Any]:
+    """Return `other_gpus`."""
+    others = [card.name for card in pci.cards(sources) if card.maker != pci.NVIDIA]
+    return {"other_gpus": tuple(dict.fromkeys(others))}

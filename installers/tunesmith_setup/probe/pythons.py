@@ -1,0 +1,19 @@
+"""The Pythons of this computer, those that can't serve with the reason."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from tunesmith_core.bounded import ask_all
+from tunesmith_setup import interpreters
+from tunesmith_setup.sources import Sources
+
+
+def facts(sources: Sources) -> dict[str, Any]:
+    """Return `pythons`; an interpreter that does not answer in time is left out."""
+    places = interpreters.places(sources)
+    questions = {place: partial(interpreters.inspect, place, sources) for place in places}
+    answers = ask_all(questions, sources.timeout_s * 0.9)
+    found = {answer.executable: answer for place in places if (answer := answers.get(place)) is not None}
+    return {"pythons": tuple(found.values())}

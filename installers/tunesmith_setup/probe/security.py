@@ -1,0 +1,71 @@
+"""Antivirus products and application control that can block compilers and new programs, as the registry names them.
+
+Windows only; a product is known by the service or driver that it installs. It is a hint, never a verdict.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunesmith_setup.sources import Sources
+
+SERVICES = "HKLM\\SYSTEM\\CurrentControlSet\\Services"
+DEFENDER = "HKLM\\SOFTWARE\\Microsoft\\Windows Defender"
+CODE_INTEGRITY = "HKLM\\SYSTEM\\CurrentControlSet\\Control\\CI\\Policy"
+APPLOCKER = "HKLM\\SOFTWARE\\Policies\\Microsoft\\Windows\\SrpV2"
+
+PRODUCTS = {
+    "360rp": "360 Total Security",
+    "ZhuDongFangYu": "360 Total Security",
+    "AvastSvc": "Avast",
+    "avast! Antivirus": "Avast",
+    "AVGSvc": "AVG",
+    "AntiVirService": "Avira",
+    "AviraSecurity": "Avira",
+    "bdservicehost": "Bitdefender",
+    "VSSERV": "Bitdefender",
+    "CSFalconService": "CrowdStrike Falcon",
+    "CylanceSvc": "Cylance",
+    "CiscoAMP": "Cisco Secure Endpoint",
+    "ekrn": "ESET",
+    "FSMA": "F-Secure",
+    "HipsDaemon": "Huorong",
+    "klif": "Kaspersky",
+    "kxescore": "Kingsoft",
+    "MBAMService": "Malwarebytes",
+    "mfefire": "McAfee",
+    "mfemms": "McAfee",
+    "NortonSecurity": "Norton",
+    "PSUAService": "Panda",
+    "QQPCRTP": "Tencent PC Manager",
+    "SAVService": "Sophos",
+    "Sophos Endpoint Defense Service": "Sophos",
+    "SentinelAgent": "SentinelOne",
+    "SepMasterService": "Symantec Endpoint Protection",
+    "TmCCSF": "Trend Micro",
+    "WRSVC": "Webroot",
+}
+"""Name of a service, and the product it belongs to."""
+
+
+def facts(sources: Sources) -> dict[str, Any]:
+    """Return `security`."""
+    return {"security": tuple(_windows(sources)) if sources.system == "windows" else ()}
+
+
+def _windows(sources: Sources) -> list[str]:
+    services = {name.lower() for name in sources.registry_keys(SERVICES)}
+    found = sorted({product for name, product in PRODUCTS.items() if name.lower() in services})
+    # Another product switches Defender off, and so can a person.
+    if "windefend" in services and sources.registry(f"{DEFENDER}\\Real-Time Protection").get(
+        "DisableRealtimeMonitoring"
+    ) != 1:
+        found.append("Microsoft Defender")
+    folders = f"{DEFENDER}\\Windows Defender Exploit Guard\\Controlled Folder Access"
+    if sources.registry(folders).get("EnableControlledFolderAccess") == 1:
+        found.append("Controlled folder access")
+    if sources.registry(CODE_INTEGRITY).get("VerifiedAndReputablePolicyState") == 1:
+        found.append("Smart App Control")
+    if any(sources.registry(f"{APPLOCKER}\\{kind}").get("EnforcementMode") == 1 for kind in ("Exe", "Dll", "Script")):
+        found.append("AppLocker")
+    return found

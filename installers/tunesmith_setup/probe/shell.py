@@ -1,0 +1,25 @@
+"""Variables of the person's shell that lead libraries astray; our own processes are started without them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunesmith_core.environments import REMOVED_VARIABLES
+from tunesmith_setup.sources import Sources
+
+HARMLESS = frozenset("CUDA_VISIBLE_DEVICES HF_TOKEN HUGGING_FACE_HUB_TOKEN OMP_NUM_THREADS MKL_NUM_THREADS".split())
+"""Removed as well, but a choice or a secret of the person, not a cause of failures."""
+
+LEAKING = (REMOVED_VARIABLES - HARMLESS) | {"PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONSTARTUP"}
+WSL_LIBRARIES = "/usr/lib/wsl/lib"
+
+
+def facts(sources: Sources) -> dict[str, Any]:
+    """Return `leaks`."""
+    leaks = {
+        name: value
+        for name, value in sorted(sources.variables.items())
+        # Where the subsystem's own libraries are is no leak.
+        if name.upper() in LEAKING and value and value.rstrip("/") != WSL_LIBRARIES
+    }
+    return {"leaks": leaks}
