@@ -28,6 +28,8 @@ OLDEST_VERSION = (0, 8, 0)
 
 PROGRAM = "uv.exe" if sys.platform == "win32" else "uv"
 LOCKS = Path(__file__).resolve().parents[1] / "locks"
+BUNDLED = Path(__file__).resolve().parents[2] / "tools" / PROGRAM
+"""The uv that an installer brought with the program; a checkout has none."""
 
 
 def own_cache() -> Path:
@@ -103,14 +105,14 @@ def _is_usable(executable: Path) -> bool:
 
 
 def obtain(progress: Progress) -> Uv:
-    """Return uv from the PATH or the data root, else fetch it into the data root.
+    """Return the uv of the installed program, of the PATH or of the data root, else fetch it into the data root.
 
     Raises:
         EnvironmentProblem: `environment-build-failed` with the one command that helps.
     """
     fetched = paths.data_root() / "tools" / PROGRAM
     on_path = shutil.which("uv")
-    for candidate in (Path(on_path) if on_path else fetched, fetched):
+    for candidate in (BUNDLED, Path(on_path) if on_path else fetched, fetched):
         if _is_usable(candidate):
             progress.note(f"uv: {candidate}")
             return Uv(candidate)

@@ -70,6 +70,15 @@ def test_uv_on_the_path_is_used(home: Path, programs: Path, progress: RecordedPr
     assert uvtool.obtain(progress) == Uv(program)
 
 
+def test_the_uv_that_came_with_the_program_is_preferred(
+    home: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgress
+) -> None:
+    bundled = script(tmp_path / "program" / "tools" / "uv", "print('uv 0.13.8')")
+    script(programs / "uv", "print('uv 0.14.0')")
+    monkeypatch.setattr(uvtool, "BUNDLED", bundled)
+    assert uvtool.obtain(progress).executable == bundled
+
+
 @pytest.mark.parametrize("answer", ["print('uv 0.4.1')", "print('something else')", "sys.exit(1)"])
 def test_an_old_or_broken_uv_is_not_used(
     bare: Path, programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, answer: str

@@ -48,7 +48,7 @@ def assemble(folder: Path, wheel: Path, tools: Path, system: str) -> None:
 
 
 def _is_needed(lock_name: str, system: str) -> bool:
-    """Return whether an installed program reads a file of the locks' folder: not what tests or updates of locks need."""
+    """Return whether an installed program reads a file of the folder: not what tests or the locks' makers need."""
     other = "linux" if system == "win" else "win"
     return lock_name.endswith((".txt", ".json")) and not lock_name.startswith("dev") and f"-{other}-" not in lock_name
 
