@@ -28,7 +28,9 @@ PROOF = "proof.json"
 NOT_LISTED = frozenset({INVENTORY, MANIFEST, PROOF})
 LINK_MARK = "link:"
 MAX_KEPT_BYTES = 512 * 1024
-"""Files that no wheel brings (start scripts, pyvenv.cfg) are kept in the list itself up to this size."""
+"""Files that no wheel brings (pyvenv.cfg, scripts that activate) are kept in the list itself up to this size."""
+MAX_KEPT_SCRIPT_BYTES = 4096
+"""So are start scripts, which the installer writes for a wheel."""
 PYC_HEADER_BYTES = 16
 
 
@@ -133,10 +135,16 @@ def take(folder: Path, manifest: str | None) -> Inventory:
     known |= digests(folder, (name for name, entry in entries.items() if name not in known and not entry.is_link))
     for name, entry in entries.items():
         if not entry.is_link:
-            small = name not in recorded and not name.endswith(".pyc") and (entry.size or 0) <= MAX_KEPT_BYTES
-            kept = base64.b64encode((folder / name).read_bytes()).decode() if small else ""
+            keep = not name.endswith(".pyc") and (entry.size or 0) <= _max_kept_bytes(name, name in recorded)
+            kept = base64.b64encode((folder / name).read_bytes()).decode() if keep else ""
             entries[name] = replace(entry, digest=known[name], kept=kept)
     return Inventory(entries, manifest)
+
+
+def _max_kept_bytes(name: str, recorded: bool) -> int:
+    if not recorded:
+        return MAX_KEPT_BYTES
+    return -1 if "/site-packages/" in name else MAX_KEPT_SCRIPT_BYTES
 
 
 def write(folder: Path, inventory: Inventory) -> None:
@@ -174,9 +182,13 @@ def from_records(folder: Path) -> Inventory:
         prefix = site.relative_to(folder).as_posix()
         for file in wheel_records.recorded_files(site):
             if not file.name.endswith(".pyc"):  # Python compiles them again, even those that a wheel brought
-                name = os.path.normpath(f"{prefix}/{file.name}").replace(os.sep, "/")
-                entries[name] = Entry(file.size, None, file.digest)
+                entries[path_below(f"{prefix}/", file.name)] = Entry(file.size, None, file.digest)
     return Inventory(entries, None, complete=False)
+
+
+def path_below(prefix: str, recorded: str) -> str:
+    """Return the path in an environment of a file that a RECORD below `prefix` names, such as "../../../bin/tool"."""
+    return os.path.normpath(prefix + recorded).replace(os.sep, "/")
 
 
 def site_folders(folder: Path) -> list[Path]:
