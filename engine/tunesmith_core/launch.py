@@ -23,6 +23,7 @@ from tunesmith_core.store import Library
 LEASE_WAIT_S = 30.0
 ENDING_WAIT_S = 5.0
 POLL_S = 0.1
+TRASH_PREFIX = ".trash-"
 
 _supervisors: list[subprocess.Popen[bytes]] = []
 """Supervisors that this process started; they outlive it, but as long as it lives it must reap them."""
@@ -132,11 +133,13 @@ def delete(run: Run) -> None:
     if run.is_supervised():
         raise UserError("run-busy", f"The run {run.id} is still going.")
     # Renamed first: a deletion that is cut off must not leave half a run in the list.
-    trash = run.path.with_name(f".trash-{run.id}-{time.time_ns():x}")
+    trash = run.path.with_name(f"{TRASH_PREFIX}{run.id}-{time.time_ns():x}")
     try:
         files.replace(run.path, trash)
         files.crashpoint("launch.after-trash")
         shutil.rmtree(trash)
+        for leftover in run.path.parent.glob(f"{TRASH_PREFIX}*"):
+            shutil.rmtree(leftover, ignore_errors=True)
         with contextlib.closing(Library(paths.library_path())) as library:
             library.delete(run)
     except OSError as error:

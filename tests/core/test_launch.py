@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_supervisor import gone, kinds, wait_for
+from tests.processes import KILLED
 from tunesmith_core import files, launch, paths, run_queue
 from tunesmith_core.errors import BugError, EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.locks import FileLock
@@ -231,3 +232,32 @@ def test_the_run_outlives_who_started_it(fake_engine: Script, make_spec: Make, t
     assert run_queue.leased_engine(run) is not None
     launch.stop(run)
     assert launch.wait(run).state is RunState.STOPPED
+
+
+def killed_at(point: str, statement: str) -> None:
+    """Run a statement in a process that dies at a crash point."""
+    root = str(Path(launch.__file__).parents[1])
+    code = f"import sys; sys.path.insert(0, {root!r}); from tunesmith_core import launch, runs, spec; {statement}"
+    environment = {**os.environ, files.CRASHPOINT_VARIABLE: point}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == KILLED
+
+
+def test_a_start_that_is_killed_leaves_a_run_that_can_go_on(
+    fake_engine: Script, make_spec: Make, tmp_path: Path
+) -> None:
+    path = tmp_path / "spec.json"
+    files.atomic_write_json(path, make_spec("k").to_dict())
+    killed_at("launch.after-create", f"launch.start(spec.RunSpec.load(__import__('pathlib').Path({str(path)!r})))")
+    (run,) = iter_runs()
+    assert run.status().state is RunState.INTERRUPTED
+    launch.resume(run)
+    assert launch.wait(run).state is RunState.FINISHED
+
+
+def test_a_deletion_that_is_killed_is_finished_by_the_next(home: Path, make_spec: Make) -> None:
+    first, second = create_run(make_spec("k")), create_run(make_spec("k"))
+    killed_at("launch.after-trash", f"launch.delete(runs.open_run({first.id!r}))")
+    assert [run.id for run in iter_runs()] == [second.id]
+    assert list(paths.runs_dir().iterdir()) != [second.path]
+    launch.delete(second)
+    assert list(paths.runs_dir().iterdir()) == []

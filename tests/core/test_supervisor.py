@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.processes import KILLED
 from tunesmith_core import devices, engine_process, run_queue, supervisor
 from tunesmith_core.capped_log import CappedLog
 from tunesmith_core.engine_process import EngineProcess
@@ -31,6 +32,7 @@ from tunesmith_core.supervisor import Supervisor, engine_error
 Make = Callable[..., RunSpec]
 Script = Callable[[dict[str, Any]], None]
 
+with_signals = pytest.mark.skipif(sys.platform == "win32", reason="no process is ended by a signal here")
 QUICK = Limits(stop_s=0.4, terminate_s=0.4, result_s=0.4)
 
 
@@ -45,6 +47,11 @@ def gone(pid: int, limit_s: float = 5.0) -> bool:
     while identify(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return identify(pid) is None
+
+
+def sleeping_process() -> subprocess.Popen[bytes]:
+    """Start a process group that ends by itself only after a minute."""
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
 
 
 def wait_for(condition: Callable[[], object], limit_s: float = 20.0) -> None:
@@ -87,9 +94,9 @@ def test_a_good_run_is_left_as_the_engine_ended_it(supervise: Callable[..., tupl
 @pytest.mark.parametrize(
     ("action", "code", "words"),
     [
-        (["kill_self", 9], "engine-killed", "SIGKILL"),
-        (["kill_self", 11], "engine-crashed", "SIGSEGV"),
-        (["kill_self", 15], "engine-crashed", "SIGTERM"),
+        pytest.param(["kill_self", 9], "engine-killed", "SIGKILL", marks=with_signals),
+        pytest.param(["kill_self", 11], "engine-crashed", "SIGSEGV", marks=with_signals),
+        pytest.param(["kill_self", 15], "engine-crashed", "SIGTERM", marks=with_signals),
         (["exit", 0], "engine-crashed", "exit code 0"),
         (["exit", 7], "engine-crashed", "exit code 7"),
     ],
@@ -272,10 +279,11 @@ def test_a_grandchild_that_outlives_a_good_run_is_ended(supervise: Callable[...,
 
 
 def test_an_adopted_process_is_ended_and_older_children_are_not(tmp_path: Path) -> None:
-    mine = subprocess.Popen(["sleep", "60"])
+    mine = sleeping_process()
     try:
-        engine = EngineProcess(["true"], folder=tmp_path, environment={}, log_path=tmp_path / "log")
-        adopted = subprocess.Popen(["sleep", "60"])
+        engine = EngineProcess([sys.executable, "-c", ""], folder=tmp_path, environment={**os.environ}, log_path=tmp_path / "log")
+        wait_for(engine.ended)
+        adopted = sleeping_process()
         assert engine.close() == 0
         assert gone(adopted.pid)
         adopted.wait()
@@ -308,7 +316,7 @@ def test_a_log_that_fails_at_its_end_is_said(
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(CappedLog, "close", full)
-    engine = EngineProcess(["true"], folder=tmp_path, environment={}, log_path=tmp_path / "log")
+    engine = EngineProcess([sys.executable, "-c", ""], folder=tmp_path, environment={**os.environ}, log_path=tmp_path / "log")
     wait_for(engine.ended)
     assert engine.close() == 0
     assert "log can't be written" in caplog.text
@@ -317,19 +325,19 @@ def test_a_log_that_fails_at_its_end_is_said(
 def test_a_leftover_engine_is_ended_by_the_next_supervisor(
     fake_engine: Script, make_spec: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
-    orphan = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    orphan = sleeping_process()
     identity = identify(orphan.pid)
     assert identity is not None
     run = create_run(make_spec("l"))
     run_queue.write_lease(run, ProcessIdentity(1, 0, "x"), engine=identity)
     Supervisor(run, QUICK).supervise()
-    assert orphan.wait(5) == -signal.SIGKILL
+    assert orphan.wait(5) == KILLED
     assert "lost its supervisor" in caplog.text
     assert run.status().state is RunState.FINISHED
 
 
 def test_a_reused_pid_is_left_alone() -> None:
-    stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    stranger = sleeping_process()
     try:
         identity = identify(stranger.pid)
         assert identity is not None
@@ -439,7 +447,7 @@ def test_a_kill_anywhere_leaves_nothing_running_and_the_run_can_go_on(
     fake_engine({"*": [["hello"], ["exit", 3]]})
     run = create_run(make_spec("k"))
     with start_process(run, TUNESMITH_CRASHPOINT=point) as process:
-        assert process.wait(30) == -signal.SIGKILL
+        assert process.wait(30) == KILLED
     leased = run_queue.leased_engine(run)
     assert leased is None or gone(leased.pid)
     assert run.status().state is RunState.INTERRUPTED
