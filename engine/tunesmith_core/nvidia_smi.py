@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from tunesmith_core.bounded import Output
 from tunesmith_core.machine import Driver, Gpu, GpuProcess
@@ -30,29 +29,30 @@ _CUDA = re.compile(r"CUDA(?: UMD)? Version:\s*(\d+)\.(\d+)")
 Runner = Callable[[list[str]], Output | None]
 
 
-def places() -> list[str]:
+def places(*, windows: bool) -> list[str]:
     """Return where nvidia-smi is looked for, in this order."""
-    if sys.platform == "win32":  # pragma: no cover
-        windows = Path(os.environ.get("SYSTEMROOT", r"C:\Windows"))
-        programs = Path(os.environ.get("PROGRAMFILES", r"C:\Program Files"))
-        return [
-            str(windows / "System32" / "nvidia-smi.exe"),
-            str(programs / "NVIDIA Corporation" / "NVSMI" / "nvidia-smi.exe"),
-            "nvidia-smi",
-        ]
-    return ["nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi"]
+    if not windows:
+        return ["nvidia-smi", "/usr/lib/wsl/lib/nvidia-smi"]
+    system = os.environ.get("SYSTEMROOT", r"C:\Windows")
+    programs = os.environ.get("PROGRAMFILES", r"C:\Program Files")
+    return [
+        rf"{system}\System32\nvidia-smi.exe",
+        rf"{programs}\NVIDIA Corporation\NVSMI\nvidia-smi.exe",
+        "nvidia-smi",
+    ]
 
 
-def read(run: Runner) -> Reading | None:
+def read(run: Runner, *, windows: bool = sys.platform == "win32") -> Reading | None:
     """Return what nvidia-smi says.
 
     Args:
         run: runs a command and returns its output, None when it can't be started or takes too long.
+        windows: whether the computer runs Windows.
 
     Returns:
         None when there is no nvidia-smi that answers in time.
     """
-    for program in places():
+    for program in places(windows=windows):
         heading = run([program])
         if heading is not None:
             return _read(program, heading, run)

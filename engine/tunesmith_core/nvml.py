@@ -16,7 +16,6 @@ from typing import Any
 
 from tunesmith_core.machine import Driver, Gpu, GpuProcess
 
-DRIVER_NOT_LOADED = 9
 _INSUFFICIENT_SIZE = 7
 _TEXT_BYTES = 96
 _MAX_PROCESSES = 256
@@ -66,8 +65,11 @@ def read() -> Reading | None:
     A driver that can't be reached can block for long: bound the call with `bounded.ask_all`.
     """
     library = _load()
-    if library is None:
-        return None
+    return None if library is None else ask(library)
+
+
+def ask(library: Any) -> Reading:  # Any: a library's functions
+    """Return what the driver says through its loaded library."""
     code = library.nvmlInit_v2()
     if code != 0:
         return Reading(problem=_error(library, code))

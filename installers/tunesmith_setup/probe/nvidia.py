@@ -60,7 +60,7 @@ def _asked(sources: Sources) -> Reading | None:
     reading = sources.nvml()
     if reading is not None and reading.problem is None:
         return reading
-    return nvidia_smi.read(sources.run) or reading
+    return nvidia_smi.read(sources.run, windows=sources.system == "windows") or reading
 
 
 def _kernels_gpus(sources: Sources) -> tuple[Gpu, ...]:

@@ -104,4 +104,4 @@ def _card(maker: str, device: str, names: str | None) -> Card:
         # "GA106 [GeForce RTX 3060]": the chip, then what it is sold as.
         name = re.sub(r"^.*\[(.+)\]$", r"\1", line[1]) if line else None
     label = MAKERS.get(maker, "")
-    return Card(maker, device, f"{label} {name}" if name else f"{label} GPU {maker}:{device}")
+    return Card(maker, device, f"{label} {name}" if name else f"{label} card {maker}:{device}")

@@ -80,7 +80,7 @@ def _disk(disk: Disk) -> str:
 
 
 def _programs(machine: Machine) -> Iterator[Row]:
-    yield from (("Python", _python(python)) for python in machine.pythons or ())
+    yield from _pythons(machine.pythons or ())
     if machine.vc_runtime is not None:
         missing = machine.vc_runtime == (0, 0)
         yield "VC++ runtime", "missing" if missing else "{}.{}".format(*machine.vc_runtime)
@@ -88,9 +88,16 @@ def _programs(machine: Machine) -> Iterator[Row]:
         yield "WSL", _wsl(machine.wsl)
 
 
-def _python(python: PythonCandidate) -> str:
-    version = ".".join(str(number) for number in python.version) if python.version else "?"
-    return f"{version} {python.executable}" + (f" (not used: {python.problem})" if python.problem else "")
+def _pythons(pythons: tuple[PythonCandidate, ...]) -> Iterator[Row]:
+    """Return those that serve, and the others by their reason: shims come by the dozen."""
+    for python in pythons:
+        if python.problem is None and python.version:
+            yield "Python", "{}.{}.{} ".format(*python.version) + python.executable
+    problems = [python.problem for python in pythons if python.problem]
+    for problem in dict.fromkeys(problems):
+        first = next(python.executable for python in pythons if python.problem == problem)
+        more = f" and {problems.count(problem) - 1} more" if problems.count(problem) > 1 else ""
+        yield "", f"not used: {first}{more} ({problem})"
 
 
 def _wsl(wsl: Wsl) -> str:
