@@ -329,6 +329,11 @@ CODES: dict[str, ErrorCode] = {
         "The training environment is not installed on this computer, or its folder is gone.",
         "Run: python3 installers/bootstrap.py",
     ),
+    "device-miscomputes": ErrorCode(
+        "The device computes wrong numbers",
+        "The results of the GPU or the processor differ from exact arithmetic by more than rounding explains.",
+        "Restart the computer, take back any overclocking, and update the driver; then prove the environment again.",
+    ),
     "environment-build-failed": ErrorCode(
         "An environment could not be built",
         "A package could not be downloaded or installed.",

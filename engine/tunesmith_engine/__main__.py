@@ -57,10 +57,10 @@ def _probe(_: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
     return probe()
 
 
-def _selftest(_: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
+def _selftest(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
     from tunesmith_engine.selftest import selftest
 
-    return selftest()
+    return selftest(arguments.device, arguments.out)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     import_gguf.add_argument("source", type=Path)
     import_gguf.add_argument("target", type=Path)
     add("probe", _probe, "say what the libraries see of this machine")
-    add("selftest", _selftest, "prove that this environment trains on this machine")
+    selftest = add("selftest", _selftest, "prove that this environment trains on this machine")
+    selftest.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
     return parser
 
 
@@ -93,12 +94,15 @@ def _write_result(arguments: argparse.Namespace) -> int:
     """Run a subcommand and write what it returns, or its error, to --out. Returns the exit code."""
     from tunesmith_engine.failures import translate
 
-    code, result = EXIT_DONE, {}
+    code, result, failure = EXIT_DONE, {}, None
     try:
         result = arguments.function(arguments)
+        # A selftest returns all its steps together with the error of the one that failed.
+        failure = TunesmithError.from_dict(result["error"]) if "error" in result else None
     except Exception as error:
         failure = translate(error)
-        code, result = failure.exit_code, {"error": failure.to_dict()}
+    if failure is not None:
+        code, result = failure.exit_code, result | {"error": failure.to_dict()}
         _explain(failure)
     if arguments.out:
         files.atomic_write_json(arguments.out, result)

@@ -11,7 +11,7 @@ from tests.engine.conftest import after_step, events, result_of, step_losses, tr
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.plan_check import plan_check
-from tunesmith_engine.selftest import selftest
+from tunesmith_engine.selftest import STEPS, selftest
 from tunesmith_engine.sensors import Sensors
 from tunesmith_engine.train import trainer as trainer_module
 
@@ -134,4 +134,6 @@ def test_sensors_read_the_gpu() -> None:
 def test_plan_check_and_selftest(tiny_spec: MakeSpec) -> None:
     planned = plan_check(_on_gpu(tiny_spec, {}))
     assert planned["reserved_bytes"] >= planned["peak_bytes"] > 0
-    assert selftest()["checks"] == ["lora", "nf4"]
+    proved = selftest()
+    assert {step["name"]: step["state"] for step in proved["steps"]} == {step.name: "ok" for step in STEPS}
+    assert proved["fused_kernels"]

@@ -1,4 +1,4 @@
-"""Subcommands whose results are JSON files: preview, plan-check, probe, selftest, import-gguf."""
+"""Subcommands whose results are JSON files: preview, plan-check, probe, import-gguf."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from gguf import GGUFWriter
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tunesmith_core import files
+from tunesmith_core.catalog import read_model_card
 from tunesmith_core.environments import module_command
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine import __main__ as command_line
 from tunesmith_engine import probe as probe_module
-from tunesmith_engine import selftest as selftest_module
-from tunesmith_engine.train.optim import Updater
 
 Call = Callable[..., tuple[int, Any]]
 
@@ -105,24 +104,12 @@ def test_probe_names_versions_and_devices(call: Call) -> None:
     assert result["host_total_bytes"] > 0
 
 
-def test_selftest_proves_training(call: Call) -> None:
-    code, result = call("selftest")
-    assert code == 0
-    assert "lora" in result["checks"]
-
-
-def test_selftest_fails_where_nothing_is_learned(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    update = Updater.update
-    monkeypatch.setattr(selftest_module.Updater, "update", lambda self, _: update(self, 0.0))
-    code, result = call("selftest")
-    assert (code, result["error"]["code"]) == (3, "environment-build-failed")
-
-
 def _write_gguf(path: Path) -> None:
     """Write a Llama of one layer with a tokenizer of 32 tokens."""
     random = np.random.default_rng(0)
     hidden, inner, vocabulary = 16, 32, 32
     writer = GGUFWriter(path, "llama")
+    writer.add_license("apache-2.0")
     writer.add_context_length(64)
     writer.add_embedding_length(hidden)
     writer.add_block_count(1)
@@ -173,6 +160,7 @@ def test_gguf_becomes_a_model_folder(call: Call, tmp_path: Path) -> None:
     assert model.dtype == torch.bfloat16
     assert model(torch.tensor([[1, 2]])).logits.shape == (1, 2, 32)
     assert AutoTokenizer.from_pretrained(target).chat_template
+    assert read_model_card(target).licence == "apache-2.0"
     assert "quantization_config" not in json.loads((target / "config.json").read_text())
     assert [path.name for path in target.parent.iterdir()] == ["tiny"]
     code, result = call("import-gguf", source, target)

@@ -1,0 +1,65 @@
+"""Fourth step: Triton compiles a kernel on this machine, with its own compiler and cache, and the numbers are right.
+
+A failure does not make the environment useless: runs then use the PyTorch twins of our kernels. Without a GPU the
+kernel goes through Triton's interpreter, which proves the installation but no compiler.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import importlib.util
+from typing import Any
+
+import torch
+
+from tunesmith_engine.selftest import NotApplicableError
+from tunesmith_engine.selftest.numerics import devices, judge
+
+ROWS, COLUMNS, BLOCK = 16, 200, 256
+OLDEST_CAPABILITY = (7, 5)
+"""Below it Triton 3 compiles nothing that is of use (Pascal and Volta train on the PyTorch twins)."""
+
+
+def prove(device: str) -> dict[str, Any]:  # Any: JSON values
+    """Run the kernel on every device; return Triton's version and the errors by device.
+
+    Raises:
+        NotApplicableError: when the GPU is too old for Triton, or there is neither GPU nor Triton.
+        Exception: whatever Triton says.
+    """
+    places = [place for place in devices(device) if _is_served(place)]
+    if not places:
+        raise NotApplicableError("The GPU is older than compute capability 7.5: PyTorch's own kernels are used.")
+    if device == "cpu" and importlib.util.find_spec("triton") is None:
+        raise NotApplicableError("Without a GPU Triton is not needed.")
+    from tunesmith_engine.selftest.kernel import gated_row_kernel
+
+    generator = torch.Generator().manual_seed(2)
+    gate, up = (torch.randn(ROWS, COLUMNS, generator=generator) for _ in range(2))
+    reference, oracle = _twin(gate, up), _twin(gate.double(), up.double())
+    found: dict[str, Any] = {"version": _version(), "interpreted": device == "cpu"}
+    for place in places:
+        out = torch.empty(ROWS, COLUMNS, device=place)
+        with torch.cuda.device(place) if place.type == "cuda" else contextlib.nullcontext():
+            gated_row_kernel[(ROWS,)](gate.to(place), up.to(place), out, COLUMNS, BLOCK=BLOCK)
+        found[str(place)] = judge("A Triton kernel", out, reference, oracle, torch.float32)
+    return found
+
+
+def _is_served(place: torch.device) -> bool:
+    return place.type == "cpu" or torch.cuda.get_device_capability(place) >= OLDEST_CAPABILITY
+
+
+def _twin(gate: torch.Tensor, up: torch.Tensor) -> torch.Tensor:
+    values = torch.nn.functional.silu(gate) * up
+    return values / values.norm(dim=-1, keepdim=True)
+
+
+def _version() -> str:
+    for name in ("triton-windows", "triton"):
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
