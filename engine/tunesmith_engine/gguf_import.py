@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gguf import GGUFReader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tunesmith_core import files
@@ -72,3 +73,12 @@ def _convert(source: Path, folder: Path) -> None:
     model.load_state_dict(loaded.state_dict())
     model.to(torch.bfloat16).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    _keep_licence(source, folder)
+
+
+def _keep_licence(source: Path, folder: Path) -> None:
+    """Write a card that names the licence, where the file does: it holds for every adapter made from the model."""
+    licence = GGUFReader(source).fields.get("general.license")
+    if licence is not None:
+        text = f"---\nlicense: {licence.contents()}\n---\n\nConverted from {source.name}.\n"
+        (folder / "README.md").write_text(text, encoding="utf-8")
