@@ -56,3 +56,4 @@ for name in example-model uv; do
     uv pip compile --quiet --no-config --generate-hashes --no-annotate --no-header --no-deps --python-version 3.11 \
         --no-python-downloads "$name.in" --output-file "$name.txt" "${UPGRADE[@]}"
 done
+python3 measure_sizes.py
