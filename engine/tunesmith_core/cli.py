@@ -29,6 +29,7 @@ SETUP_COMMANDS = {
     "install": "install Tunesmith, or go on with an interrupted installation",
     "probe": "show what is known about this computer",
     "doctor": "check this computer and the installation",
+    "repair": "repair what the checks find",
     "start": "open the window, after getting its libraries the first time",
     "program": "install the program's own files for this user, check or remove them",
     "wsl": "set up training inside the Windows Subsystem for Linux",

@@ -339,6 +339,11 @@ CODES: dict[str, ErrorCode] = {
         "A package could not be downloaded or installed.",
         "Check the network and the free space, then run the same command again: it continues.",
     ),
+    "environment-damaged": ErrorCode(
+        "An environment is damaged",
+        "Installed files are missing or changed, or files were added that do not belong there.",
+        "Run: tunesmith repair",
+    ),
     "system-library-missing": ErrorCode(
         "System libraries are missing",
         "The window needs libraries of the operating system that are not installed.",

@@ -326,3 +326,13 @@ def _list_with(folder: Path, interpreter: Interpreter) -> None:
     """List an environment anew that got another Python."""
     manifest = scratch.manifest_of(folder) | {"python": str(interpreter.executable)}
     inventory.seal(folder, manifest)
+
+
+def mend(pointer: str, progress: Progress) -> None:
+    """Mend the environment that a pointer names, while no other installer is at work.
+
+    Raises:
+        EnvironmentProblem: when it can't be mended.
+    """
+    with install.only_one(progress):
+        Ladder(pointer, progress).climb()

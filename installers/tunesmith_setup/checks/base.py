@@ -68,10 +68,12 @@ class Check(ABC):
     Attributes:
         id: stable name, for the command line and the window.
         title: name for the person.
+        systems: where there is something to check.
     """
 
-    id: ClassVar[str]
-    title: ClassVar[str]
+    id: str
+    title: str
+    systems: ClassVar[tuple[str, ...]] = ("windows", "linux")
 
     @abstractmethod
     def verify(self, machine: Machine, progress: Progress) -> Finding:
@@ -122,7 +124,8 @@ def show(check: Check, finding: Finding, progress: Progress) -> None:
 
 
 def verify_all(checks: Sequence[Check], machine: Machine, progress: Progress) -> list[Result]:
-    """Run checks in order; all are announced first, so that a window can list them."""
-    for check in checks:
+    """Run the checks of this system in order; all are announced first, so that a window can list them."""
+    present = [check for check in checks if machine.system in check.systems]
+    for check in present:
         progress.check(check.id, check.title, "waiting")
-    return [Result(check, verify(check, machine, progress)) for check in checks]
+    return [Result(check, verify(check, machine, progress)) for check in present]

@@ -1,0 +1,146 @@
+"""The GPU: does the installed build of PyTorch serve it, who holds its memory, was training proven on it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from tunesmith_core.environments import TRAINING_POINTER
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.machine import Gpu, Machine
+from tunesmith_setup import install, profiles, proof, repair
+from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_setup.checks.packages import profile_of
+from tunesmith_setup.progress import Progress, size_text
+
+MIN_FREE_SHARE = 0.5
+"""A GPU with less of its memory free is held by others to a degree that a person wants to know."""
+HINTS = {
+    "driver-missing": Fix("Open NVIDIA's driver page", "open-driver-page", automatic=False, needs_network=True),
+    "driver-too-old": Fix("Open NVIDIA's driver page", "open-driver-page", automatic=False, needs_network=True),
+}
+
+
+class GpuServed(Check):
+    """Driver, GPU and installed build of PyTorch fit together."""
+
+    id = "driver"
+    title = "GPU and driver"
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Judge the installed profile by the facts about this computer."""
+        if machine.gpus is None:
+            return Finding(State.UNKNOWN, "The GPU did not answer in time.")
+        choice = profiles.choose(machine)
+        folder = repair.pointed_folder(TRAINING_POINTER)
+        installed = profile_of(folder) if folder is not None and folder.is_dir() else choice.profile.name
+        if choice.problem:
+            return Finding(State.FAILED, f"{choice.sentence}.", choice.problem, fix=HINTS.get(choice.problem))
+        if installed not in profiles.PROFILES or installed == choice.profile.name:
+            state = State.WARNING if any(notice.code != "driver-missing" for notice in choice.warnings) else State.OK
+            notes = [notice.text for notice in choice.warnings]
+            code = choice.warnings[0].code if state is State.WARNING else None
+            return Finding(state, " ".join([f"{choice.sentence}.", *notes]), code)
+        return self._other(installed, choice, machine)
+
+    def _other(self, installed: str, choice: profiles.Choice, machine: Machine) -> Finding:
+        """Judge an installed profile that would not be chosen today."""
+        title = profiles.PROFILES[installed].title
+        fix = Fix(f"Install the build for {choice.profile.title}", "switch-profile", needs_network=True)
+        kept = profiles.choose(machine, installed)
+        unusable = [notice for notice in kept.warnings if notice.code != "triton-arch-unsupported"]
+        if unusable and choice.profile.oldest_gpu is not None:
+            return Finding(State.FAILED, unusable[0].text, unusable[0].code, fix=fix)
+        if choice.profile.oldest_gpu is None:
+            return Finding(State.WARNING, f"{choice.sentence}; the installed build is for {title}.", fix=fix)
+        if profiles.PROFILES[installed].oldest_gpu is None:
+            text = f"{choice.sentence} would serve this GPU; the installed build computes on the processor."
+            return Finding(State.WARNING, text, "torch-cpu-build", fix=fix)
+        return Finding(State.OK, f"{kept.sentence}.")
+
+    def fix(self, progress: Progress) -> None:
+        """Install the build for this GPU beside the current one, and switch to it."""
+        install.install(None, progress, window=False)
+
+
+class GpuMemory(Check):
+    """Who holds the GPU's memory: a snapshot."""
+
+    id = "gpu-memory"
+    title = "GPU memory"
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """List free memory and holders of every GPU."""
+        if machine.gpus is None:
+            return Finding(State.UNKNOWN, "The GPU did not answer in time.")
+        if not machine.gpus:
+            return Finding(State.OK, "No NVIDIA GPU.")
+        known = [gpu for gpu in machine.gpus if gpu.total_bytes and gpu.free_bytes is not None]
+        if not known:
+            return Finding(State.UNKNOWN, "The driver does not tell the memory.")
+        evidence = "\n".join(line for gpu in known for line in _snapshot(gpu))
+        full = [gpu for gpu in known if (gpu.free_bytes or 0) < MIN_FREE_SHARE * (gpu.total_bytes or 0)]
+        text = "; ".join(_free_text(gpu) for gpu in full or known)
+        if not full:
+            return Finding(State.OK, f"{text}.", evidence=evidence)
+        names = dict.fromkeys(process.name or f"pid {process.pid}" for gpu in full for process in gpu.processes or ())
+        held = f" Held by: {', '.join(names)}." if names else ""
+        fix = Fix("Close these programs, then check again", "retry", automatic=False)
+        return Finding(State.WARNING, f"{text}.{held}", "cuda-oom", evidence, fix)
+
+
+def _free_text(gpu: Gpu) -> str:
+    return f"{gpu.name}: {size_text(gpu.free_bytes or 0)} of {size_text(gpu.total_bytes or 0)} free"
+
+
+def _snapshot(gpu: Gpu) -> list[str]:
+    lines = [f"GPU {gpu.index}: {_free_text(gpu)}"]
+    for process in gpu.processes or ():
+        used = size_text(process.used_bytes) if process.used_bytes is not None else "size unknown"
+        lines.append(f"    {process.name or 'unknown program'} (pid {process.pid}): {used}")
+    return lines
+
+
+class Proof(Check):
+    """Training was proven on this very GPU, and came out well."""
+
+    id = "proof"
+    title = "Proof of training"
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Compare the record of the proof with the computer."""
+        folder = repair.pointed_folder(TRAINING_POINTER)
+        if folder is None or not folder.is_dir():
+            return Finding(State.UNKNOWN, "The training environment is not there.")
+        record = proof.read(folder)
+        fix = Fix("Prove it now", "prove-again")
+        if record is None:
+            return Finding(State.WARNING, f"{folder.name} has no record of a proof.", fix=fix)
+        error = record.get("error")
+        if not proof.is_proven(folder):
+            failure = TunesmithError.from_dict(error if isinstance(error, dict) else {})
+            state = State.WARNING if record.get("state") == "unknown" else State.FAILED
+            return Finding(state, f"The last proof failed: {failure.message}", failure.code, fix=fix)
+        return _compare(record, machine, fix)
+
+    def fix(self, progress: Progress) -> None:
+        """Run the steps of the proof again and keep their record."""
+        folder = repair.pointed_folder(TRAINING_POINTER)
+        assert folder is not None, "there is nothing to prove without an environment"
+        proof.prove(folder, "cpu" if profile_of(folder) == "cpu" else "cuda", progress)
+
+
+def _compare(record: dict[str, Any], machine: Machine, fix: Fix) -> Finding:  # Any: JSON values
+    """Compare the GPUs and the driver of a proof with those of the computer."""
+    proven = [gpu for gpu in record.get("gpus") or () if isinstance(gpu, dict)]
+    here = machine.gpus
+    if record.get("device") == "cuda" and here is not None:
+        if sorted(str(gpu.get("name")) for gpu in proven) != sorted(gpu.name for gpu in here):
+            return Finding(State.WARNING, "The GPUs are not those of the proof.", fix=fix)
+        before, now = record.get("driver"), machine.driver.version if machine.driver else None
+        if before and now and before != now:
+            text = f"The driver changed from {before} to {now} since the proof."
+            return Finding(State.WARNING, text, fix=fix)
+    where = ", ".join(str(gpu.get("name")) for gpu in proven) or "the processor"
+    when = time.strftime("%Y-%m-%d", time.localtime(float(record.get("proven_at") or 0)))
+    return Finding(State.OK, f"Training was proven on {where} on {when}.")

@@ -1,0 +1,206 @@
+"""What the computer brings along: folders, memory, runtimes, other people's variables, security software."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
+
+from tunesmith_core import files, paths
+from tunesmith_core.machine import Disk, Machine
+from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_setup.progress import GIB, Progress, size_text
+
+MAX_ROOT_CHARS = 60
+"""Longest data root on Windows without long paths: compilers' caches add some 190 characters, the limit is 260."""
+MIN_RAM_BYTES = 7 * GIB
+MIN_COMMIT_BYTES = 8 * GIB
+"""Windows refuses to start CUDA's libraries with less left to promise (error 1455)."""
+VC_RUNTIME_WANTED = (14, 42)
+"""What triton-windows recommends; PyTorch itself starts with (14, 20)."""
+VC_RUNTIME_NEEDED = (14, 20)
+MOVE = Fix("Use a folder with a short, plain path", "move-folders", automatic=False)
+
+
+def _disk_of(folder: PurePath, machine: Machine) -> Disk | None:
+    """Return the drive that holds a folder, as far as it was probed."""
+    pure = PureWindowsPath if machine.system == "windows" else PurePosixPath
+    holding = [disk for disk in machine.disks or () if pure(folder).is_relative_to(pure(disk.path))]
+    return max(holding, key=lambda disk: len(disk.path), default=None)
+
+
+class DataFolder(Check):
+    """The folder of environments, caches and runs can serve: writable, on a fixed drive, and plain on Windows."""
+
+    id = "folder"
+    title = "Data folder"
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Write a test file; then judge drive and name."""
+        folder = paths.data_root()
+        try:
+            files.probe_writable(folder)
+        except OSError as error:
+            fix = Fix("Choose a folder that you may write to", "move-folders", automatic=False)
+            text = f"{folder} can't be written: {error.strerror}."
+            return Finding(State.FAILED, text, "permission-or-antivirus", fix=fix)
+        disk = _disk_of(folder, machine)
+        if disk and disk.kind in ("network", "removable"):
+            return Finding(State.WARNING, f"{folder} is on a {disk.kind} drive, which may vanish in a run.", fix=MOVE)
+        return _plain(str(folder), machine)
+
+
+def _plain(folder: str, machine: Machine) -> Finding:
+    """Judge the name of a folder; Linux has no rule for it."""
+    if machine.system != "windows":
+        return Finding(State.OK, f"{folder} can be written.")
+    if not folder.isascii():
+        letters = "".join(dict.fromkeys(letter for letter in folder if not letter.isascii()))
+        text = f"{folder}: compilers and PyTorch fail with these letters: {letters}."
+        return Finding(State.FAILED, text, "path-non-ascii", fix=MOVE)
+    if " " in folder:
+        return Finding(State.FAILED, f"{folder}: compilers fail with spaces in a path.", "path-non-ascii", fix=MOVE)
+    if "onedrive" in folder.lower():
+        text = f"{folder}: OneDrive moves and locks files while they are used."
+        return Finding(State.FAILED, text, "permission-or-antivirus", fix=MOVE)
+    if len(folder) > MAX_ROOT_CHARS and not machine.long_paths:
+        text = f"{folder} has {len(folder)} characters; above {MAX_ROOT_CHARS}, compilers exceed Windows' limit."
+        return Finding(State.FAILED, text, "path-too-long", fix=MOVE)
+    return Finding(State.OK, f"{folder} can be written.")
+
+
+class Memory(Check):
+    """Enough main memory, and on Windows enough that the system may promise."""
+
+    id = "memory"
+    title = "Memory of the computer"
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Compare main memory and commit limit with what PyTorch needs to start."""
+        if machine.ram_total_bytes is None:
+            return Finding(State.UNKNOWN, "The memory could not be read in time.")
+        free = f", {size_text(machine.ram_free_bytes)} free" if machine.ram_free_bytes is not None else ""
+        text = f"{size_text(machine.ram_total_bytes)} of main memory{free}."
+        if machine.system == "windows" and None not in (machine.commit_limit_bytes, machine.commit_used_bytes):
+            left = (machine.commit_limit_bytes or 0) - (machine.commit_used_bytes or 0)
+            if left < MIN_COMMIT_BYTES:
+                fix = Fix("Let Windows manage the page file", "open-page-file-settings", automatic=False)
+                text = f"Windows can promise only {size_text(left)} more to programs; PyTorch needs 8 GiB to start."
+                return Finding(State.FAILED, text, "page-file-too-small", fix=fix)
+        if machine.ram_total_bytes < MIN_RAM_BYTES:
+            return Finding(State.WARNING, f"{text} Models above 0.5 B parameters will not load.", "memory-full")
+        return Finding(State.OK, text)
+
+
+class VcRuntime(Check):
+    """Microsoft's C++ runtime, which PyTorch and Triton load on Windows."""
+
+    id = "vc-runtime"
+    title = "Visual C++ runtime"
+    systems = ("windows",)
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Compare the version with what PyTorch and Triton need."""
+        version = machine.vc_runtime
+        if version is None:
+            return Finding(State.UNKNOWN, "The runtime could not be looked up in time.")
+        fix = Fix("Install the Visual C++ runtime", "install-vc-runtime", automatic=False, needs_network=True)
+        if version < VC_RUNTIME_NEEDED:
+            found = f"version {version[0]}.{version[1]} is too old" if any(version) else "it is missing"
+            text = f"PyTorch can't be loaded without the Visual C++ runtime: {found}."
+            return Finding(State.FAILED, text, "dll-load-failed-vcredist", fix=fix)
+        text = f"Version {version[0]}.{version[1]}."
+        if version < VC_RUNTIME_WANTED:
+            return Finding(State.WARNING, f"{text} Triton wants 14.42 or newer.", "dll-load-failed-vcredist", fix=fix)
+        return Finding(State.OK, text)
+
+
+class LongPaths(Check):
+    """Whether Windows allows long paths; ours are short, so this is advice."""
+
+    id = "long-paths"
+    title = "Long paths"
+    systems = ("windows",)
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Say whether long paths are allowed."""
+        if machine.long_paths is None:
+            return Finding(State.UNKNOWN, "The setting could not be read in time.")
+        if machine.long_paths:
+            return Finding(State.OK, "Windows allows long paths.")
+        return Finding(State.OK, "Windows allows 260 characters; the folders of Tunesmith are short enough.")
+
+
+class Leaks(Check):
+    """Variables of the person's shell that lead libraries astray; runs never see them."""
+
+    id = "variables"
+    title = "Variables of your shell"
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """List what runs are kept from."""
+        if not machine.leaks:
+            return Finding(State.OK, "Nothing that misleads compilers or libraries.")
+        lines = "\n".join(f"{name}={value}" for name, value in machine.leaks.items())
+        text = f"Kept away from runs, because they mislead compilers or libraries: {', '.join(machine.leaks)}."
+        return Finding(State.OK, text, evidence=lines)
+
+
+class Security(Check):
+    """Virus scanners and application control, which can hold or remove compiled kernels."""
+
+    id = "security"
+    title = "Security software"
+    systems = ("windows",)
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Name what was found; it is a hint and no fault."""
+        if machine.security is None:
+            return Finding(State.UNKNOWN, "Security software could not be looked up in time.")
+        if not machine.security:
+            return Finding(State.OK, "None was found that could hold compiled kernels.")
+        text = f"{', '.join(machine.security)}: if kernels fail to compile, allow the folder {paths.data_root()} there."
+        return Finding(State.OK, text)
+
+
+class WslState(Check):
+    """The Windows Subsystem for Linux, the way out when something can't be made to work on Windows itself."""
+
+    id = "wsl"
+    title = "Windows Subsystem for Linux"
+    systems = ("windows",)
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Say whether it could be used."""
+        if machine.wsl is None:
+            return Finding(State.UNKNOWN, "It did not answer in time.")
+        texts = {
+            "ready": "Ready, as a fallback.",
+            "no-distribution": "Installed, without a distribution; only needed as a fallback.",
+            "version-1": "Its distribution is of version 1, which has no GPU; only needed as a fallback.",
+            "not-installed": "Not installed; only needed as a fallback.",
+        }
+        if machine.wsl.state in texts:
+            return Finding(State.OK, texts[machine.wsl.state])
+        detail = machine.wsl.detail or ""
+        fix = Fix("Set up WSL", "install-wsl", automatic=False, needs_network=True)
+        return Finding(State.WARNING, "It is installed and does not work.", "wsl-not-usable", detail, fix)
+
+
+class ProgramPython(Check):
+    """The Python that runs this very program is one that the environments can be made with."""
+
+    id = "python"
+    title = "Python"
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Look for a supported Python among those on this computer."""
+        running = ".".join(str(number) for number in sys.version_info[:3])
+        usable = [python for python in machine.pythons or () if python.problem is None and python.version]
+        names = ", ".join(dict.fromkeys(".".join(str(number) for number in python.version or ()) for python in usable))
+        if usable:
+            return Finding(State.OK, f"This is {running}; environments can be built with {names}.")
+        if machine.pythons is None:
+            return Finding(State.UNKNOWN, f"This is {running}; others could not be looked for in time.")
+        fix = Fix("Install Python 3.12", "retry", automatic=False, needs_network=True)
+        text = f"This is {running}; no Python from 3.11 to 3.13 was found to build environments with."
+        return Finding(State.WARNING, text, "python-unsupported", fix=fix)
