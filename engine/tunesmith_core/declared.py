@@ -9,7 +9,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,7 @@ class Declaration:
         minimum, maximum: inclusive range of a number, None where open.
         above: exclusive lower bound of a number, None where there is none.
         choices: allowed texts; empty where any text will do.
+        rule: says what is wrong with a text, without repeating it, or returns None; None where any text will do.
         effect: what a higher value does to memory, quality or speed; "" where nothing is to say.
     """
 
@@ -37,6 +38,7 @@ class Declaration:
     maximum: float | None = None
     above: float | None = None
     choices: tuple[str, ...] = ()
+    rule: Callable[[str], str | None] | None = None
     effect: str = ""
 
 
@@ -89,6 +91,8 @@ def value_problem(value: object, declaration: Declaration) -> str | None:
     """Say what is wrong with a value of the right type, or return None."""
     if isinstance(value, str) and declaration.choices and value not in declaration.choices:
         return f"must be one of {', '.join(declaration.choices)}"
+    if isinstance(value, str) and declaration.rule:
+        return declaration.rule(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not math.isfinite(value):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tunesmith_core import files, paths
 from tunesmith_core.declared import Declaration, FieldProblem, declared, iter_declarations, read_section
@@ -19,8 +20,44 @@ from tunesmith_core.errors import EnvironmentProblem, UserError
 
 Values = dict[str, Any]  # Any: JSON values
 
+PYTORCH_INDEX = "https://download.pytorch.org/whl"
+"""PyTorch's own wheel index: one folder for each build, such as cu124."""
+
+PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
+
 MIGRATIONS: tuple[Callable[[Values], Values], ...] = ()
 """The n-th function (from 1) turns the values of version n into those of version n + 1."""
+
+
+def _index_rule(text: str) -> str | None:
+    """Say what is wrong with the address of an index; its text, which may hold a password, is not repeated."""
+    return _address_problem(text, ("https", "http")) if text else None
+
+
+def _proxy_rule(text: str) -> str | None:
+    problem = _address_problem(text, PROXY_SCHEMES) if text else None
+    if problem or urlsplit(text).path in ("", "/"):
+        return problem
+    return "must end with the port, as in http://proxy.example:8080"
+
+
+def _folder_rule(text: str) -> str | None:
+    return None if not text or Path(text).is_absolute() else "must be the full path of a folder"
+
+
+def _address_problem(text: str, schemes: tuple[str, ...]) -> str | None:
+    try:
+        parts = urlsplit(text)
+        complete = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        complete = False
+    if not text.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+        return f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
+    if not complete:
+        return "must name a host and, if it has one, the number of a port"
+    if any(character.isspace() or not character.isprintable() for character in text):
+        return "must have no spaces"
+    return "must have no ? and no #" if parts.query or parts.fragment else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,6 +98,30 @@ class Settings:
         True,
         label="Ask before closing during a run",
         meaning="Off: closing the window leaves the run going without asking.",
+    )
+    package_index: str = declared(
+        "",
+        label="Package index",
+        meaning="Address of a mirror from which packages come. Empty: what pip and uv are set up with here.",
+        rule=_index_rule,
+    )
+    pytorch_index: str = declared(
+        PYTORCH_INDEX,
+        label="PyTorch index",
+        meaning="Address of PyTorch's wheel index or of a mirror with the same folders.",
+        rule=_index_rule,
+    )
+    proxy: str = declared(
+        "",
+        label="Proxy",
+        meaning="Address of the proxy for every download. Empty: what this computer is set up with.",
+        rule=_proxy_rule,
+    )
+    wheel_folder: str = declared(
+        "",
+        label="Folder of wheels",
+        meaning="A folder with all wheel files: packages come from there and nothing is downloaded.",
+        rule=_folder_rule,
     )
 
 

@@ -51,6 +51,58 @@ def test_wrong_change_is_refused_whole(home: Path, values: dict[str, object], wo
     assert file.values == Settings(), "nothing of it was taken"
 
 
+@pytest.mark.parametrize(
+    ("name", "good"),
+    [
+        ("package_index", "https://mirror.example/simple"),
+        ("package_index", "http://name:pass%40word@localhost:8081/repository/pypi/simple/"),
+        ("package_index", ""),
+        ("pytorch_index", "https://mirror.example/pytorch-wheels"),
+        ("proxy", "http://name:secret@proxy.example:8080"),
+        ("proxy", "socks5h://[::1]:1080/"),
+        ("wheel_folder", str(Path.cwd())),
+        ("wheel_folder", ""),
+    ],
+)
+def test_addresses_and_folders_are_taken(home: Path, name: str, good: str) -> None:
+    file = SettingsFile()
+    file.change(**{name: good})
+    file.save()
+    again = SettingsFile()
+    assert (getattr(again.values, name), again.problem) == (good, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "words"),
+    [
+        ("package_index", "mirror.example/simple", "must begin with https:// or http://"),
+        ("package_index", "ftp://me:hunter2@mirror.example", "must begin with https:// or http://"),
+        ("package_index", "https://me:hunter2@/simple", "must name a host"),
+        ("package_index", "https://me:hunter2@mirror.example:port/simple", "number of a port"),
+        ("package_index", "https://me:hunter2@mirror.example:0/simple", "must name a host"),
+        ("package_index", "https://me:hunter2@[::1/simple", "must name a host"),
+        ("package_index", "https://me:hunter2@mirror.example/a b", "must have no spaces"),
+        ("pytorch_index", "https://me:hunter2@mirror.example/whl?token=1", "must have no ?"),
+        ("pytorch_index", "https://me:hunter2@mirror.example/whl#1", "must have no ?"),
+        ("proxy", "me:hunter2@proxy.example:8080", "must begin with http:// or https:// or socks5://"),
+        ("proxy", "http://me:hunter2@proxy.example:8080/simple", "must end with the port"),
+        ("wheel_folder", "wheels", "must be the full path of a folder"),
+    ],
+)
+def test_wrong_addresses_are_refused_without_repeating_them(home: Path, name: str, bad: str, words: str) -> None:
+    file = SettingsFile()
+    with pytest.raises(UserError) as caught:
+        file.change(**{name: bad})
+    assert f"settings.{name} must" in caught.value.message
+    assert words in caught.value.message
+    assert "hunter2" not in str(caught.value.to_dict())
+    write(file.path, {"version": 1, "theme": "dark", name: bad})
+    again = SettingsFile()
+    assert again.values == Settings(theme="dark")
+    assert again.problem is not None
+    assert "hunter2" not in str(again.problem.to_dict())
+
+
 @pytest.mark.parametrize("damage", ["{ not json", "[1]", '{"theme": "dark"}', '{"version": "1"}', '{"version": 0}'])
 def test_damaged_file_falls_back_to_the_last_good_copy(home: Path, damage: str) -> None:
     file = SettingsFile()
