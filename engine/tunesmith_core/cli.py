@@ -30,6 +30,9 @@ SETUP_COMMANDS = {
     "probe": "show what is known about this computer",
     "doctor": "check this computer and the installation",
     "repair": "repair what the checks find",
+    "rollback": "go back to the training environment in use before",
+    "snapshots": "list the installed environments, or show how two differ",
+    "uninstall": "remove what Tunesmith wrote; runs and models only when named",
     "start": "open the window, after getting its libraries the first time",
     "program": "install the program's own files for this user, check or remove them",
     "wsl": "set up training inside the Windows Subsystem for Linux",
@@ -159,11 +162,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         terminal.note("interrupted")
         return EXIT_STOPPED
-    except BrokenPipeError:
-        # The reader of our output, such as head, has left: nobody wants the rest, not even Python's last flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_DONE
     except Exception as error:
+        if terminal.reader_has_left(error):
+            # The reader of our output, such as head: nobody wants the rest, not even Python's last flush.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return EXIT_DONE
         problem = wrap(error)
         if isinstance(problem, BugError):
             problem = _with_report(problem)

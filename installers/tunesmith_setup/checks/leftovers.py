@@ -13,13 +13,14 @@ from tunesmith_setup import install, inventory, repair
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
 from tunesmith_setup.progress import Progress, size_text
 
+KINDS = ("launcher", "train")
 MENDING_FOLDERS = ("reinstall-*", "skeleton-*")
 
 
 def other_environments() -> list[Path]:
     """Return the complete or broken environments that no pointer names as the current ones."""
     current = {repair.pointed_folder(pointer) for pointer in (LAUNCHER_POINTER, TRAINING_POINTER)}
-    folders = sorted(path for path in paths.envs_dir().glob("*") if path.is_dir())
+    folders = sorted(path for kind in KINDS for path in paths.envs_dir().glob(f"{kind}-*") if path.is_dir())
     return [folder for folder in folders if folder not in current and not repair.STAGING_PATTERN.search(folder.name)]
 
 

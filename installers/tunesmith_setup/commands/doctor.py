@@ -13,16 +13,9 @@ import time
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
 from tunesmith_setup import checks, probe
 from tunesmith_setup.checks.base import Result, verify_all
-from tunesmith_setup.progress import Progress, add_argument, chosen, duration_text
+from tunesmith_setup.progress import add_argument, chosen, duration_text
 
 PROBE_TIMEOUT_S = 10.0
-
-
-class Silent(Progress):
-    """Says nothing, for an answer in JSON."""
-
-    def line(self, text: str = "") -> None:
-        """Write nothing."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Check everything. Returns 3 when something must be repaired, else 0."""
-    progress = Silent() if arguments.json else chosen(arguments)
+    progress = chosen(arguments)
     started = time.monotonic()
     machine = probe.machine(timeout_s=PROBE_TIMEOUT_S)
     results = verify_all(checks.all_checks(full=arguments.full), machine, progress)

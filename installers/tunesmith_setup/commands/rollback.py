@@ -1,0 +1,25 @@
+"""Go back to the training environment that was in use before, after checking it; the same command goes forward again.
+
+Runs, models and settings are not touched, and a run that is going keeps its environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tunesmith_core.errors import EXIT_DONE
+from tunesmith_setup import snapshots
+from tunesmith_setup.progress import add_argument, chosen
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    add_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Go back, and say what is in use now. Raises EnvironmentProblem when there is nothing good to go back to."""
+    progress = chosen(arguments)
+    name = snapshots.go_back(progress)
+    progress.line(f"Runs use {name} now. The same command goes back to the other one.")
+    return EXIT_DONE

@@ -1,0 +1,52 @@
+"""Remove what Tunesmith wrote; shown first, asked about, and runs and models only when named.
+
+The program folder itself goes with its installer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, EnvironmentProblem
+from tunesmith_setup import uninstall
+from tunesmith_setup.progress import add_argument, chosen, size_text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.add_argument("--yes", action="store_true", help="remove without asking")
+    parser.add_argument("--with-runs", action="store_true", help="also the runs, with checkpoints and adapters")
+    parser.add_argument("--with-models", action="store_true", help="also the base models")
+    add_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show the plan, ask, remove. Returns 5 when the person says no, 3 when something could not be removed.
+
+    Raises:
+        EnvironmentProblem: `run-busy` while a run is live.
+    """
+    progress = chosen(arguments)
+    planned = uninstall.plan(with_runs=arguments.with_runs, with_models=arguments.with_models)
+    uninstall.show(planned, progress)
+    if not planned.removed:
+        progress.line("Nothing is installed.")
+        return EXIT_DONE
+    if not arguments.yes and not agreed(planned.num_bytes):
+        progress.line("Nothing was removed; with --yes it is removed without asking.")
+        return EXIT_STOPPED
+    left = uninstall.remove(planned, progress)
+    freed = planned.num_bytes - sum(item.num_bytes for item in left)
+    rest = f"; {len(left)} parts are left" if left else ""
+    progress.line(f"Freed {size_text(freed)}{rest}.")
+    return EnvironmentProblem.exit_code if left else EXIT_DONE
+
+
+def agreed(num_bytes: int) -> bool:
+    """Ask the person; no terminal to answer at is no."""
+    if not sys.stdin.isatty():
+        return False
+    sys.stdout.write(f"    Remove {size_text(num_bytes)}? [y/N] ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
