@@ -384,6 +384,11 @@ CODES: dict[str, ErrorCode] = {
         "Tunesmith is open already, and its window is busy or hangs.",
         "Wait a moment and try again, or end the other window in the task manager: its runs go on.",
     ),
+    "folder-unsuitable": ErrorCode(
+        "This folder can't hold Tunesmith's data",
+        "Folders of a cloud, a network or the system and removable drives lose files, lock them or are too slow.",
+        "Choose a folder of your own on a drive inside this computer, such as D:\\Tunesmith or ~/tunesmith.",
+    ),
     "bug": ErrorCode(
         "Tunesmith made a mistake",
         "Something happened that we did not foresee.",
