@@ -117,8 +117,8 @@ def _check_python(archive: Path, names: set[str]) -> None:
         reason = "holds no CPython 3.11, 3.12 or 3.13 for Windows"
     elif "pythonw.exe" not in names:
         reason = "lacks pythonw.exe"
-    elif any(name.endswith("._pth") for name in names) or not any(name.startswith("lib/") for name in names):
-        reason = "is the embeddable Python, which Triton and virtual environments can't use"
+    elif "include/python.h" not in names or "lib/os.py" not in names:
+        reason = "is the embeddable Python, without the headers and the library that environments and Triton need"
     else:
         return
     raise UserError("python-unsupported", f"{archive} {reason}.", hint="Name a zip of a whole CPython for Windows.")

@@ -11,6 +11,11 @@ from tunesmith_setup.build.sources import REPOSITORY
 
 RECIPES = REPOSITORY / "installers" / "windows"
 LIST_NAME = "files.nsh"
+MAX_PATH_LENGTH = 259
+"""Of Windows, without the end of the text (MAX_PATH)."""
+
+BYTECODE_LENGTH = len("__pycache__\\") + len("cpython-311.opt-1.pyc")
+"""What the name of a module's bytecode has more than the module's own."""
 
 
 def file_list(folder: Path) -> str:
@@ -30,9 +35,10 @@ def _escaped(text: str) -> str:
     return text.replace("$", "$$")
 
 
-def longest_path_length(folder: Path) -> int:
-    """Return the length of the longest path inside a folder."""
-    return max(len(str(path.relative_to(folder))) for path in folder.rglob("*"))
+def longest_folder_length(folder: Path) -> int:
+    """Return how long the path of the chosen folder may be, in characters, for everything in it to be reachable."""
+    longest = max(len(str(path.relative_to(folder))) for path in folder.rglob("*"))
+    return MAX_PATH_LENGTH - len("\\program.new\\") - longest - BYTECODE_LENGTH
 
 
 def build(folder: Path, staging: Path, output: Path, version: str, source_date_s: int) -> Path:
@@ -50,7 +56,7 @@ def build(folder: Path, staging: Path, output: Path, version: str, source_date_s
     values = {
         "VERSION": version,
         "SIZE_KIB": str(files.folder_bytes(folder) // 1024),
-        "LONGEST_PATH": str(longest_path_length(folder)),
+        "MAX_FOLDER_LENGTH": str(longest_folder_length(folder)),
         "ICON": str(folder / "tunesmith.ico"),
         "LICENCE": str(folder / "LICENSE.txt"),
     }
