@@ -88,7 +88,7 @@ def nvidia_reading(timeout_s: float = DRIVER_TIMEOUT_S) -> Reading | None:
         None when neither is there or answered in time.
     """
     told = ask_all({"nvml": nvml.read}, timeout_s).get("nvml")
-    if told is not None and told.problem is None:
+    if told is not None and told.gpus is not None:
         return told
     return nvidia_smi.read(lambda command: run(command, timeout_s)) or told
 
@@ -106,7 +106,7 @@ def _gpus(host_total_bytes: int, host_free_bytes: int) -> list[Hardware]:
             gpu_index=gpu.index,
             compute_capability=gpu.compute_capability,
         )
-        for gpu in (reading.gpus if reading else ())
+        for gpu in (reading.gpus if reading else None) or ()
         # Nothing can be planned for a GPU that does not tell what it is.
         if gpu.total_bytes and gpu.compute_capability
     ]

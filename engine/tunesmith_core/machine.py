@@ -49,7 +49,7 @@ class Driver:
     """The NVIDIA driver.
 
     Attributes:
-        version: such as "552.44".
+        version: such as "552.44"; empty when it does not work and nothing tells.
         cuda_version: newest CUDA that it serves, such as (12, 4).
         source: "nvml", "nvidia-smi", "registry" (of Windows) or "kernel" (its module's version file).
         problem: what it said when it is installed and does not work, None when it works.

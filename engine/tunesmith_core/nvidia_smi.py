@@ -62,7 +62,7 @@ def read(run: Runner, *, windows: bool = sys.platform == "win32") -> Reading | N
 def _read(program: str, heading: Output, run: Runner) -> Reading:
     driver = _DRIVER.search(heading.text)
     if heading.code == NO_DEVICES:
-        return Reading()
+        return Reading(gpus=())
     if driver is None:
         problem = " ".join(heading.text.split()) or f"nvidia-smi ended with code {heading.code}"
         return Reading(problem=problem)
@@ -78,7 +78,7 @@ def _read(program: str, heading: Output, run: Runner) -> Reading:
             cuda_version=(int(cuda[1]), int(cuda[2])) if cuda else None,
             source="nvidia-smi",
         ),
-        tuple(gpu for row in table or () if (gpu := _gpu(row, holders)) is not None),
+        None if table is None else tuple(gpu for row in table if (gpu := _gpu(row, holders)) is not None),
     )
 
 

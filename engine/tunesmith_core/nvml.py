@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +28,12 @@ class Reading:
 
     Attributes:
         driver: None when it did not tell its version.
-        gpus: empty when it sees none.
+        gpus: empty when it sees none, None when it did not tell.
         problem: why it did not work, None when it did.
     """
 
     driver: Driver | None = None
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[Gpu, ...] | None = None
     problem: str | None = None
 
 
@@ -74,7 +73,7 @@ def ask(library: Any) -> Reading:  # Any: a library's functions
     if code != 0:
         return Reading(problem=_error(library, code))
     try:
-        return Reading(_driver(library), tuple(_gpus(library)))
+        return Reading(_driver(library), _gpus(library))
     finally:
         library.nvmlShutdown()
 
@@ -124,14 +123,17 @@ def _driver(library: Any) -> Driver | None:
     return Driver(version=version, cuda_version=(number.value // 1000, number.value % 1000 // 10) if told else None)
 
 
-def _gpus(library: Any) -> Iterator[Gpu]:
+def _gpus(library: Any) -> tuple[Gpu, ...] | None:
+    """Return the GPUs; one that was lost on the bus is left out."""
     count = ctypes.c_uint()
     if library.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
-        return
+        return None
+    found = []
     for index in range(count.value):
         handle = ctypes.c_void_p()
         if library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle)) == 0:
-            yield _gpu(library, index, handle)
+            found.append(_gpu(library, index, handle))
+    return tuple(found)
 
 
 def _gpu(library: Any, index: int, handle: ctypes.c_void_p) -> Gpu:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import PythonCandidate
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 BROKEN = {(3, 13, 8)}
@@ -52,12 +52,12 @@ class Interpreter:
         return f"py{self.version[0]}{self.version[1]}"
 
 
-def inspect(executable: str, sources: Sources, timeout_s: float | None = None) -> PythonCandidate | None:
+def inspect(executable: str, computer: Computer, timeout_s: float | None = None) -> PythonCandidate | None:
     """Ask an interpreter what it is.
 
     Args:
         executable: its path; what can't serve by its place is not started.
-        sources: start it.
+        computer: start it.
         timeout_s: how long it may take; a part of the probe's time when None.
 
     Returns:
@@ -68,7 +68,7 @@ def inspect(executable: str, sources: Sources, timeout_s: float | None = None) -
         return PythonCandidate(executable=executable, problem="alias of the Windows Store")
     if "shims" in parts:
         return PythonCandidate(executable=executable, problem="shim of pyenv")
-    answer = sources.run([executable, "-I", "-c", QUESTION], timeout_s)
+    answer = computer.run([executable, "-I", "-c", QUESTION], timeout_s)
     try:
         facts = json.loads(answer.text) if answer and answer.code == 0 else None
         if facts is None:
@@ -101,64 +101,64 @@ def _problem(version: tuple[int, int, int], facts: dict[str, Any]) -> str | None
 
 def examine(executable: str | Path) -> Interpreter | None:
     """Ask an interpreter what it is; None when it does not answer in time or can't serve."""
-    candidate = inspect(str(executable), Sources(ANSWER_TIMEOUT_S), ANSWER_TIMEOUT_S)
+    candidate = inspect(str(executable), Computer(ANSWER_TIMEOUT_S), ANSWER_TIMEOUT_S)
     if candidate is None or candidate.problem or candidate.version is None:
         return None
     return Interpreter(Path(candidate.executable), candidate.version[:2])
 
 
-def places(sources: Sources) -> list[str]:
+def places(computer: Computer) -> list[str]:
     """Return where interpreters are, the running one first, each once; whether they can serve is another question."""
-    windows = sources.system == "windows"
+    windows = computer.system == "windows"
     found: dict[str, str] = {}
-    for place in (sources.python, *(_windows_places(sources) if windows else _linux_places(sources))):
+    for place in (computer.python, *(_windows_places(computer) if windows else _linux_places(computer))):
         # A link in /usr/bin and the file behind it are one Python; a shim or alias is told by its own place.
-        real = place if windows else sources.resolved(place)
+        real = place if windows else computer.resolved(place)
         found.setdefault(real.lower() if windows else real, place)
     return list(found.values())
 
 
-def _on_path(sources: Sources, separator: str, slash: str) -> Iterator[str]:
-    for folder in sources.variables.get("PATH", "").split(separator):
+def _on_path(computer: Computer, separator: str, slash: str) -> Iterator[str]:
+    for folder in computer.variables.get("PATH", "").split(separator):
         if folder:
-            names = (name for name in sources.names(folder) if _NAME.fullmatch(name))
+            names = (name for name in computer.names(folder) if _NAME.fullmatch(name))
             yield from (f"{folder.rstrip(slash)}{slash}{name}" for name in sorted(names, reverse=True))
 
 
-def _linux_places(sources: Sources) -> Iterator[str]:
-    yield from _on_path(sources, ":", "/")
-    home = sources.variables.get("HOME", "")
+def _linux_places(computer: Computer) -> Iterator[str]:
+    yield from _on_path(computer, ":", "/")
+    home = computer.variables.get("HOME", "")
     folders = [*SYSTEM_FOLDERS]
     for parent in (
-        f"{sources.variables.get('PYENV_ROOT') or f'{home}/.pyenv'}/versions",
+        f"{computer.variables.get('PYENV_ROOT') or f'{home}/.pyenv'}/versions",
         f"{home}/.local/share/uv/python",
     ):
-        folders += [f"{parent}/{name}/bin" for name in sorted(sources.names(parent), reverse=True)]
+        folders += [f"{parent}/{name}/bin" for name in sorted(computer.names(parent), reverse=True)]
     for folder in folders:
-        yield from (f"{folder}/{name}" for name in sources.names(folder) if re.fullmatch(r"python3\.\d+", name))
+        yield from (f"{folder}/{name}" for name in computer.names(folder) if re.fullmatch(r"python3\.\d+", name))
 
 
-def _windows_places(sources: Sources) -> Iterator[str]:
-    yield from (place for place in _on_path(sources, ";", "\\") if place.lower().endswith(".exe"))
+def _windows_places(computer: Computer) -> Iterator[str]:
+    yield from (place for place in _on_path(computer, ";", "\\") if place.lower().endswith(".exe"))
     for root in REGISTERED:
-        for version in sorted(sources.registry_keys(root), reverse=True):
-            values = sources.registry(f"{root}\\{version}\\InstallPath")
+        for version in sorted(computer.registry_keys(root), reverse=True):
+            values = computer.registry(f"{root}\\{version}\\InstallPath")
             folder = str(values.get("", "")).rstrip("\\")
             if values.get("ExecutablePath") or folder:
                 yield str(values.get("ExecutablePath") or f"{folder}\\python.exe")
     for parent in (
-        sources.variables.get("LOCALAPPDATA", "") + "\\Programs\\Python",
-        sources.variables.get("APPDATA", "") + "\\uv\\python",
+        computer.variables.get("LOCALAPPDATA", "") + "\\Programs\\Python",
+        computer.variables.get("APPDATA", "") + "\\uv\\python",
     ):
-        for name in sorted(sources.names(parent), reverse=True):
+        for name in sorted(computer.names(parent), reverse=True):
             place = f"{parent}\\{name}\\python.exe"
-            if sources.exists(place):
+            if computer.exists(place):
                 yield place
 
 
 def find(version: tuple[int, int]) -> Interpreter | None:
     """Return an interpreter of a version on this computer, or None."""
-    for place in places(Sources(ANSWER_TIMEOUT_S)):
+    for place in places(Computer(ANSWER_TIMEOUT_S)):
         name = _NAME.fullmatch(re.split(r"[\\/]", place)[-1])
         if name and name[1] not in (None, str(version[1])):
             continue
@@ -174,18 +174,18 @@ def choose() -> Interpreter:
     Raises:
         EnvironmentProblem: `python-unsupported` when there is none.
     """
-    sources = Sources(ANSWER_TIMEOUT_S)
-    own = examine(sources.python)
+    computer = Computer(ANSWER_TIMEOUT_S)
+    own = examine(computer.python)
     if own:
         return own
     for version in SUPPORTED:
         interpreter = find(version)
         if interpreter:
             return interpreter
-    running = inspect(sources.python, sources, ANSWER_TIMEOUT_S)
+    running = inspect(computer.python, computer, ANSWER_TIMEOUT_S)
     number = ".".join(str(part) for part in running.version) if running and running.version else "?"
     raise EnvironmentProblem(
         "python-unsupported",
-        f"Neither the running Python {number} ({sources.python}) nor another one on this computer can be used.",
+        f"Neither the running Python {number} ({computer.python}) nor another one on this computer can be used.",
         hint="Install Python 3.11, 3.12 or 3.13 (not from conda or the Windows Store), then run this command with it.",
     )

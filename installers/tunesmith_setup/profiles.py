@@ -87,9 +87,9 @@ def choose(machine: Machine, asked: str | None = None) -> Choice:
     if not gpus:
         return _without_gpu(machine)
     profile = PROFILES["cu128" if any(_capability(gpu) >= BLACKWELL for gpu in gpus) else "cu124"]
-    fault = _driver_fault(machine, profile)
-    if fault:
-        return Choice(profile, f"{_subject(machine)}: {fault.text}", (fault,), fault.code)
+    faults = _driver_faults(machine, profile)
+    if faults:
+        return Choice(profile, f"{_subject(machine)}: {faults[0].text}", faults, faults[0].code)
     return Choice(profile, f"{_subject(machine)}: {profile.title}", _warnings(machine, profile))
 
 
@@ -123,7 +123,8 @@ def _names(gpus: tuple[Gpu, ...]) -> str:
 def _subject(machine: Machine) -> str:
     """Return what a choice was made for: the GPUs and the driver's branch."""
     names = _names(machine.gpus or ())
-    return f"{names}, driver {machine.driver.version.split('.')[0]}" if machine.driver else names
+    version = machine.driver.version.split(".")[0] if machine.driver else ""
+    return f"{names}, driver {version}" if version else names
 
 
 def _without_gpu(machine: Machine) -> Choice:
@@ -139,21 +140,22 @@ def _without_gpu(machine: Machine) -> Choice:
     return Choice(profile, f"No NVIDIA GPU{others}: CPU")
 
 
-def _driver_fault(machine: Machine, profile: Profile) -> Notice | None:
-    """Return what keeps the driver from serving a profile; an unknown version is none."""
-    if machine.driver is None:
-        known = "nvidia" not in machine.unknown
-        return Notice("driver-missing", f"{profile.title} needs the NVIDIA driver, which is missing") if known else None
-    if machine.driver.problem:
-        return Notice("driver-missing", f"the NVIDIA driver does not answer ({machine.driver.problem})")
+def _driver_faults(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
+    """Return what keeps the driver from serving a profile, the evidence behind it; an unknown version is no fault."""
+    driver = machine.driver
+    if driver is None:
+        missing = Notice("driver-missing", f"{profile.title} needs the NVIDIA driver, which is missing")
+        return () if "nvidia" in machine.unknown else (missing,)
+    if driver.problem:
+        return (Notice("driver-missing", "the NVIDIA driver does not answer"), Notice("driver-missing", driver.problem))
     blackwell = any(_capability(gpu) >= BLACKWELL for gpu in machine.gpus or ())
     # Inside the Windows Subsystem for Linux the driver is that of Windows.
     floor = DRIVER_FLOORS["windows" if machine.is_wsl else machine.system][blackwell]
-    version = driver_version(machine.driver.version)
-    if version and version < floor:
-        wanted = ".".join(str(number) for number in floor)
-        return Notice("driver-too-old", f"{profile.title} needs driver {wanted} or newer")
-    return None
+    version = driver_version(driver.version)
+    if not version or version >= floor:
+        return ()
+    wanted = ".".join(str(number) for number in floor)
+    return (Notice("driver-too-old", f"{profile.title} needs driver {wanted} or newer"),)
 
 
 def _warnings(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
@@ -185,5 +187,4 @@ def _asked(machine: Machine, profile: Profile) -> Choice:
         return Choice(profile, sentence)
     if not machine.gpus:
         return Choice(profile, sentence, (Notice("driver-missing", "No NVIDIA GPU was found to use it."),))
-    fault = _driver_fault(machine, profile)
-    return Choice(profile, sentence, ((fault,) if fault else ()) + _warnings(machine, profile))
+    return Choice(profile, sentence, _driver_faults(machine, profile) + _warnings(machine, profile))

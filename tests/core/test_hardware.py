@@ -1,58 +1,80 @@
-"""What the computer has: nvidia-smi's answers of every kind, and main memory."""
+"""What the computer has: GPUs by the driver or else by nvidia-smi, and main memory."""
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from typing import Any
 
 import pytest
 
-from tunesmith_core import hardware
+from tunesmith_core import hardware, nvidia_smi, nvml
+from tunesmith_core.machine import Gpu
+from tunesmith_core.nvml import Reading
 
 GIB = 1024**3
+RTX_3060 = Gpu(index=0, name="RTX 3060", compute_capability=(8, 6), total_bytes=6 * GIB, free_bytes=5 * GIB)
+H200 = Gpu(index=1, name="H200", compute_capability=(9, 0), total_bytes=140 * GIB)
 
 
-def answer_with(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
-    def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-        assert command[0] == "nvidia-smi"
-        assert options["timeout"] == hardware.NVIDIA_SMI_TIMEOUT_S
-        if isinstance(answer, Exception):
-            raise answer
-        return subprocess.CompletedProcess(command, 0, answer, "")
-
-    monkeypatch.setattr(hardware.subprocess, "run", run)
+def answer_with(monkeypatch: pytest.MonkeyPatch, *, library: Reading | None, program: Reading | None) -> None:
+    monkeypatch.setattr(nvml, "read", lambda: library)
+    monkeypatch.setattr(nvidia_smi, "read", lambda _: program)
 
 
 def test_gpus_come_first_and_the_cpu_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    answer_with(monkeypatch, "0, NVIDIA GeForce RTX 3060, 6144, 5500, 8.6\n1, NVIDIA H200, 143771, 140000, 9.0\n")
+    answer_with(monkeypatch, library=Reading(gpus=(RTX_3060, H200)), program=None)
     first, second, cpu = hardware.detect_hardware()
-    assert (first.device, first.name, first.gpu_index, first.compute_capability) == (
-        "cuda",
-        "NVIDIA GeForce RTX 3060",
-        0,
-        (8, 6),
-    )
-    assert (first.total_bytes, first.free_bytes) == (6 * GIB, 5500 * 1024**2)
-    assert second.gpu_index == 1
+    assert (first.device, first.name, first.gpu_index, first.compute_capability) == ("cuda", "RTX 3060", 0, (8, 6))
+    assert (first.total_bytes, first.free_bytes) == (6 * GIB, 5 * GIB)
+    assert (second.gpu_index, second.free_bytes) == (1, 0)
     assert (cpu.device, cpu.gpu_index) == ("cpu", None)
     assert cpu.total_bytes == cpu.host_total_bytes == first.host_total_bytes
 
 
+@pytest.mark.parametrize("library", [None, Reading(problem="Driver Not Loaded")])
+def test_nvidia_smi_is_asked_where_the_library_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, library: Reading | None
+) -> None:
+    answer_with(monkeypatch, library=library, program=Reading(gpus=(RTX_3060,)))
+    assert [each.device for each in hardware.detect_hardware()] == ["cuda", "cpu"]
+
+
+def test_a_library_that_fails_or_hangs_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_with(monkeypatch, library=None, program=Reading(problem="no driver"))
+
+    def fail() -> Reading:
+        raise OSError("crashed")
+
+    monkeypatch.setattr(nvml, "read", fail)
+    assert hardware.nvidia_reading() == Reading(problem="no driver")
+
+
 @pytest.mark.parametrize(
-    "answer",
+    "program",
     [
-        FileNotFoundError("nvidia-smi"),
-        subprocess.TimeoutExpired("nvidia-smi", 5),
-        subprocess.CalledProcessError(9, "nvidia-smi"),
-        "",
-        "0, GB10, [N/A], [N/A], 12.1\n",
-        "No devices were found\n",
+        None,
+        Reading(problem="couldn't communicate"),
+        Reading(gpus=()),
+        Reading(gpus=(Gpu(index=0, name="GB10", compute_capability=(12, 1)),)),
+        Reading(gpus=(Gpu(index=0, name="GTX 1080", total_bytes=8 * GIB),)),
     ],
 )
-def test_without_a_gpu_that_answers_there_is_the_cpu(monkeypatch: pytest.MonkeyPatch, answer: str | Exception) -> None:
-    answer_with(monkeypatch, answer)
+def test_without_a_gpu_that_answers_there_is_the_cpu(monkeypatch: pytest.MonkeyPatch, program: Reading | None) -> None:
+    answer_with(monkeypatch, library=None, program=program)
     assert [each.device for each in hardware.detect_hardware()] == ["cpu"]
+
+
+def test_the_real_nvidia_smi_is_run_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[str], float]] = []
+
+    def run(command: list[str], timeout_s: float) -> None:
+        asked.append((command, timeout_s))
+
+    monkeypatch.setattr(nvml, "read", lambda: None)
+    monkeypatch.setattr(hardware, "run", run)
+    assert hardware.nvidia_reading(2.0) is None
+    assert asked[0][1] == 2.0
+
+
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="reads /proc")

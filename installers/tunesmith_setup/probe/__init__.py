@@ -13,12 +13,12 @@ from typing import Any
 from tunesmith_core.bounded import ask_all
 from tunesmith_core.machine import Machine
 from tunesmith_setup.probe import disks, display, memory, network, nvidia, pythons, security, shell, system, wsl
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 TIMEOUT_S = 5.0
 
 Facts = dict[str, Any]  # Any: values of fields of Machine, by name
-Subject = Callable[[Sources], Facts]
+Subject = Callable[[Computer], Facts]
 
 SUBJECTS: Mapping[str, Subject] = {
     "system": system.facts,
@@ -35,14 +35,14 @@ SUBJECTS: Mapping[str, Subject] = {
 """Every subject, by the name that `Machine.unknown` gives it."""
 
 
-def machine(timeout_s: float = TIMEOUT_S, sources: Sources | None = None) -> Machine:
+def machine(timeout_s: float = TIMEOUT_S, computer: Computer | None = None) -> Machine:
     """Return the facts about this computer.
 
     Args:
         timeout_s: when to stop waiting; a healthy computer answers within a second or two.
-        sources: where the facts come from; this very computer when None.
+        computer: where the facts come from; this very computer when None.
     """
-    sources = sources or Sources(timeout_s)
-    answers = ask_all({name: partial(subject, sources) for name, subject in SUBJECTS.items()}, timeout_s)
+    computer = computer or Computer(timeout_s)
+    answers = ask_all({name: partial(subject, computer) for name, subject in SUBJECTS.items()}, timeout_s)
     found = {field: value for facts in answers.values() for field, value in facts.items()}
-    return Machine(system=sources.system, unknown=tuple(name for name in SUBJECTS if name not in answers), **found)
+    return Machine(system=computer.system, unknown=tuple(name for name in SUBJECTS if name not in answers), **found)

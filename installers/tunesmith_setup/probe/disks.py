@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tunesmith_core.machine import Disk
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 NETWORK_FILE_SYSTEMS = frozenset("nfs nfs4 cifs smb3 smbfs 9p fuse.sshfs fuse.rclone afs ceph glusterfs davfs".split())
 LOCAL_FILE_SYSTEMS = frozenset(
@@ -18,13 +18,13 @@ HIDDEN = ("/boot", "/snap/", "/var/lib/docker/", "/run/")
 """Mount points that nobody installs into; what a desktop mounts is below /run/media."""
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return `disks`."""
-    found = _windows(sources) if sources.system == "windows" else _linux(sources)
+    found = _windows(computer) if computer.system == "windows" else _linux(computer)
     return {"disks": tuple(found)}
 
 
-def _windows(sources: Sources) -> list[Disk]:
+def _windows(computer: Computer) -> list[Disk]:
     return [
         Disk(
             path=path,
@@ -33,13 +33,13 @@ def _windows(sources: Sources) -> list[Disk]:
             total_bytes=space.total_bytes if space else None,
             free_bytes=space.free_bytes if space else None,
         )
-        for path, kind, file_system, space in sources.drives()
+        for path, kind, file_system, space in computer.drives()
     ]
 
 
-def _linux(sources: Sources) -> list[Disk]:
+def _linux(computer: Computer) -> list[Disk]:
     found: dict[str, Disk] = {}
-    for line in (sources.read("/proc/mounts") or "").splitlines():
+    for line in (computer.read("/proc/mounts") or "").splitlines():
         words = line.split()
         if len(words) < 3:
             continue
@@ -53,30 +53,30 @@ def _linux(sources: Sources) -> list[Disk]:
             # Not asked for its room: a server that is gone never answers.
             found[path] = Disk(path=path, kind="network", file_system=file_system)
         elif file_system in LOCAL_FILE_SYSTEMS:
-            found[path] = _local(sources, device, path, file_system)
+            found[path] = _local(computer, device, path, file_system)
     return [found[path] for path in sorted(found)]
 
 
-def _local(sources: Sources, device: str, path: str, file_system: str) -> Disk:
-    space = sources.space(path)
+def _local(computer: Computer, device: str, path: str, file_system: str) -> Disk:
+    space = computer.space(path)
     return Disk(
         path=path,
-        kind=_kind(sources, device),
+        kind=_kind(computer, device),
         file_system=file_system,
         total_bytes=space.total_bytes if space else None,
         free_bytes=space.free_bytes if space else None,
     )
 
 
-def _kind(sources: Sources, device: str) -> str:
+def _kind(computer: Computer, device: str) -> str:
     """Return "removable" for what hangs on USB or says so, "fixed" for other devices."""
     if not device.startswith("/dev/"):
         return "unknown"
-    block = sources.resolved(f"/sys/class/block/{device.removeprefix('/dev/')}")
+    block = computer.resolved(f"/sys/class/block/{device.removeprefix('/dev/')}")
     if "/usb" in block:
         return "removable"
     # A partition's mark is at its disk.
-    marks = (sources.read(f"{folder}/removable") for folder in (block, block.rpartition("/")[0]))
+    marks = (computer.read(f"{folder}/removable") for folder in (block, block.rpartition("/")[0]))
     return "removable" if any((mark or "").strip() == "1" for mark in marks) else "fixed"
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tunesmith_setup.probe import pci
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return `other_gpus`."""
-    others = [card.name for card in pci.cards(sources) if card.maker != pci.NVIDIA]
+    others = [card.name for card in pci.cards(computer) if card.maker != pci.NVIDIA]
     return {"other_gpus": tuple(dict.fromkeys(others))}

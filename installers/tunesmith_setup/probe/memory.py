@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return the fields about memory; empty when the system does not tell."""
-    return _windows(sources) if sources.system == "windows" else _linux(sources)
+    return _windows(computer) if computer.system == "windows" else _linux(computer)
 
 
-def _windows(sources: Sources) -> dict[str, Any]:
-    told = sources.memory()
+def _windows(computer: Computer) -> dict[str, Any]:
+    told = computer.memory()
     if told is None:
         return {}
     total, free, limit, left = told
@@ -27,8 +27,8 @@ def _windows(sources: Sources) -> dict[str, Any]:
     }
 
 
-def _linux(sources: Sources) -> dict[str, Any]:
-    lines = re.findall(r"^(\w+):\s+(\d+) kB$", sources.read("/proc/meminfo") or "", re.MULTILINE)
+def _linux(computer: Computer) -> dict[str, Any]:
+    lines = re.findall(r"^(\w+):\s+(\d+) kB$", computer.read("/proc/meminfo") or "", re.MULTILINE)
     told = {name: int(number) * 1024 for name, number in lines}
     if not {"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"} <= told.keys():
         return {}

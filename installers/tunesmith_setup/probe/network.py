@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tunesmith_core.redact import redact
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 TLS_VARIABLES = frozenset(
@@ -18,17 +18,17 @@ COMPANY_CERTIFICATES = "HKLM\\SOFTWARE\\Policies\\Microsoft\\SystemCertificates\
 ADDED_CERTIFICATES = ("/usr/local/share/ca-certificates", "/etc/pki/ca-trust/source/anchors")
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return `proxies` and `tls`."""
-    proxies = {name: value for name, value in sources.variables.items() if name.upper() in PROXY_VARIABLES and value}
-    tls = {name: value for name, value in sources.variables.items() if name.upper() in TLS_VARIABLES and value}
-    if sources.system == "windows":
-        proxies |= _system_proxy(sources)
-        if sources.registry_keys(COMPANY_CERTIFICATES):
+    proxies = {name: value for name, value in computer.variables.items() if name.upper() in PROXY_VARIABLES and value}
+    tls = {name: value for name, value in computer.variables.items() if name.upper() in TLS_VARIABLES and value}
+    if computer.system == "windows":
+        proxies |= _system_proxy(computer)
+        if computer.registry_keys(COMPANY_CERTIFICATES):
             tls["company certificates"] = COMPANY_CERTIFICATES
     else:
         for folder in ADDED_CERTIFICATES:
-            names = [name for name in sources.names(folder) if name.endswith((".crt", ".pem"))]
+            names = [name for name in computer.names(folder) if name.endswith((".crt", ".pem"))]
             if names:
                 tls[folder] = ", ".join(names)
     return {"proxies": {name: without_credentials(value) for name, value in sorted(proxies.items())}, "tls": tls}
@@ -40,9 +40,9 @@ def without_credentials(value: str) -> str:
     return redact("".join(re.sub(r"^((?:\w+=)?(?:[a-z][\w+.-]*://)?).*@", r"\1", part) for part in parts))
 
 
-def _system_proxy(sources: Sources) -> dict[str, str]:
+def _system_proxy(computer: Computer) -> dict[str, str]:
     """Return the proxy of Windows' settings, which programs that read only variables do not see."""
-    values = sources.registry(INTERNET_SETTINGS)
+    values = computer.registry(INTERNET_SETTINGS)
     found = {}
     if values.get("ProxyEnable") == 1 and values.get("ProxyServer"):
         found["system"] = str(values["ProxyServer"])

@@ -10,7 +10,7 @@ from tunesmith_core import nvidia_smi
 from tunesmith_core.machine import Driver, Gpu
 from tunesmith_core.nvml import Reading
 from tunesmith_setup.probe import pci
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 KERNEL_MODULE = "/proc/driver/nvidia/version"
 KERNEL_GPUS = "/proc/driver/nvidia/gpus"
@@ -32,17 +32,16 @@ GENERATIONS: tuple[tuple[str, tuple[int, int]], ...] = (
 """Compute capability by name, newest first (NVIDIA's table of CUDA GPUs); for GPUs whose driver can't be asked."""
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return `gpus` and `driver`."""
-    reading = _asked(sources)
-    if reading is not None and reading.problem is None:
+    reading = _asked(computer)
+    if reading is not None and reading.gpus is not None:
         return {"gpus": tuple(_with_capability(gpu) for gpu in reading.gpus), "driver": reading.driver}
-    cards = [card for card in pci.cards(sources) if card.maker == pci.NVIDIA]
-    gpus = _kernels_gpus(sources) or tuple(Gpu(index=index, name=card.name) for index, card in enumerate(cards))
-    driver = _seen_driver(sources, cards)
-    problem = reading.problem if reading else None
-    if driver and problem:
-        driver = replace(driver, problem=problem)
+    cards = [card for card in pci.cards(computer) if card.maker == pci.NVIDIA]
+    gpus = _kernels_gpus(computer) or tuple(Gpu(index=index, name=card.name) for index, card in enumerate(cards))
+    driver = (reading.driver if reading else None) or _seen_driver(computer, cards)
+    if reading and reading.problem:
+        driver = replace(driver or Driver(version="", source="nvidia-smi"), problem=reading.problem)
     return {"gpus": tuple(_with_capability(gpu) for gpu in gpus), "driver": driver if gpus else None}
 
 
@@ -55,26 +54,26 @@ def _with_capability(gpu: Gpu) -> Gpu:
     return gpu if gpu.compute_capability else replace(gpu, compute_capability=capability_of_name(gpu.name))
 
 
-def _asked(sources: Sources) -> Reading | None:
+def _asked(computer: Computer) -> Reading | None:
     """Return what the driver says; None when nothing answers in time."""
-    reading = sources.nvml()
-    if reading is not None and reading.problem is None:
+    reading = computer.nvml()
+    if reading is not None and reading.gpus is not None:
         return reading
-    return nvidia_smi.read(sources.run, windows=sources.system == "windows") or reading
+    return nvidia_smi.read(computer.run, windows=computer.system == "windows") or reading
 
 
-def _kernels_gpus(sources: Sources) -> tuple[Gpu, ...]:
+def _kernels_gpus(computer: Computer) -> tuple[Gpu, ...]:
     """Return the GPUs that NVIDIA's kernel module lists."""
     found = []
-    for index, address in enumerate(sources.names(KERNEL_GPUS)):
-        model = re.search(r"^Model:\s*(.+)$", sources.read(f"{KERNEL_GPUS}/{address}/information") or "", re.MULTILINE)
+    for index, address in enumerate(computer.names(KERNEL_GPUS)):
+        model = re.search(r"^Model:\s*(.+)$", computer.read(f"{KERNEL_GPUS}/{address}/information") or "", re.MULTILINE)
         found.append(Gpu(index=index, name=model[1].strip() if model else "NVIDIA GPU"))
     return tuple(found)
 
 
-def _seen_driver(sources: Sources, cards: list[pci.Card]) -> Driver | None:
+def _seen_driver(computer: Computer, cards: list[pci.Card]) -> Driver | None:
     """Return the driver that is installed, whether or not it works."""
-    module = re.search(r"\s(\d{3,}\.[\d.]+)\s", sources.read(KERNEL_MODULE) or "")
+    module = re.search(r"\s(\d{3,}\.[\d.]+)\s", computer.read(KERNEL_MODULE) or "")
     if module:
         return Driver(version=module[1], source="kernel")
     versions = (windows_driver(card.driver_version) for card in cards if card.driver_version)

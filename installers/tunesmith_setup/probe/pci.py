@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 from tunesmith_setup.windows_calls import Value
 
 NVIDIA = "10de"
@@ -38,21 +38,21 @@ class Card:
     driver_version: str | None = None
 
 
-def cards(sources: Sources) -> list[Card]:
+def cards(computer: Computer) -> list[Card]:
     """Return the graphics cards of the makers above."""
-    found = _windows(sources) if sources.system == "windows" else _linux(sources)
+    found = _windows(computer) if computer.system == "windows" else _linux(computer)
     return [card for card in found if card.maker in MAKERS]
 
 
-def _windows(sources: Sources) -> list[Card]:
-    with_driver = list(_with_driver(sources))
+def _windows(computer: Computer) -> list[Card]:
+    with_driver = list(_with_driver(computer))
     known = {(card.maker, card.device) for card in with_driver}
-    return with_driver + [card for card in _enumerated(sources) if (card.maker, card.device) not in known]
+    return with_driver + [card for card in _enumerated(computer) if (card.maker, card.device) not in known]
 
 
-def _with_driver(sources: Sources) -> Iterator[Card]:
-    for key in sources.registry_keys(DRIVERS):
-        values = sources.registry(f"{DRIVERS}\\{key}")
+def _with_driver(computer: Computer) -> Iterator[Card]:
+    for key in computer.registry_keys(DRIVERS):
+        values = computer.registry(f"{DRIVERS}\\{key}")
         numbers = _WINDOWS_ID.match(str(values.get("MatchingDeviceId", "")))
         if numbers and "DriverDesc" in values:
             version = values.get("DriverVersion")
@@ -61,14 +61,14 @@ def _with_driver(sources: Sources) -> Iterator[Card]:
             )
 
 
-def _enumerated(sources: Sources) -> Iterator[Card]:
+def _enumerated(computer: Computer) -> Iterator[Card]:
     """Return cards that no maker's driver serves, such as those on the Basic Display Adapter."""
-    for key in sources.registry_keys(ENUMERATION):
+    for key in computer.registry_keys(ENUMERATION):
         numbers = _WINDOWS_ID.match(f"pci\\{key}")
         if not numbers:
             continue
         device = f"{ENUMERATION}\\{key}"
-        instances = [sources.registry(f"{device}\\{name}") for name in sources.registry_keys(device)]
+        instances = [computer.registry(f"{device}\\{name}") for name in computer.registry_keys(device)]
         kinds = [one for values in instances for one in _texts(values.get("CompatibleIDs"))]
         # Class 03 is display; the sound device of a graphics card has the same maker.
         if any(kind.upper().startswith("PCI\\CC_03") for kind in kinds):
@@ -79,19 +79,19 @@ def _texts(value: Value | None) -> tuple[str, ...]:
     return value if isinstance(value, tuple) else ()
 
 
-def _linux(sources: Sources) -> list[Card]:
-    names = next((text for path in NAME_FILES if (text := sources.read(path))), None)
+def _linux(computer: Computer) -> list[Card]:
+    names = next((text for path in NAME_FILES if (text := computer.read(path))), None)
     found = []
-    for device in sources.names(SYSFS):
-        kind, maker, number = (_number(sources, f"{SYSFS}/{device}/{name}") for name in ("class", "vendor", "device"))
+    for device in computer.names(SYSFS):
+        kind, maker, number = (_number(computer, f"{SYSFS}/{device}/{name}") for name in ("class", "vendor", "device"))
         # 0302 is a GPU without an output.
         if kind.startswith("03"):
             found.append(_card(maker, number, names))
     return found
 
 
-def _number(sources: Sources, path: str) -> str:
-    return (sources.read(path) or "").strip().removeprefix("0x").lower()
+def _number(computer: Computer, path: str) -> str:
+    return (computer.read(path) or "").strip().removeprefix("0x").lower()
 
 
 def _card(maker: str, device: str, names: str | None) -> Card:

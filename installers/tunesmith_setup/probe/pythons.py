@@ -7,13 +7,13 @@ from typing import Any
 
 from tunesmith_core.bounded import ask_all
 from tunesmith_setup import interpreters
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return `pythons`; an interpreter that does not answer in time is left out."""
-    places = interpreters.places(sources)
-    questions = {place: partial(interpreters.inspect, place, sources) for place in places}
-    answers = ask_all(questions, sources.timeout_s * 0.9)
+    places = interpreters.places(computer)
+    questions = {place: partial(interpreters.inspect, place, computer) for place in places}
+    answers = ask_all(questions, computer.timeout_s * 0.9)
     found = {answer.executable: answer for place in places if (answer := answers.get(place)) is not None}
     return {"pythons": tuple(found.values())}

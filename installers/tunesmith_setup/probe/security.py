@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 SERVICES = "HKLM\\SYSTEM\\CurrentControlSet\\Services"
 DEFENDER = "HKLM\\SOFTWARE\\Microsoft\\Windows Defender"
@@ -48,24 +48,24 @@ PRODUCTS = {
 """Name of a service, and the product it belongs to."""
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return `security`."""
-    return {"security": tuple(_windows(sources)) if sources.system == "windows" else ()}
+    return {"security": tuple(_windows(computer)) if computer.system == "windows" else ()}
 
 
-def _windows(sources: Sources) -> list[str]:
-    services = {name.lower() for name in sources.registry_keys(SERVICES)}
+def _windows(computer: Computer) -> list[str]:
+    services = {name.lower() for name in computer.registry_keys(SERVICES)}
     found = sorted({product for name, product in PRODUCTS.items() if name.lower() in services})
     # Another product switches Defender off, and so can a person.
-    if "windefend" in services and sources.registry(f"{DEFENDER}\\Real-Time Protection").get(
+    if "windefend" in services and computer.registry(f"{DEFENDER}\\Real-Time Protection").get(
         "DisableRealtimeMonitoring"
     ) != 1:
         found.append("Microsoft Defender")
     folders = f"{DEFENDER}\\Windows Defender Exploit Guard\\Controlled Folder Access"
-    if sources.registry(folders).get("EnableControlledFolderAccess") == 1:
+    if computer.registry(folders).get("EnableControlledFolderAccess") == 1:
         found.append("Controlled folder access")
-    if sources.registry(CODE_INTEGRITY).get("VerifiedAndReputablePolicyState") == 1:
+    if computer.registry(CODE_INTEGRITY).get("VerifiedAndReputablePolicyState") == 1:
         found.append("Smart App Control")
-    if any(sources.registry(f"{APPLOCKER}\\{kind}").get("EnforcementMode") == 1 for kind in ("Exe", "Dll", "Script")):
+    if any(computer.registry(f"{APPLOCKER}\\{kind}").get("EnforcementMode") == 1 for kind in ("Exe", "Dll", "Script")):
         found.append("AppLocker")
     return found

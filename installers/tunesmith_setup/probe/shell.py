@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tunesmith_core.environments import REMOVED_VARIABLES
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 HARMLESS = frozenset("CUDA_VISIBLE_DEVICES HF_TOKEN HUGGING_FACE_HUB_TOKEN OMP_NUM_THREADS MKL_NUM_THREADS".split())
 """Removed as well, but a choice or a secret of the person, not a cause of failures."""
@@ -14,11 +14,11 @@ LEAKING = (REMOVED_VARIABLES - HARMLESS) | {"PYTHONPATH", "PYTHONHOME", "PYTHONU
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return `leaks`."""
     leaks = {
         name: value
-        for name, value in sorted(sources.variables.items())
+        for name, value in sorted(computer.variables.items())
         # Where the subsystem's own libraries are is no leak.
         if name.upper() in LEAKING and value and value.rstrip("/") != WSL_LIBRARIES
     }

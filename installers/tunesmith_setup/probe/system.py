@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 WINDOWS = "HKLM\\SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion"
 PROCESSORS = "HKLM\\HARDWARE\\DESCRIPTION\\System\\CentralProcessor"
@@ -18,22 +18,22 @@ VC_RUNTIMES = (
 FIRST_BUILD_OF_WINDOWS_11 = 22000
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return the fields about system and processor; on Windows `vc_runtime` and `long_paths` too."""
-    return _windows(sources) if sources.system == "windows" else _linux(sources)
+    return _windows(computer) if computer.system == "windows" else _linux(computer)
 
 
-def _windows(sources: Sources) -> dict[str, Any]:
-    values = sources.registry(WINDOWS)
+def _windows(computer: Computer) -> dict[str, Any]:
+    values = computer.registry(WINDOWS)
     build = str(values.get("CurrentBuild", ""))
     name = str(values.get("ProductName", "Windows"))
     if build.isdecimal() and int(build) >= FIRST_BUILD_OF_WINDOWS_11:
         # Windows 11 still calls itself 10 here.
         name = name.replace("Windows 10", "Windows 11")
     release = values.get("DisplayVersion") or values.get("ReleaseId")
-    processors = sources.registry_keys(PROCESSORS)
-    processor = sources.registry(f"{PROCESSORS}\\0").get("ProcessorNameString")
-    language = sources.registry(LANGUAGE).get("LocaleName")
+    processors = computer.registry_keys(PROCESSORS)
+    processor = computer.registry(f"{PROCESSORS}\\0").get("ProcessorNameString")
+    language = computer.registry(LANGUAGE).get("LocaleName")
     return {
         "system_name": f"{name} {release}" if release else name,
         "system_build": f"{build}.{values['UBR']}" if "UBR" in values else build or None,
@@ -41,28 +41,28 @@ def _windows(sources: Sources) -> dict[str, Any]:
         "is_wsl": False,
         "cpu_name": _one_spaced(str(processor)) if processor else None,
         "cpu_threads": len(processors) or None,
-        "vc_runtime": _vc_runtime(sources),
-        "long_paths": sources.registry(FILE_SYSTEM).get("LongPathsEnabled") == 1,
+        "vc_runtime": _vc_runtime(computer),
+        "long_paths": computer.registry(FILE_SYSTEM).get("LongPathsEnabled") == 1,
     }
 
 
-def _vc_runtime(sources: Sources) -> tuple[int, int]:
+def _vc_runtime(computer: Computer) -> tuple[int, int]:
     """Return the newest registered version of the Visual C++ runtime, (0, 0) when there is none."""
     versions = [(0, 0)]
     for key in VC_RUNTIMES:
-        values = sources.registry(key)
+        values = computer.registry(key)
         major, minor = values.get("Major"), values.get("Minor")
         if values.get("Installed") == 1 and isinstance(major, int) and isinstance(minor, int):
             versions.append((major, minor))
     return max(versions)
 
 
-def _linux(sources: Sources) -> dict[str, Any]:
-    release = sources.read("/proc/sys/kernel/osrelease")
-    processors = sources.read("/proc/cpuinfo") or ""
+def _linux(computer: Computer) -> dict[str, Any]:
+    release = computer.read("/proc/sys/kernel/osrelease")
+    processors = computer.read("/proc/cpuinfo") or ""
     names = re.findall(r"^model name\s*:\s*(.+)$", processors, re.MULTILINE)
-    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', sources.read("/etc/os-release") or "", re.MULTILINE)
-    variables = (sources.variables.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
+    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', computer.read("/etc/os-release") or "", re.MULTILINE)
+    variables = (computer.variables.get(name) for name in ("LC_ALL", "LC_MESSAGES", "LANG"))
     language = next((value for value in variables if value), "").partition(".")[0]
     return {
         "system_name": name[1] if name else None,

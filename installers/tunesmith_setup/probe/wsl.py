@@ -11,7 +11,7 @@ from typing import Any
 from tunesmith_core.machine import Wsl, WslDistribution
 from tunesmith_core.wsl.client import decode
 from tunesmith_core.wsl.listing import parse
-from tunesmith_setup.sources import Sources
+from tunesmith_setup.computer import Computer
 
 DISTRIBUTIONS = "HKCU\\Software\\Microsoft\\Windows\\CurrentVersion\\Lxss"
 NOT_FOR_PEOPLE = ("docker-desktop", "rancher-desktop", "podman-")
@@ -21,22 +21,22 @@ _NO_DISTRIBUTION = re.compile(r"WSL_E_DEFAULT_DISTRO_NOT_FOUND|wslstore|--list -
 _NOT_INSTALLED = re.compile(r"WSL_E_WSL_OPTIONAL_COMPONENT_REQUIRED|0x8007019e|wsl(\.exe)? --install", re.IGNORECASE)
 
 
-def facts(sources: Sources) -> dict[str, Any]:
+def facts(computer: Computer) -> dict[str, Any]:
     """Return `wsl`; None on Linux, where the question has no meaning.
 
     Raises:
         TimeoutError: when wsl.exe does not answer and the registry knows no distribution.
     """
-    return {"wsl": _windows(sources) if sources.system == "windows" else None}
+    return {"wsl": _windows(computer) if computer.system == "windows" else None}
 
 
-def _windows(sources: Sources) -> Wsl:
-    program = sources.variables.get("SYSTEMROOT", "C:\\Windows") + "\\System32\\wsl.exe"
-    if not sources.exists(program):
+def _windows(computer: Computer) -> Wsl:
+    program = computer.variables.get("SYSTEMROOT", "C:\\Windows") + "\\System32\\wsl.exe"
+    if not computer.exists(program):
         return Wsl(state="not-installed")
-    listing = sources.run([program, "-l", "-v"])
+    listing = computer.run([program, "-l", "-v"])
     if listing is None:
-        registered = tuple(_registered(sources))
+        registered = tuple(_registered(computer))
         if not registered:
             raise TimeoutError("wsl.exe does not answer")
         return _with(registered)
@@ -48,7 +48,7 @@ def _windows(sources: Sources) -> Wsl:
         return Wsl(state="no-distribution")
     if _NOT_INSTALLED.search(text):
         return Wsl(state="not-installed")
-    status = sources.run([program, "--status"])
+    status = computer.run([program, "--status"])
     told = decode(status.data).strip() if status else ""
     # An old build without the feature answers every option with its help text, which has no error code.
     return Wsl(state="failed", detail=f"{text}\n{told}".strip() or f"wsl.exe ended with code {listing.code}")
@@ -62,11 +62,11 @@ def _with(distributions: tuple[WslDistribution, ...]) -> Wsl:
     return Wsl(state=state, distributions=distributions)
 
 
-def _registered(sources: Sources) -> list[WslDistribution]:
-    default = sources.registry(DISTRIBUTIONS).get("DefaultDistribution")
+def _registered(computer: Computer) -> list[WslDistribution]:
+    default = computer.registry(DISTRIBUTIONS).get("DefaultDistribution")
     found = []
-    for key in sources.registry_keys(DISTRIBUTIONS):
-        values = sources.registry(f"{DISTRIBUTIONS}\\{key}")
+    for key in computer.registry_keys(DISTRIBUTIONS):
+        values = computer.registry(f"{DISTRIBUTIONS}\\{key}")
         name, version = values.get("DistributionName"), values.get("Version", 1)
         if isinstance(name, str) and isinstance(version, int):
             found.append(WslDistribution(name=name, version=version, default=key == default))
