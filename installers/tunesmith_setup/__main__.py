@@ -24,6 +24,7 @@ COMMANDS = {
     "rollback": "go back to the training environment in use before",
     "snapshots": "list the installed environments, or show how two differ",
     "uninstall": "remove what Tunesmith wrote; runs and models only when named",
+    "explain": "name the cause of a failure from its output",
     "start": "open the window, after getting its libraries the first time",
     "program": "install the program's own files for this user, check or remove them",
     "wsl": "set up training inside the Windows Subsystem for Linux",

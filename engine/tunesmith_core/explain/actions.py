@@ -1,0 +1,32 @@
+"""What the program can do about a cause: names for programs, labels for buttons."""
+
+ACTIONS = {
+    "repair-environment": "Repair the training environment",
+    "switch-profile": "Install the PyTorch build for this GPU",
+    "clear-compile-caches": "Clear the compile caches",
+    "use-pytorch-kernels": "Train without fused kernels",
+    "use-standard-attention": "Use the standard attention",
+    "use-one-gpu": "Train on one GPU",
+    "use-cpu": "Train on the CPU",
+    "use-wsl": "Train under WSL",
+    "install-wsl": "Set up WSL",
+    "open-driver-page": "Open NVIDIA's driver page",
+    "install-vc-runtime": "Install the Visual C++ runtime",
+    "open-page-file-settings": "Open the page file settings",
+    "enable-long-paths": "Allow long paths in Windows",
+    "move-folders": "Use a folder with a short, plain path",
+    "free-disk": "Free disk space",
+    "lower-memory": "Use less GPU memory",
+    "lower-learning-rate": "Lower the learning rate",
+    "switch-packing-off": "Switch packing off",
+    "map-columns": "Map the columns",
+    "check-data": "Check the data file",
+    "choose-chat-template": "Choose a chat template",
+    "choose-model": "Choose another model",
+    "download-model-again": "Download the model again",
+    "choose-target-modules": "Choose the LoRA target modules",
+    "sign-in-hub": "Sign in to the hub",
+    "set-proxy": "Set proxy and certificate",
+    "retry": "Try again",
+}
+"""Label of each action by its name; the labels are translated where they are shown."""

@@ -1,0 +1,84 @@
+"""The answer to "why did this fail?": cause, evidence, repair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tunesmith_core.explain import facts
+from tunesmith_core.explain.catalogue import repair
+from tunesmith_core.explain.matching import finds
+from tunesmith_core.explain.reading import Log, read_log
+from tunesmith_core.machine import Machine
+from tunesmith_core.redact import redact
+
+UNKNOWN = "unknown"
+HIGH_SCORE = 85
+MEDIUM_SCORE = 62
+MAX_EVIDENCE_CHARS = 300
+
+_UNKNOWN_FIX = {
+    "en": "Tunesmith does not know this failure. Read the last error message of the log, or search for its text.",
+    "zh": "Tunesmith 不认识这个错误。请查看日志中最后一条错误信息，或搜索其文字。",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why something failed and what helps.
+
+    Attributes:
+        code: one of the 43 causes of `error_codes`, or "unknown".
+        confidence: "high", "medium" or "low".
+        evidence: the line of the log that gave the cause away, without secrets; "" when the cause is unknown.
+        fix: what helps, in words.
+        actions: names from `actions.ACTIONS`, the best first.
+    """
+
+    code: str
+    confidence: str
+    evidence: str
+    fix: str
+    actions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the answer as JSON values."""
+        return {
+            "code": self.code,
+            "confidence": self.confidence,
+            "evidence": self.evidence,
+            "fix": self.fix,
+            "actions": list(self.actions),
+        }
+
+
+def explain(text: str, machine: Machine | None = None, language: str = "en") -> Explanation:
+    """Name the cause that a log speaks of.
+
+    Args:
+        text: error output of any tool, as printed.
+        machine: facts about the computer that the log is from; None for a log from elsewhere.
+        language: of the repair's words, "en" or "zh".
+    """
+    log = read_log(text)
+    found = finds(log)
+    if not found:
+        return Explanation(UNKNOWN, "low", "", _UNKNOWN_FIX[language], ())
+    best = found[0]
+    code, variant, sure = best.signature.code, best.signature.variant, False
+    if machine is not None:
+        code, variant, sure = facts.decide(code, variant, log.text, machine)
+    fix, actions = repair(code, variant, language)
+    evidence = redact(_evidence(log, best.line))
+    return Explanation(code, "high" if sure else _confidence(best.score, best.signature.soft), evidence, fix, actions)
+
+
+def _confidence(score: int, soft: bool) -> str:
+    if score >= HIGH_SCORE and not soft:
+        return "high"
+    return "medium" if score >= MEDIUM_SCORE else "low"
+
+
+def _evidence(log: Log, line: int) -> str:
+    text = log.lines[line].strip()
+    return text if len(text) <= MAX_EVIDENCE_CHARS else f"{text[: MAX_EVIDENCE_CHARS - 1]}…"

@@ -1,0 +1,87 @@
+"""Name the cause of a failure from any error output: tunesmith explain LOGFILE, or - for what comes in."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from tunesmith_core import explain as engine
+from tunesmith_core.errors import EXIT_DONE, UserError
+from tunesmith_core.explain import reading
+from tunesmith_core.machine import Machine
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.add_argument("log", metavar="LOGFILE", help="file with error output, - for standard input")
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    parser.add_argument(
+        "--facts",
+        metavar="FILE|none|this",
+        default="none",
+        help="facts about the computer that the log is from: a file of `tunesmith probe --json`, or this computer",
+    )
+    parser.add_argument("--language", choices=("en", "zh"), help="language of the answer; the system's")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Explain a log; an unknown cause is an answer too.
+
+    Raises:
+        UserError: when a file can't be read.
+    """
+    text = engine.decode(_read(arguments.log))
+    language = arguments.language or ("zh" if os.environ.get("LANG", "").startswith("zh") else "en")
+    answer = engine.explain(text, _machine(arguments.facts), language)
+    if arguments.json:
+        _write(json.dumps(answer.to_dict(), ensure_ascii=False))
+    else:
+        _write(_in_words(answer, language))
+    return EXIT_DONE
+
+
+def _read(name: str) -> bytes:
+    if name == "-":
+        return reading.read_bounded(sys.stdin.buffer)
+    try:
+        return reading.read_file(Path(name))
+    except OSError as error:
+        raise UserError("usage", f"{name}: {error.strerror}.", hint="Name a file that you may read.") from error
+
+
+def _machine(choice: str) -> Machine | None:
+    if choice == "none":
+        return None
+    if choice == "this":
+        from tunesmith_setup import probe
+
+        return probe.machine()
+    try:
+        return Machine.from_dict(json.loads(reading.decode(Path(choice).read_bytes())))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError("usage", f"{choice}: {error}.", hint="Write the file with: tunesmith probe --json") from error
+
+
+_WORDS = {
+    "en": {"cause": "Cause", "evidence": "Evidence", "fix": "What helps", "unknown": "not known"},
+    "zh": {"cause": "原因", "evidence": "依据", "fix": "解决办法", "unknown": "未知"},
+}
+
+
+def _in_words(answer: engine.Explanation, language: str) -> str:
+    words = _WORDS[language]
+    if answer.code == engine.UNKNOWN:
+        return f"{words['cause']}: {words['unknown']}\n{words['fix']}: {answer.fix}"
+    return (
+        f"{words['cause']}: {answer.code} ({answer.confidence})\n"
+        f"{words['evidence']}: {answer.evidence}\n{words['fix']}: {answer.fix}"
+    )
+
+
+def _write(text: str) -> None:
+    # Bytes: a console of another code page must not break the answer.
+    sys.stdout.buffer.write(f"{text}\n".encode())
+    sys.stdout.buffer.flush()
