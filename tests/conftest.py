@@ -6,10 +6,13 @@ import inspect
 import json
 import logging
 import math
+import os
+import shutil
 import struct
 import sys
 import threading
 import time
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,16 @@ from tunesmith_core.spec import RunSpec
 TESTS = Path(__file__).resolve().parent
 OUR_LOGGERS = ("tunesmith_core", "tunesmith_engine", "tunesmith_gui", "tunesmith_setup", "tunesmith_assets")
 THREAD_GRACE_S = 5.0
+PLAY_ENGINE = """
+import os, runpy, sys
+if "tunesmith_engine" in sys.orig_argv:
+    sys.argv = list(sys.orig_argv)
+    try:
+        runpy.run_path({engine!r}, run_name="__main__")
+    except SystemExit as ended:
+        sys.stdout.flush()
+        os._exit(ended.code or 0)
+"""
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
@@ -118,14 +131,28 @@ def make_spec(home: Path, model_folder: Path, data_file: Path) -> Callable[..., 
     return make
 
 
+def _write_fake_python(folder: Path) -> None:
+    """Make a folder an environment whose Python plays the scripted engine."""
+    if os.name == "nt":
+        # A program can't be a script here: a real virtual environment that turns to the engine while it starts.
+        scripts, packages = folder / "Scripts", folder / "Lib" / "site-packages"
+        scripts.mkdir(parents=True)
+        packages.mkdir(parents=True)
+        shutil.copy(Path(venv.__file__).parent / "scripts" / "nt" / "python.exe", scripts)
+        (folder / "pyvenv.cfg").write_text(f"home = {sys.base_prefix}\n", encoding="utf-8")
+        (packages / "sitecustomize.py").write_text(PLAY_ENGINE.format(engine=str(TESTS / "fake_engine.py")))
+        return
+    python = folder / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{TESTS / "fake_engine.py"}" "$@"\n')
+    python.chmod(0o755)
+
+
 @pytest.fixture
 def fake_engine(home: Path, tmp_path: Path) -> Callable[[dict[str, Any]], None]:
     """Install the scripted engine as training environment; call the result with scripts, see tests/fake_engine.py."""
     folder = tmp_path / "fake-environment"
-    (folder / "bin").mkdir(parents=True)
-    python = folder / "bin" / "python"
-    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{TESTS / "fake_engine.py"}" "$@"\n')
-    python.chmod(0o755)
+    _write_fake_python(folder)
     (home / "envs").mkdir()
     (home / "envs" / "train.current").write_text(str(folder))
     scripts = home / "fake-engine.json"

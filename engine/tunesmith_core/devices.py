@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tunesmith_core.spec import RunSpec
 
-_NVIDIA_SIGNS = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
+_NVIDIA_SIGNS: tuple[str, ...] = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
+if sys.platform == "win32":  # pragma: no cover
+    _NVIDIA_SIGNS = (os.environ.get("SYSTEMROOT", r"C:\Windows") + r"\System32\nvcuda.dll",)
 
 
 def nvidia_present() -> bool:
     """Return whether an NVIDIA driver is loaded here; whether it works is for the engine to prove."""
-    if sys.platform == "win32":  # pragma: no cover
-        return (Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / "nvcuda.dll").exists()
     return any(Path(sign).exists() for sign in _NVIDIA_SIGNS)
 
 

@@ -108,6 +108,9 @@ EXIT_DONE = 0
 EXIT_STOPPED = 5
 
 
+_WINDOWS_NAME_TOO_LONG = 206
+
+
 def wrap(error: BaseException) -> TunesmithError:
     """Turn any exception into a TunesmithError.
 
@@ -122,7 +125,9 @@ def wrap(error: BaseException) -> TunesmithError:
             return EnvironmentProblem("disk-full", f"{place}no space is left on the disk.")
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             return EnvironmentProblem("permission-or-antivirus", f"{place}{error.strerror}.")
-        if error.errno == errno.ENAMETOOLONG:
+        if error.errno == errno.ENOEXEC:
+            return EnvironmentProblem("environment-missing", f"{place}the program is damaged and can't be started.")
+        if error.errno == errno.ENAMETOOLONG or getattr(error, "winerror", None) == _WINDOWS_NAME_TOO_LONG:
             return EnvironmentProblem("path-too-long", f"{place}the path is too long.")
     context = "".join(traceback.format_exception(error))
     return BugError("bug", f"{type(error).__name__}: {error}", context=context)

@@ -9,12 +9,31 @@ from types import TracebackType
 from typing import Self
 
 if sys.platform == "win32":  # pragma: no cover
+    import ctypes
     import msvcrt
+    from ctypes import wintypes
 
-    def _lock(descriptor: int) -> None:
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    _FAIL_IMMEDIATELY, _EXCLUSIVE = 1, 2
 
-    _probe = _lock
+    class _Overlapped(ctypes.Structure):
+        _fields_ = (
+            ("Internal", ctypes.c_size_t),
+            ("InternalHigh", ctypes.c_size_t),
+            ("Offset", wintypes.DWORD),
+            ("OffsetHigh", wintypes.DWORD),
+            ("hEvent", wintypes.HANDLE),
+        )
+
+    def _lock(descriptor: int, flags: int = _FAIL_IMMEDIATELY | _EXCLUSIVE) -> None:
+        # Not msvcrt.locking, which knows no shared lock.
+        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+        handle = wintypes.HANDLE(msvcrt.get_osfhandle(descriptor))
+        if not kernel32.LockFileEx(handle, flags, 0, 1, 0, ctypes.byref(_Overlapped())):
+            raise ctypes.WinError(ctypes.get_last_error())
+
+    def _probe(descriptor: int) -> None:
+        _lock(descriptor, _FAIL_IMMEDIATELY)
+
 else:
     import fcntl
 

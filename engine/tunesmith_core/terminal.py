@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,9 +19,17 @@ GIB = 1 << 30
 
 def prepare() -> None:
     """Make output safe in any locale: UTF-8 where possible, and no letter that can't be shown ends the program."""
+    # What Python writes into a pipe on Windows is in the code page of the system otherwise, which no program expects.
+    encoding = "utf-8" if sys.platform == "win32" else None
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
+            stream.reconfigure(encoding=encoding, errors="backslashreplace")
+
+
+def reader_has_left(error: Exception) -> bool:
+    """Return whether an error says that nobody reads our output any more; Windows calls that an invalid argument."""
+    invalid = isinstance(error, OSError) and error.errno == errno.EINVAL and error.filename is None
+    return isinstance(error, BrokenPipeError) or (sys.platform == "win32" and invalid)
 
 
 def say(text: str = "") -> None:

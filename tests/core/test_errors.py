@@ -59,6 +59,7 @@ def test_an_error_of_a_newer_version_keeps_its_text() -> None:
         (errno.EACCES, "permission-or-antivirus"),
         (errno.EROFS, "permission-or-antivirus"),
         (errno.ENAMETOOLONG, "path-too-long"),
+        (errno.ENOEXEC, "environment-missing"),
         (errno.EIO, "bug"),
     ],
 )

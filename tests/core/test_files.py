@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import KILLED
 from tunesmith_core import files
 
 ENGINE = Path(files.__file__).parents[1]
@@ -57,7 +57,7 @@ def test_a_kill_leaves_one_content_or_the_other(tmp_path: Path, point: str, cont
     result = subprocess.run(
         [sys.executable, "-c", code], env={files.CRASHPOINT_VARIABLE: point, "PYTHONPATH": str(ENGINE)}, check=False
     )
-    assert result.returncode == -signal.SIGKILL
+    assert result.returncode == KILLED
     assert path.read_text() == content
 
 

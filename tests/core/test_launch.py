@@ -221,12 +221,12 @@ def test_the_run_outlives_who_started_it(fake_engine: Script, make_spec: Make, t
     files.atomic_write_json(spec, make_spec("o").to_dict())
     engine_folder = str(Path(launch.__file__).parents[1])
     code = (
-        "import os, sys; from pathlib import Path;"
+        "import os, sys; from pathlib import Path; from tests.processes import kill;"
         "from tunesmith_core import launch; from tunesmith_core.spec import RunSpec;"
-        "launch.start(RunSpec.load(Path(sys.argv[1]))); os.kill(os.getpid(), 9)"
+        "launch.start(RunSpec.load(Path(sys.argv[1]))); kill(os.getpid())"
     )
-    environment = {**os.environ, "PYTHONPATH": engine_folder}
-    assert subprocess.run([sys.executable, "-c", code, str(spec)], env=environment, check=False).returncode == -9
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([engine_folder, str(Path(__file__).parents[2])])}
+    assert subprocess.run([sys.executable, "-c", code, str(spec)], env=environment, check=False).returncode == KILLED
     [run] = iter_runs()
     wait_for(lambda: "step" in kinds(run))
     assert run_queue.leased_engine(run) is not None

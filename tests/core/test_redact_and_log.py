@@ -6,7 +6,7 @@ import base64
 import errno
 import io
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
@@ -56,7 +56,7 @@ def test_ordinary_lines_stay() -> None:
 
 
 def test_home_and_user_name_are_replaced(person: pytest.MonkeyPatch) -> None:
-    person.setenv("HOME", "/srv/people/wilhelmina")
+    person.setattr(redact.Path, "home", lambda: PurePosixPath("/srv/people/wilhelmina"))
     person.setattr(redact.getpass, "getuser", lambda: "wilhelmina")
     assert redact.redact("/srv/people/wilhelmina/x: wilhelmina, not wilhelminas") == "~/x: <user>, not wilhelminas"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import KILLED
 from tunesmith_core import files, runs
 from tunesmith_core.errors import UserError
 from tunesmith_core.locks import FileLock
@@ -69,7 +69,7 @@ def test_a_kill_while_creating_leaves_a_whole_run_or_none(make_spec: Make, tmp_p
     )
     environment = {**os.environ, files.CRASHPOINT_VARIABLE: point, "PYTHONPATH": str(Path(runs.__file__).parents[1])}
     result = subprocess.run([sys.executable, "-c", code, str(spec)], env=environment, check=False)
-    assert result.returncode == -signal.SIGKILL
+    assert result.returncode == KILLED
     assert [run.load_spec().name for run in runs.iter_runs()] == (["k"] if point == "folder.after-rename" else [])
     assert create_run(make_spec("k")).load_spec().name == "k"
 

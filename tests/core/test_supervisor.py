@@ -236,7 +236,7 @@ def test_an_engine_that_ignores_a_stop_is_killed_with_its_grandchildren(
     assert (status.error or {}).get("code") == code
     assert gone(int(pids.read_text()))
     assert "terminate" in caplog.text
-    assert "kill" in caplog.text
+    assert "kill" in caplog.text or sys.platform == "win32"  # terminating asks nobody there
 
 
 def test_an_engine_that_hangs_after_its_result_is_killed(
@@ -278,12 +278,13 @@ def test_a_grandchild_that_outlives_a_good_run_is_ended(supervise: Callable[...,
     assert gone(int((run.path / "grandchild.pid").read_text()))
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a job holds all descendants here, so none is adopted")
 def test_an_adopted_process_is_ended_and_older_children_are_not(tmp_path: Path) -> None:
-    mine = sleeping_process()
+    mine = subprocess.Popen(["sleep", "60"])
     try:
-        engine = EngineProcess([sys.executable, "-c", ""], folder=tmp_path, environment={**os.environ}, log_path=tmp_path / "log")
+        engine = EngineProcess(["true"], folder=tmp_path, environment={}, log_path=tmp_path / "log")
         wait_for(engine.ended)
-        adopted = sleeping_process()
+        adopted = subprocess.Popen(["sleep", "60"])
         assert engine.close() == 0
         assert gone(adopted.pid)
         adopted.wait()
@@ -302,8 +303,8 @@ def test_a_log_that_fails_does_not_fail_the_engine(
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(CappedLog, "_append", full)
-    script = ["sh", "-c", "echo one; printf two"]
-    engine = EngineProcess(script, folder=tmp_path, environment={}, log_path=tmp_path / "log")
+    script = [sys.executable, "-c", "import os; os.write(1, b'one\\ntwo')"]
+    engine = EngineProcess(script, folder=tmp_path, environment={**os.environ}, log_path=tmp_path / "log")
     wait_for(engine.ended)
     assert engine.close() == 0
     assert "log can't be written" in caplog.text
@@ -316,7 +317,8 @@ def test_a_log_that_fails_at_its_end_is_said(
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr(CappedLog, "close", full)
-    engine = EngineProcess([sys.executable, "-c", ""], folder=tmp_path, environment={**os.environ}, log_path=tmp_path / "log")
+    command = [sys.executable, "-c", ""]
+    engine = EngineProcess(command, folder=tmp_path, environment={**os.environ}, log_path=tmp_path / "log")
     wait_for(engine.ended)
     assert engine.close() == 0
     assert "log can't be written" in caplog.text
@@ -428,6 +430,7 @@ def test_the_engine_dies_with_its_supervisor(fake_engine: Script, make_spec: Mak
     assert run.status().state is RunState.INTERRUPTED
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows ends a process without asking")
 def test_a_terminated_supervisor_saves_and_ends_a_detached_grandchild(fake_engine: Script, make_spec: Make) -> None:
     fake_engine({"*": [["hello"], ["grandchild", True], ["obey"]]})
     run = create_run(make_spec("k"))
