@@ -37,7 +37,7 @@ class Snapshot:
 
 def _roles() -> dict[str, str]:
     """Return the role of every environment that a pointer names."""
-    roles = {}
+    roles: dict[str, str] = {}
     for pointer in (LAUNCHER_POINTER, TRAINING_POINTER):
         for name, role in ((pointer, "current"), (previous_name(pointer), "previous")):
             folder = repair.pointed_folder(name)

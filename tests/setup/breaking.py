@@ -50,42 +50,52 @@ FILE_DAMAGES: dict[str, Callable[[Path, random.Random], None]] = {
 }
 
 
-def damage_file(folder: Path, kind: str, chance: random.Random, max_bytes: int = 2**40) -> str:
-    """Damage one random file of an environment and return its path; empty files are only deleted."""
-    names = sorted(name for name, entry in inventory.scan(folder).items() if not entry.is_link)
-    while True:
-        name = chance.choice(names)
-        num_bytes = (folder / name).stat().st_size
-        if num_bytes <= max_bytes and (num_bytes or kind == "delete"):
-            FILE_DAMAGES[kind](folder / name, chance)
-            return name
+def damageable(folder: Path, max_bytes: int = 2**40) -> list[str]:
+    """Return the files of an environment in a fixed order, without its list and manifest, which are damaged apart."""
+    found = inventory.scan(folder)
+    names = [name for name, entry in found.items() if not entry.is_link and (entry.size or 0) <= max_bytes]
+    return sorted(set(names) - inventory.NOT_LISTED)
+
+
+def damage_files(folder: Path, count: int, chance: random.Random, max_bytes: int = 2**40) -> dict[str, str]:
+    """Damage random files of an environment, each kind in turn; return the kind by path. Empty files are deleted."""
+    kinds = sorted(FILE_DAMAGES)
+    done = {}
+    for number, name in enumerate(chance.sample(damageable(folder, max_bytes), count)):
+        kind = kinds[number % len(kinds)] if (folder / name).stat().st_size else "delete"
+        FILE_DAMAGES[kind](folder / name, chance)
+        done[name] = kind
+    return done
 
 
 def remove_interpreter(folder: Path) -> str:
-    """Remove the environment's link to its Python."""
-    environment_python(folder).unlink()
-    return "interpreter gone"
+    """Remove the environment's link to its Python; return its path in the environment."""
+    python = environment_python(folder)
+    python.unlink()
+    return python.relative_to(folder).as_posix()
 
 
 def dangle_interpreter(folder: Path) -> str:
-    """Let the environment's link point to a Python that was uninstalled."""
-    python = environment_python(folder)
-    python.unlink()
-    python.symlink_to("/nowhere/bin/python3")
-    return "interpreter elsewhere"
+    """Let the environment's link point to a Python that was uninstalled; return its path in the environment."""
+    name = remove_interpreter(folder)
+    (folder / name).symlink_to("/nowhere/bin/python3")
+    return name
 
 
 def stray_path_file(folder: Path) -> str:
     """Leave a file that Python runs at every start."""
-    (inventory.site_folders(folder)[0] / "zz-foreign.pth").write_text("import this_module_does_not_exist\n")
-    return "stray .pth"
+    path = inventory.site_folders(folder)[0] / "zz-foreign.pth"
+    path.write_text("import this_module_does_not_exist\n")
+    return path.relative_to(folder).as_posix()
 
 
 def foreign_torch(folder: Path) -> str:
-    """Install another build of PyTorch over the locked one, as `pip install torch` does."""
+    """Install another build of PyTorch over the locked one, as `pip install torch` does; return a changed path."""
     site = inventory.site_folders(folder)[0]
-    info = next(site.glob("torch-*.dist-info"))
     (site / "torch" / "version.py").write_text(FOREIGN_VERSION)
     (site / "torch" / "foreign.py").write_text("x = 1\n")
-    info.rename(site / "torch-2.6.0+cpu.dist-info")
-    return "wrong torch build"
+    next(site.glob("torch-*.dist-info")).rename(site / "torch-2.6.0+cpu.dist-info")
+    return (site / "torch" / "version.py").relative_to(folder).as_posix()
+
+
+OTHER_DAMAGES = (remove_interpreter, dangle_interpreter, stray_path_file, foreign_torch)

@@ -1,0 +1,216 @@
+"""The checks of the computer judge recorded facts: each fault has words, a code and a next step."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.setup.conftest import RecordedProgress
+from tunesmith_core import files, paths
+from tunesmith_core.machine import Disk, Machine, PythonCandidate, Wsl
+from tunesmith_setup.checks import base, disk, host
+from tunesmith_setup.checks.base import Check, Finding, State
+from tunesmith_setup.progress import GIB, Progress
+
+WINDOWS = Machine(
+    system="windows",
+    ram_total_bytes=32 * GIB,
+    ram_free_bytes=20 * GIB,
+    commit_limit_bytes=40 * GIB,
+    commit_used_bytes=12 * GIB,
+    vc_runtime=(14, 44),
+    long_paths=True,
+    security=(),
+    wsl=Wsl(state="ready"),
+    leaks={},
+    pythons=(PythonCandidate(executable="python", version=(3, 12, 1)),),
+)
+LINUX = Machine(system="linux", ram_total_bytes=32 * GIB, leaks={}, pythons=())
+Usage = namedtuple("Usage", "total used free")
+
+
+def verify(check: Check, machine: Machine, progress: Progress) -> Finding:
+    return check.verify(machine, progress)
+
+
+def having(machine: Machine, **facts: Any) -> Machine:
+    return dataclasses.replace(machine, **facts)
+
+
+@pytest.mark.parametrize(
+    ("check", "machine", "state", "code", "words"),
+    [
+        (host.Memory(), WINDOWS, "ok", None, "32.0 GiB of main memory, 20.0 GiB free"),
+        (host.Memory(), having(WINDOWS, ram_free_bytes=None), "ok", None, "32.0 GiB of main memory."),
+        (host.Memory(), having(WINDOWS, ram_total_bytes=None), "unknown", None, "in time"),
+        (host.Memory(), having(LINUX, ram_total_bytes=4 * GIB), "warning", "memory-full", "0.5 B"),
+        (
+            host.Memory(),
+            having(WINDOWS, commit_used_bytes=38 * GIB),
+            "failed",
+            "page-file-too-small",
+            "only 2.0 GiB more",
+        ),
+        (host.VcRuntime(), WINDOWS, "ok", None, "14.44"),
+        (host.VcRuntime(), having(WINDOWS, vc_runtime=None), "unknown", None, "in time"),
+        (host.VcRuntime(), having(WINDOWS, vc_runtime=(0, 0)), "failed", "dll-load-failed-vcredist", "missing"),
+        (host.VcRuntime(), having(WINDOWS, vc_runtime=(14, 16)), "failed", "dll-load-failed-vcredist", "14.16 is too"),
+        (host.VcRuntime(), having(WINDOWS, vc_runtime=(14, 29)), "warning", "dll-load-failed-vcredist", "14.42"),
+        (host.LongPaths(), WINDOWS, "ok", None, "allows long paths"),
+        (host.LongPaths(), having(WINDOWS, long_paths=None), "unknown", None, "in time"),
+        (host.LongPaths(), having(WINDOWS, long_paths=False), "ok", None, "260 characters"),
+        (host.Leaks(), WINDOWS, "ok", None, "Nothing that misleads"),
+        (host.Leaks(), having(LINUX, leaks={"CUDA_PATH": "C:\\old"}), "ok", None, "Kept away from runs"),
+        (host.Security(), having(WINDOWS, security=None), "unknown", None, "in time"),
+        (host.Security(), WINDOWS, "ok", None, "None was found"),
+        (host.Security(), having(WINDOWS, security=("Avast",)), "ok", None, "Avast: if kernels fail to compile"),
+        (host.WslState(), having(WINDOWS, wsl=None), "unknown", None, "in time"),
+        (host.WslState(), WINDOWS, "ok", None, "Ready"),
+        (host.WslState(), having(WINDOWS, wsl=Wsl(state="failed")), "warning", "wsl-not-usable", "does not work"),
+        (host.ProgramPython(), WINDOWS, "ok", None, "with 3.12.1"),
+        (host.ProgramPython(), having(LINUX, pythons=None), "unknown", None, "could not be looked for"),
+        (host.ProgramPython(), LINUX, "warning", "python-unsupported", "no Python from 3.11"),
+    ],
+)
+def test_facts_are_judged(
+    check: Check, machine: Machine, state: str, code: str | None, words: str, progress: RecordedProgress
+) -> None:
+    finding = verify(check, machine, progress)
+    assert (finding.state, finding.code) == (state, code)
+    assert words in finding.message
+    assert finding.fix is not None or code in (None, "memory-full")
+
+
+@pytest.mark.parametrize(
+    ("name", "machine", "state", "code"),
+    [
+        ("plain", WINDOWS, "ok", None),
+        ("with space", WINDOWS, "failed", "path-non-ascii"),
+        ("with space", LINUX, "ok", None),
+        ("训练", WINDOWS, "failed", "path-non-ascii"),
+        ("训练", LINUX, "ok", None),
+        ("OneDrive", WINDOWS, "failed", "permission-or-antivirus"),
+        ("x" * 70, having(WINDOWS, long_paths=False), "failed", "path-too-long"),
+        ("x" * 70, WINDOWS, "ok", None),
+        ("plain", having(LINUX, disks=(Disk(path="/", kind="network"),)), "warning", None),
+        (
+            "plain",
+            having(
+                LINUX,
+                disks=(Disk(path="/", kind="fixed"), Disk(path="/nowhere")),
+            ),
+            "ok",
+            None,
+        ),
+    ],
+)
+def test_the_data_folder_is_judged_by_the_rules_of_the_system(
+    name: str,
+    machine: Machine,
+    state: str,
+    code: str | None,
+    tmp_path: Path,
+    progress: RecordedProgress,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / name))
+    finding = verify(host.DataFolder(), machine, progress)
+    assert (finding.state, finding.code) == (state, code)
+
+
+def test_a_folder_that_can_not_be_written_is_named(
+    tmp_path: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "file"))
+    finding = verify(host.DataFolder(), LINUX, progress)
+    assert (finding.state, finding.code) == ("failed", "permission-or-antivirus")
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "cache_gib", "state", "label"),
+    [
+        (100, 0, "ok", None),
+        (6, 0, "warning", "Free some space"),
+        (1, 0, "failed", "Free some"),
+        (6, 3, "warning", "Clear"),
+    ],
+)
+def test_free_space_is_compared_with_what_a_run_needs(
+    home: Path,
+    progress: RecordedProgress,
+    monkeypatch: pytest.MonkeyPatch,
+    free_gib: int,
+    cache_gib: int,
+    state: str,
+    label: str | None,
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, free_gib * GIB))
+    sparse_cache(cache_gib * GIB)
+    finding = verify(disk.FreeSpace(), LINUX, progress)
+    assert finding.state == state
+    assert (finding.fix is None) if label is None else (finding.fix is not None and label in finding.fix.label)
+
+
+def test_several_full_drives_give_the_worst_verdict(
+    home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drives = {1: (home, 2 * GIB), 2: (home / "tmp", GIB), 3: (home / "runs", 2 * GIB)}
+    frees = iter([GIB, 5 * GIB, 50 * GIB])
+    monkeypatch.setattr(disk, "_drives", lambda: drives)
+    monkeypatch.setattr(files, "free_bytes", lambda path: next(frees))
+    finding = verify(disk.FreeSpace(), LINUX, progress)
+    assert (finding.state, finding.code) == ("failed", "disk-full")
+
+
+def sparse_cache(num_bytes: int) -> Path:
+    """Make a compile cache that seems to have a size."""
+    folder = paths.cache_dir() / "tc" / "kernels"
+    folder.mkdir(parents=True)
+    with (folder / "big.cubin").open("wb") as file:
+        file.truncate(num_bytes)
+    return folder
+
+
+def test_large_compile_caches_are_offered_and_cleared(home: Path, progress: RecordedProgress) -> None:
+    check = disk.CompileCaches()
+    assert verify(check, LINUX, progress).state == "ok"
+    folder = sparse_cache(4 * GIB)
+    finding = verify(check, LINUX, progress)
+    assert finding.state == "warning"
+    assert finding.fix is not None
+    assert finding.fix.label == "Clear 4.0 GiB"
+    disk.FreeSpace().fix(progress)
+    assert not folder.exists()
+    check.fix(progress)
+    assert verify(check, LINUX, progress).state == "ok"
+
+
+class Stumbling(Check):
+    """A check with a mistake."""
+
+    id = "stumbling"
+    title = "Stumbling"
+    systems = ("linux",)
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+
+def test_a_check_that_stumbles_is_unknown_and_stops_no_other(progress: RecordedProgress) -> None:
+    results = base.verify_all([Stumbling(), host.Memory(), host.LongPaths()], LINUX, progress)
+    assert [result.finding.state for result in results] == ["unknown", "ok"]
+    assert "/somewhere" in results[0].finding.message
+    assert not any(result.faulty for result in results)
+    assert results[0].to_dict()["id"] == "stumbling"
+    with pytest.raises(Exception, match="has nothing to mend"):
+        results[0].check.fix(progress)
+
+
+def test_the_state_of_a_finding_is_a_plain_word() -> None:
+    assert f"{State.OK}" == "ok"
