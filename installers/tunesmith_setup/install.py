@@ -19,10 +19,21 @@ from tunesmith_core import environments, files, paths
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
-from tunesmith_setup import demo, envs, example_model, interpreters, probe, profiles, system_libraries, uvtool
+from tunesmith_setup import (
+    demo,
+    envs,
+    example_model,
+    interpreters,
+    inventory,
+    probe,
+    profiles,
+    proof,
+    system_libraries,
+    uvtool,
+)
 from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.profiles import Profile
-from tunesmith_setup.progress import Progress, duration_text, size_text
+from tunesmith_setup.profiles import Choice, Profile
+from tunesmith_setup.progress import Part, Plan, Progress, duration_text, size_text
 from tunesmith_setup.uvtool import LOCKS, Uv
 
 LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
@@ -30,18 +41,23 @@ TRAINING_MODULES = ("torch", "transformers", "peft", "datasets", "bitsandbytes")
 LAUNCHER_BYTES = 360_000_000
 LOCK_POLL_S = 1.0
 
+DOWNLOAD_BYTES_PER_S = 10_000_000
+DISK_BYTES_PER_S = 100_000_000
+PROOF_S = 60
+"""Rough numbers for the plan: a connection of 80 megabits a second, a slow disk, libraries that are read from it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Installed:
     """What an installation left.
 
     Attributes:
-        launcher: the window's environment.
+        launcher: the window's environment; None when it was left alone.
         training: the engine's environment.
         model: folder of the example's base model.
     """
 
-    launcher: envs.Environment
+    launcher: envs.Environment | None
     training: envs.Environment
     model: Path
 
@@ -69,7 +85,8 @@ def training_environment(interpreter: Interpreter, profile: Profile) -> envs.Env
         )
     kind = f"train-{profile.name}"
     pointer = environments.TRAINING_POINTER
-    return envs.Environment(kind, interpreter, (lock,), TRAINING_MODULES, profile.installed_bytes, pointer)
+    device = "cpu" if profile.name == "cpu" else "cuda"
+    return envs.Environment(kind, interpreter, (lock,), TRAINING_MODULES, profile.installed_bytes, pointer, device)
 
 
 def has_display() -> bool:
@@ -91,25 +108,58 @@ def only_one(progress: Progress) -> Iterator[None]:
         lock.release()
 
 
-def show_budget(parts: list[tuple[str, int]], progress: Progress) -> None:
-    """Show the room that is needed at most while installing.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What an installation brings.
 
-    Args:
-        parts: name and bytes of each part; 0 for what is complete.
-        progress: takes the lines.
+    Attributes:
+        choice: the profile, and why.
+        training: the engine's environment.
+        launcher: the window's environment; None when it is left alone.
+    """
+
+    choice: Choice
+    training: envs.Environment
+    launcher: envs.Environment | None
+
+    def plan(self) -> Plan:
+        """Return what is fetched and written, where to, and roughly how long it takes. Writes nothing."""
+        named = {"Libraries of the window": self.launcher, "Libraries for training": self.training}
+        environments_wanted = {name: item for name, item in named.items() if item is not None}
+        parts = []
+        for name, item in environments_wanted.items():
+            disk_bytes = 0 if item.is_complete() else item.disk_bytes()
+            parts.append(Part(name, item.missing().download_bytes, disk_bytes))
+        parts.append(example_model.part())
+        unpacked = sum(item.missing().disk_bytes for item in environments_wanted.values())
+        if unpacked or parts[-1].disk_bytes:
+            parts.append(Part("Unpacked downloads, removed afterwards", 0, unpacked + example_model.passing_bytes()))
+        seconds = sum(part.download_bytes / DOWNLOAD_BYTES_PER_S + part.disk_bytes / DISK_BYTES_PER_S for part in parts)
+        if not proof.is_proven(self.training.folder):
+            seconds += PROOF_S
+        root = paths.data_root()
+        return Plan(tuple(parts), root, files.free_bytes(root), seconds, self.choice.profile.name, self.choice.sentence)
+
+
+def wanted(profile_name: str | None, progress: Progress, *, training_only: bool) -> Wanted:
+    """Decide what this computer gets. Writes nothing.
 
     Raises:
-        EnvironmentProblem: `disk-full` when the drive has less room.
+        EnvironmentProblem: `python-unsupported`, or what is wrong with the NVIDIA driver.
     """
-    required, free = sum(num_bytes for _, num_bytes in parts), files.free_bytes(paths.data_root())
-    progress.note(f"data folder: {paths.data_root()} ({paths.HOME_VARIABLE} chooses another)")
-    for name, num_bytes in parts:
-        progress.note(f"{name}: {f'up to {size_text(num_bytes)}' if num_bytes else 'complete'}")
-    progress.note(f"disk: up to {size_text(required)} while installing, {size_text(free)} free")
-    if free < required:
+    interpreter = interpreters.choose()
+    progress.note(f"Python: {interpreter.executable}")
+    choice = choose_profile(profile_name, progress)
+    launcher = None if training_only else launcher_environment(interpreter)
+    return Wanted(choice, training_environment(interpreter, choice.profile), launcher)
+
+
+def check_room(plan: Plan) -> None:
+    """Raise EnvironmentProblem `disk-full` when the drive has less room than is needed at most meanwhile."""
+    if plan.free_bytes < plan.disk_bytes:
         raise EnvironmentProblem(
             "disk-full",
-            f"{paths.data_root()}: {size_text(required)} are needed, {size_text(free)} are free.",
+            f"{plan.folder}: {size_text(plan.disk_bytes)} are needed, {size_text(plan.free_bytes)} are free.",
             hint=f"Free some space, or set {paths.HOME_VARIABLE} to a folder on another drive.",
         )
 
@@ -132,7 +182,7 @@ def forget_downloads(launcher: envs.Environment, training: envs.Environment, uv:
     uv.forget([name for name in training.packages() if name not in kept])
 
 
-def choose_profile(name: str | None, progress: Progress) -> Profile:
+def choose_profile(name: str | None, progress: Progress) -> Choice:
     """Return the profile that the person asked for, or the one for this computer.
 
     Raises:
@@ -142,60 +192,85 @@ def choose_profile(name: str | None, progress: Progress) -> Profile:
     if choice.problem:
         hint = f"{CODES[choice.problem].action} To train on the processor instead: --profile cpu"
         raise EnvironmentProblem(choice.problem, f"{choice.sentence}.", hint=hint)
-    progress.note(choice.sentence)
     for warning in choice.warnings:
         progress.note(f"warning: {warning.text}")
-    return choice.profile
+    return choice
 
 
-def install_environments(interpreter: Interpreter, profile: Profile, uv: Uv, progress: Progress) -> Installed:
-    """Build both environments and fetch the example's model, as far as they are not there.
+def bring(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
+    """Build an environment, or mend the one that is there, prove it and point to it.
 
     Raises:
         EnvironmentProblem: what stopped it; the same command continues.
     """
-    launcher, training = launcher_environment(interpreter), training_environment(interpreter, profile)
-    for title, environment in (("Launcher environment", launcher), ("Training environment", training)):
-        with progress.phase(title):
-            envs.build(environment, uv, progress)
-    forget_downloads(launcher, training, uv)
-    with progress.phase("Base model of the example"):
-        model = example_model.ensure(LOCKS / "example-model.txt", training.python, uv, progress)
-    return Installed(launcher, training, model)
+    if environment.is_complete():
+        _mend(environment, uv, progress)
+    envs.build(environment, uv, progress)
 
 
-def install(profile_name: str | None, progress: Progress, *, window: bool) -> Installed:
+def _mend(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
+    """Replace what is damaged in a complete environment; remove it when that is not possible, to be built anew."""
+    # Imported here: repairing knows how to install.
+    from tunesmith_setup import repair
+
+    folder = environment.folder
+    listed = repair.list_of(folder)
+    damages = inventory.compare(folder, listed)
+    if not damages:
+        return
+    progress.note(f"{environment.name}: {len(damages)} files are damaged, missing or strange")
+    left = repair.Mending(folder, progress, lambda: uv).run()
+    if left and repair.has_live_run():
+        raise EnvironmentProblem("run-busy", "The environment must be built again, and a run is using it.")
+    if left:
+        (folder / envs.MANIFEST).unlink()
+
+
+def prove(environment: envs.Environment, progress: Progress) -> proof.Record:
+    """Prove an environment once more and return the record. Raises EnvironmentProblem: under the name of the cause."""
+    return proof.prove(environment.folder, environment.device or "auto", progress)
+
+
+def install(profile_name: str | None, progress: Progress, *, window: bool, training_only: bool = False) -> Installed:
     """Install everything a person needs.
 
     Args:
         profile_name: name of a profile, or None to choose by the GPU.
         progress: takes what the person sees.
         window: whether a window will be opened, so that missing system libraries are an error.
+        training_only: whether the window's environment is left alone.
 
     Raises:
         EnvironmentProblem: what stopped it; the same command continues.
     """
-    prepare_folder()
+    with progress.phase("This computer"):
+        parts = wanted(profile_name, progress, training_only=training_only)
+        plan = parts.plan()
+        progress.plan(plan)
+        prepare_folder()
+        check_room(plan)
     with only_one(progress):
-        with progress.phase("This computer"):
-            interpreter = interpreters.choose()
-            progress.note(f"Python: {interpreter.executable}")
-            profile = choose_profile(profile_name, progress)
-            parts = [
-                ("launcher environment", launcher_environment(interpreter).required_bytes()),
-                ("training environment", training_environment(interpreter, profile).required_bytes()),
-                ("base model of the example", example_model.required_bytes()),
-            ]
-            show_budget(parts, progress)
-            uv = uvtool.obtain(progress)
-        with progress.phase("System libraries"):
-            try:
-                system_libraries.ensure(progress)
-            except EnvironmentProblem as problem:
-                if window:
-                    raise
-                progress.note(f"{problem.message} The example needs none; for the window: {problem.hint}")
-        return install_environments(interpreter, profile, uv, progress)
+        uv = uvtool.obtain(progress)
+        if parts.launcher:
+            with progress.phase("System libraries"):
+                _ensure_libraries(progress, required=window)
+            with progress.phase("Launcher environment"):
+                bring(parts.launcher, uv, progress)
+        with progress.phase("Training environment"):
+            bring(parts.training, uv, progress)
+        forget_downloads(launcher_environment(parts.training.interpreter), parts.training, uv)
+        with progress.phase("Base model of the example"):
+            model = example_model.ensure(LOCKS / "example-model.txt", parts.training.python, uv, progress)
+        return Installed(parts.launcher, parts.training, model)
+
+
+def _ensure_libraries(progress: Progress, *, required: bool) -> None:
+    try:
+        system_libraries.ensure(progress)
+    except EnvironmentProblem as problem:
+        if required:
+            raise
+        progress.note(f"{problem.message} The example needs none; for the window: {problem.hint}")
 
 
 def closing(progress: Progress, started: float) -> None:
@@ -207,7 +282,7 @@ def closing(progress: Progress, started: float) -> None:
     progress.line(f"{'Data folder':<28}{size_text(files.folder_bytes(paths.data_root())):>14}  {paths.data_root()}")
 
 
-def run(profile_name: str | None, *, demo_wanted: bool) -> int:
+def run(profile_name: str | None, progress: Progress, *, demo_wanted: bool) -> int:
     """Install, then open the window or, where there is none or `demo_wanted`, train the example.
 
     Returns:
@@ -216,10 +291,10 @@ def run(profile_name: str | None, *, demo_wanted: bool) -> int:
     Raises:
         TunesmithError: what stopped it.
     """
-    progress, started = Progress(), time.monotonic()
+    started = time.monotonic()
     window = has_display() and not demo_wanted
     installed = install(profile_name, progress, window=window)
-    if window:
+    if window and installed.launcher:
         closing(progress, started)
         return open_window(installed.launcher.python)
     with progress.phase("Example"):

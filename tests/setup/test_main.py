@@ -28,7 +28,7 @@ BOOTSTRAP = Path(__file__).resolve().parents[2] / "installers" / "bootstrap.py"
     ],
 )
 def test_installing(monkeypatch: pytest.MonkeyPatch, arguments: list[str], call: tuple[str | None, bool]) -> None:
-    monkeypatch.setattr(install, "run", lambda profile, demo_wanted: 5 if (profile, demo_wanted) == call else 99)
+    monkeypatch.setattr(install, "run", lambda profile, _, demo_wanted: 5 if (profile, demo_wanted) == call else 99)
     assert command_line.main(arguments) == 5
 
 
@@ -113,7 +113,7 @@ def test_bootstrap_parses_under_old_pythons_and_refuses_them() -> None:
 
 def test_a_command_may_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = ("cpu", True)
-    monkeypatch.setattr(install, "run", lambda profile, demo_wanted: 7 if (profile, demo_wanted) == wanted else 9)
+    monkeypatch.setattr(install, "run", lambda profile, _, demo_wanted: 7 if (profile, demo_wanted) == wanted else 9)
     assert command_line.main(["install", "--demo", "--profile", "cpu"]) == 7
     with pytest.raises(SystemExit):
         command_line.main(["install", "--help"])

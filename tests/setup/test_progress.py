@@ -11,7 +11,7 @@ import pytest
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import progress as reporting
-from tunesmith_setup.progress import EventProgress, Part, Progress, duration_text, size_text
+from tunesmith_setup.progress import EventProgress, Part, Plan, Progress, SilentProgress, duration_text, size_text
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,8 @@ def test_a_failed_phase_is_not_called_done(capsys: pytest.CaptureFixture[str]) -
     assert progress.timings == []
 
 
-PARTS = [Part("training environment", 2_600_000_000, 5_700_000_000), Part("launcher environment", 0, 0)]
+PARTS = (Part("training", 2_600_000_000, 5_700_000_000), Part("launcher", 0, 0))
+PLAN = Plan(PARTS, Path("/data"), 10 * 1024**3, 125.4, "cu124", "RTX 3060, driver 552: CUDA 12.4")
 FAILURE = EnvironmentProblem("disk-full", "/data: 9 GiB are needed.", context="the last lines\n", hint="Free some.")
 
 
@@ -55,8 +56,7 @@ def tell_everything(progress: Progress) -> None:
     with progress.phase("Training environment"):
         progress.note("a note")
         progress.line()
-        progress.plan(PARTS, Path("/data"), 10 * 1024**3, 0)
-        progress.plan([], Path("/data"), 10 * 1024**3, 125.4)
+        progress.plan(PLAN)
         progress.progress("download", 512 * 1024**2, 1024**3, 20e6, 26.84)
         progress.progress("download", 0, 1024**3, 0, None)
         progress.check("disk", "Room on the drive", "checking")
@@ -76,10 +76,11 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1:-1] == [
         "    a note",
         "",
-        "    training environment: 2.4 GiB to download, 5.3 GiB on disk",
-        "    launcher environment: complete",
-        "    folder: /data, 10.0 GiB free",
-        "    folder: /data, 10.0 GiB free",
+        "    RTX 3060, driver 552: CUDA 12.4",
+        "    training: 2.4 GiB to download, 5.3 GiB on disk",
+        "    launcher: complete",
+        f"    folder: {Path('/data')}",
+        "    needed at most: 5.3 GiB, free: 10.0 GiB",
         "    roughly 2 min 05 s",
         "    download: 512 MiB of 1.0 GiB, 20.0 MB/s, 26.8 s left",
         "    download: 0 MiB of 1.0 GiB, 0.0 MB/s",
@@ -100,14 +101,16 @@ def test_events_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert events[2] == {
         "type": "plan",
         "parts": [
-            {"name": "training environment", "download_bytes": 2_600_000_000, "disk_bytes": 5_700_000_000},
-            {"name": "launcher environment", "download_bytes": 0, "disk_bytes": 0},
+            {"name": "training", "download_bytes": 2_600_000_000, "disk_bytes": 5_700_000_000},
+            {"name": "launcher", "download_bytes": 0, "disk_bytes": 0},
         ],
         "folder": str(Path("/data")),
         "free_bytes": 10 * 1024**3,
-        "seconds": 0,
+        "seconds": 125,
+        "profile": "cu124",
+        "sentence": "RTX 3060, driver 552: CUDA 12.4",
     }
-    assert events[4] == {
+    assert events[3] == {
         "type": "progress",
         "name": "download",
         "done_bytes": 512 * 1024**2,
@@ -115,8 +118,8 @@ def test_events_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> Non
         "bytes_per_s": 20_000_000,
         "remaining_s": 26.8,
     }
-    assert events[5]["remaining_s"] is None
-    assert events[8] == {
+    assert events[4]["remaining_s"] is None
+    assert events[7] == {
         "type": "check",
         "id": "disk",
         "title": "Room on the drive",
@@ -125,9 +128,9 @@ def test_events_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> Non
         "code": "disk-full",
         "fix": {"label": "Free the download cache", "needs_network": False, "bytes": 5},
     }
-    assert (events[9]["type"], events[9]["state"]) == ("phase", "done")
-    assert events[9]["seconds"] >= 0
-    assert events[10] == {"type": "error"} | FAILURE.to_dict()
+    assert (events[8]["type"], events[8]["state"]) == ("phase", "done")
+    assert events[8]["seconds"] >= 0
+    assert events[9] == {"type": "error"} | FAILURE.to_dict()
     assert events[-1] == {"type": "result", "ok": False, "exit_code": 3}
 
 
@@ -137,3 +140,11 @@ def test_the_arguments_choose_text_or_events() -> None:
     assert isinstance(reporting.chosen(parser.parse_args(["--events"])), EventProgress)
     assert type(reporting.chosen(parser.parse_args([]))) is Progress
     assert type(reporting.chosen(argparse.Namespace())) is Progress
+    assert isinstance(reporting.chosen(argparse.Namespace(json=True)), SilentProgress)
+
+
+def test_beside_json_only_errors_are_written(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_everything(SilentProgress())
+    written = capsys.readouterr()
+    assert written.out == ""
+    assert "[disk-full]" in written.err

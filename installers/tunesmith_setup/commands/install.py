@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import json
+import sys
 
-from tunesmith_setup import install, profiles
+from tunesmith_core.errors import EXIT_DONE
+from tunesmith_setup import install, profiles, progress
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.add_argument("--demo", action="store_true", help="train the bundled example instead of opening the window")
     parser.add_argument("--profile", choices=sorted(profiles.PROFILES), help="build of PyTorch; chosen by the GPU")
+    parser.add_argument("--plan", action="store_true", help="show what would be fetched and written, and write nothing")
+    parser.add_argument("--json", action="store_true", help="with --plan: print JSON for programs")
+    parser.add_argument("--training-only", action="store_true", help="bring what training needs, without the window")
+    progress.add_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install, then open the window or train the example."""
-    return install.run(arguments.profile, demo_wanted=arguments.demo)
+    """Show the plan; or install, then open the window or train the example."""
+    reporter = progress.chosen(arguments)
+    if arguments.plan:
+        plan = install.wanted(arguments.profile, reporter, training_only=arguments.training_only).plan()
+        reporter.plan(plan)
+        if arguments.json:
+            sys.stdout.write(json.dumps(plan.to_dict(), indent=2) + "\n")
+        return EXIT_DONE
+    if arguments.training_only:
+        install.install(arguments.profile, reporter, window=False, training_only=True)
+        return EXIT_DONE
+    return install.run(arguments.profile, reporter, demo_wanted=arguments.demo)
