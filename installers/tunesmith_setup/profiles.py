@@ -174,7 +174,8 @@ def _warnings(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
         instead = "; choose CUDA 12.4 to train on it, then the newer GPU can't be used." if serves else "."
         notices.append(Notice("no-kernel-image-for-arch", text + instead))
     if plain:
-        text = f"{_names(plain)} trains without Triton kernels, which needs more memory and time."
+        verb = "trains" if len(plain) == 1 else "train"
+        text = f"{_names(plain)} {verb} without Triton kernels, which needs more memory and time."
         notices.append(Notice("triton-arch-unsupported", text))
     return tuple(notices)
 

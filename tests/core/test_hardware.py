@@ -75,8 +75,6 @@ def test_the_real_nvidia_smi_is_run_with_a_limit(monkeypatch: pytest.MonkeyPatch
     assert asked[0][1] == 2.0
 
 
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="reads /proc")
 def test_main_memory_is_the_systems_own_number() -> None:
     total, free = hardware.host_memory()

@@ -20,7 +20,9 @@ CARD = "0, NVIDIA GeForce RTX 3060, 8.6, 12288, 11264, 552.44, 00000000:01:00.0\
 class Program:
     """An nvidia-smi whose answers depend on the question; asked more, it can't be started."""
 
-    def __init__(self, heading: str | None, table: str | None = None, holders: str | None = None, code: int = 0) -> None:
+    def __init__(
+        self, heading: str | None, table: str | None = None, holders: str | None = None, code: int = 0
+    ) -> None:
         self.answers = {"--query-gpu": table, "--query-compute-apps": holders}
         self.heading = heading
         self.code = code
@@ -77,8 +79,10 @@ def test_a_gpu_with_its_holders() -> None:
 @pytest.mark.parametrize(
     ("row", "expected"),
     [
-        ("0, NVIDIA GB10, 12.1, [N/A], [Not Supported], 580.95.05, x\n", Gpu(index=0, name="NVIDIA GB10",
-                                                                             compute_capability=(12, 1))),
+        (
+            "0, NVIDIA GB10, 12.1, [N/A], [Not Supported], 580.95.05, x\n",
+            Gpu(index=0, name="NVIDIA GB10", compute_capability=(12, 1)),
+        ),
         ("1, , [N/A], 10, [Unknown Error], 552.44, x\n", Gpu(index=1, name="NVIDIA GPU", total_bytes=10 * MIB)),
         ("[GPU is lost], [GPU is lost], 1, 2, 3, 4, 5\n", None),
         ("Unable to determine the device handle for GPU0: 0000:01:00.0: Unknown Error\n", None),

@@ -14,7 +14,7 @@ DEBIAN = WslDistribution(name="Debian", version=1)
 ENGLISH = "  NAME      STATE           VERSION\r\n* Ubuntu    Running         2\r\n  Debian    Stopped         1\r\n"
 CHINESE = "  名称      状态            版本\r\n* Ubuntu    正在运行        2\r\n  Debian    已停止          1\r\n"
 TURKISH = "  AD        DURUM           SÜRÜM\r\n* Ubuntu    Çalışıyor       2\r\n  Debian    Durduruldu      1\r\n"
-GERMAN = "  NAME      STATUS                  VERSION\r\n* Ubuntu    Wird ausgeführt         2\r\n  Debian    Beendet   1\r\n"
+GERMAN = "  NAME      STATUS             VERSION\r\n* Ubuntu    Wird ausgeführt    2\r\n  Debian    Beendet   1\r\n"
 
 
 @pytest.mark.parametrize("text", [ENGLISH, CHINESE, TURKISH, GERMAN])

@@ -67,7 +67,9 @@ class Recorded(Computer):
         lines = (" ".join([command[0], *command[1:]]), " ".join([name, *command[1:]]))
         programs = self._of("programs")
         for known in sorted(programs, key=len, reverse=True):
-            if any(line == known or line.startswith((known + " ", known + ".", known + ",", known + "=")) for line in lines):
+            if any(
+                line == known or line.startswith((known + " ", known + ".", known + ",", known + "=")) for line in lines
+            ):
                 return self._output(programs[known])
         return None
 
@@ -89,7 +91,9 @@ class Recorded(Computer):
 
     def registry_keys(self, key: str) -> list[str]:
         start = key + "\\"
-        return sorted({path.removeprefix(start).split("\\")[0] for path in self._of("registry") if path.startswith(start)})
+        return sorted(
+            {path.removeprefix(start).split("\\")[0] for path in self._of("registry") if path.startswith(start)}
+        )
 
     def memory(self) -> tuple[int, int, int, int] | None:
         numbers = self.recording.get("memory")

@@ -1,73 +1,125 @@
-"""The build of PyTorch is chosen by the compute capability of all GPUs, as the driver's library tells."""
+"""Which build of PyTorch a computer gets, and the sentence that says why; whole computers: test_probe_machines."""
 
 from __future__ import annotations
 
-import ctypes
-from typing import Any
-
 import pytest
 
+from tunesmith_core.error_codes import CODES
+from tunesmith_core.machine import Driver, Gpu, Machine
 from tunesmith_setup import profiles
 
+RTX_3060 = Gpu(index=0, name="NVIDIA GeForce RTX 3060", compute_capability=(8, 6))
+RTX_5090 = Gpu(index=0, name="NVIDIA GeForce RTX 5090", compute_capability=(12, 0))
+GTX_1080 = Gpu(index=1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1))
+GTX_960 = Gpu(index=1, name="NVIDIA GeForce GTX 960", compute_capability=(5, 2))
+V100 = Gpu(index=1, name="Tesla V100-SXM2-16GB", compute_capability=(7, 0))
+T4 = Gpu(index=2, name="Tesla T4", compute_capability=(7, 5))
 
-class FakeNvml:
-    """A driver library with GPUs of these capabilities; None is one that can't be asked."""
 
-    def __init__(self, capabilities: list[tuple[int, int] | None], *, broken: bool = False) -> None:
-        self.capabilities = capabilities
-        self.broken = broken
+def computer(*gpus: Gpu, driver: str | None = "575.64", system: str = "linux", **facts: object) -> Machine:
+    return Machine(system=system, gpus=gpus, driver=Driver(version=driver) if driver else None, **facts)  # type: ignore[arg-type]
 
-    def nvmlInit_v2(self) -> int:
-        return 999 if self.broken else 0
 
-    def nvmlShutdown(self) -> int:
-        return 0
-
-    def nvmlDeviceGetCount_v2(self, count: Any) -> int:
-        count._obj.value = len(self.capabilities)
-        return 0
-
-    def nvmlDeviceGetHandleByIndex_v2(self, index: ctypes.c_uint, handle: Any) -> int:
-        handle._obj.value = index.value + 1
-        return 15 if self.capabilities[index.value] is None else 0
-
-    def nvmlDeviceGetCudaComputeCapability(self, handle: ctypes.c_void_p, major: Any, minor: Any) -> int:
-        capability = self.capabilities[(handle.value or 0) - 1]
-        assert capability
-        major._obj.value, minor._obj.value = capability
-        return 0
+def warnings(choice: profiles.Choice) -> list[str]:
+    assert {warning.code for warning in choice.warnings} <= set(CODES)
+    return [warning.code for warning in choice.warnings]
 
 
 @pytest.mark.parametrize(
-    ("capabilities", "name"),
+    ("system", "driver", "gpu", "fits"),
     [
-        ([(6, 1)], "cu124"),
-        ([(8, 6), (7, 5)], "cu124"),
-        ([(9, 0)], "cu124"),
-        ([(10, 0)], "cu128"),
-        ([(8, 9), (12, 0)], "cu128"),
-        ([None, (12, 0)], "cu128"),
+        ("linux", "525.60.13", RTX_3060, True),
+        ("linux", "525.53", RTX_3060, False),
+        ("linux", "515.105.01", RTX_3060, False),
+        ("windows", "528.33", RTX_3060, True),
+        ("windows", "528.24", RTX_3060, False),
+        ("linux", "570.26", RTX_5090, True),
+        ("linux", "565.77", RTX_5090, False),
+        ("windows", "570.65", RTX_5090, True),
+        ("windows", "566.36", RTX_5090, False),
+        ("linux", "unreadable", RTX_5090, True),
     ],
 )
-def test_all_gpus_decide(
-    monkeypatch: pytest.MonkeyPatch, capabilities: list[tuple[int, int] | None], name: str
+def test_a_driver_below_the_floor_is_a_problem(system: str, driver: str, gpu: Gpu, fits: bool) -> None:
+    choice = profiles.choose(computer(gpu, driver=driver, system=system))
+    assert choice.profile.name == ("cu128" if gpu is RTX_5090 else "cu124")
+    assert choice.problem == (None if fits else "driver-too-old")
+    assert ("or newer" in choice.sentence) is not fits
+
+
+def test_inside_the_subsystem_for_linux_the_drivers_floor_is_that_of_windows() -> None:
+    assert profiles.choose(computer(RTX_3060, driver="527.56")).problem is None
+    assert profiles.choose(computer(RTX_3060, driver="527.56", is_wsl=True)).problem == "driver-too-old"
+
+
+def test_one_blackwell_gpu_decides_for_all_and_says_who_is_left_out() -> None:
+    choice = profiles.choose(computer(RTX_5090, V100, T4))
+    assert choice.profile is profiles.PROFILES["cu128"]
+    assert choice.sentence == "RTX 5090, V100-SXM2-16GB and T4, driver 575: CUDA 12.8"
+    assert warnings(choice) == ["triton-arch-unsupported"]
+    assert choice.warnings[0].text.startswith("V100-SXM2-16GB and T4 train without Triton kernels")
+    with_pascal = profiles.choose(computer(RTX_5090, GTX_1080))
+    assert warnings(with_pascal) == ["no-kernel-image-for-arch"]
+    assert "choose CUDA 12.4 to train on it" in with_pascal.warnings[0].text
+
+
+def test_a_gpu_that_no_build_serves_changes_nothing_for_the_others() -> None:
+    choice = profiles.choose(computer(RTX_3060, GTX_960))
+    assert choice.profile.name == "cu124"
+    assert warnings(choice) == ["no-kernel-image-for-arch"]
+    assert choice.warnings[0].text == "CUDA 12.4 can't use GTX 960."
+    alone = profiles.choose(computer(GTX_960))
+    assert (alone.profile.name, alone.problem) == ("cpu", None)
+
+
+def test_what_is_unknown_is_no_fault() -> None:
+    nameless = Gpu(index=0, name="NVIDIA GPU")
+    choice = profiles.choose(computer(nameless, driver=None, unknown=("nvidia",)))
+    assert (choice.profile.name, choice.sentence, choice.problem) == ("cu124", "NVIDIA GPU: CUDA 12.4", None)
+    silent = profiles.choose(Machine(system="linux", unknown=("nvidia",)))
+    assert (silent.profile.name, silent.sentence) == ("cpu", "NVIDIA GPUs did not answer: CPU")
+    assert warnings(silent) == ["driver-missing"]
+
+
+def test_a_driver_that_does_not_work_must_be_repaired_first() -> None:
+    broken = Machine(system="linux", gpus=(RTX_3060,), driver=Driver(version="", problem="mismatch"))
+    choice = profiles.choose(broken)
+    assert choice.sentence == "RTX 3060: the NVIDIA driver does not answer"
+    assert choice.warnings[-1].text == "mismatch"
+    assert choice.problem == "driver-missing"
+    assert profiles.choose(computer(RTX_3060, driver=None)).problem == "driver-missing"
+
+
+@pytest.mark.parametrize(
+    ("asked", "machine", "sentence", "codes"),
+    [
+        ("cpu", computer(RTX_3060), "RTX 3060, driver 575: CPU, as asked", []),
+        ("cu128", computer(RTX_3060), "RTX 3060, driver 575: CUDA 12.8, as asked", []),
+        ("cu128", computer(GTX_960), "GTX 960, driver 575: CUDA 12.8, as asked", ["no-kernel-image-for-arch"]),
+        ("cu124", computer(RTX_5090), "RTX 5090, driver 575: CUDA 12.4, as asked", ["no-kernel-image-for-arch"]),
+        ("cu124", computer(RTX_3060, driver="470.82"), "RTX 3060, driver 470: CUDA 12.4, as asked", ["driver-too-old"]),
+        ("cu124", computer(), "No NVIDIA GPU: CUDA 12.4, as asked", ["driver-missing"]),
+    ],
+)
+def test_who_asks_gets_what_was_asked_for_and_hears_what_speaks_against_it(
+    asked: str, machine: Machine, sentence: str, codes: list[str]
 ) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: FakeNvml(capabilities))
-    assert profiles.compute_capabilities() == [capability for capability in capabilities if capability]
-    assert profiles.choose() is profiles.PROFILES[name]
+    choice = profiles.choose(machine, asked)
+    assert choice.profile.name == asked
+    assert choice.sentence == sentence
+    assert warnings(choice) == codes
+    assert choice.problem is None
 
 
-@pytest.mark.parametrize(("driver", "name"), [(True, "cu124"), (False, "cpu")])
-def test_without_an_answer_the_presence_of_the_driver_decides(
-    monkeypatch: pytest.MonkeyPatch, driver: bool, name: str
-) -> None:
-    monkeypatch.setattr(profiles, "nvidia_present", lambda: driver)
-    monkeypatch.setattr(ctypes, "CDLL", lambda _: FakeNvml([(8, 6)], broken=True))
-    assert profiles.choose().name == name
-
-    def no_library(_: str) -> None:
-        raise OSError("not found")
-
-    monkeypatch.setattr(ctypes, "CDLL", no_library)
-    assert profiles.compute_capabilities() == []
-    assert profiles.choose().name == name
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", "RTX 3060 Laptop"),
+        ("Quadro RTX 4000", "RTX 4000"),
+        ("Quadro P4000", "Quadro P4000"),
+        ("Tesla P40", "P40"),
+        ("NVIDIA GPU", "NVIDIA GPU"),
+    ],
+)
+def test_a_gpu_is_called_what_people_call_it(name: str, short: str) -> None:
+    assert profiles.short_name(Gpu(index=0, name=name)) == short

@@ -9,8 +9,8 @@ from typing import Any
 from tunesmith_core import nvidia_smi
 from tunesmith_core.machine import Driver, Gpu
 from tunesmith_core.nvml import Reading
-from tunesmith_setup.probe import pci
 from tunesmith_setup.computer import Computer
+from tunesmith_setup.probe import pci
 
 KERNEL_MODULE = "/proc/driver/nvidia/version"
 KERNEL_GPUS = "/proc/driver/nvidia/gpus"

@@ -57,9 +57,10 @@ def _windows(computer: Computer) -> list[str]:
     services = {name.lower() for name in computer.registry_keys(SERVICES)}
     found = sorted({product for name, product in PRODUCTS.items() if name.lower() in services})
     # Another product switches Defender off, and so can a person.
-    if "windefend" in services and computer.registry(f"{DEFENDER}\\Real-Time Protection").get(
-        "DisableRealtimeMonitoring"
-    ) != 1:
+    if (
+        "windefend" in services
+        and computer.registry(f"{DEFENDER}\\Real-Time Protection").get("DisableRealtimeMonitoring") != 1
+    ):
         found.append("Microsoft Defender")
     folders = f"{DEFENDER}\\Windows Defender Exploit Guard\\Controlled Folder Access"
     if computer.registry(folders).get("EnableControlledFolderAccess") == 1:

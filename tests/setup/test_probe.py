@@ -1,0 +1,320 @@
+"""The probe as a whole: this computer, subjects that hang or fail, what is unknown, and what a person is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.setup.recorded import Recorded, load
+from tunesmith_core import nvml
+from tunesmith_core.machine import Disk, Driver, Gpu, GpuProcess, Machine, PythonCandidate, Wsl, WslDistribution
+from tunesmith_setup import __main__ as command_line
+from tunesmith_setup import interpreters, probe, profiles, windows_calls
+from tunesmith_setup.computer import Computer, Space
+from tunesmith_setup.probe import network, nvidia, report
+
+GIB = 1024**3
+
+
+def changed(name: str, **changes: Any) -> Recorded:
+    """A recorded computer with other answers from some sources."""
+    return Recorded(load(name) | changes)
+
+
+def test_this_very_computer_tells_about_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interpreters, "places", lambda _: [sys.executable])
+    machine = probe.machine(timeout_s=60)
+    assert machine.system == ("windows" if sys.platform == "win32" else "linux")
+    assert machine.unknown == ()
+    assert machine.cpu_threads
+    assert machine.ram_total_bytes
+    assert machine.disks
+    assert machine.pythons
+    assert machine.pythons[0].version == sys.version_info[:3]
+
+
+def test_a_subject_that_hangs_or_fails_is_unknown_and_the_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+
+    def hang(_: Computer) -> dict[str, Any]:
+        release.wait(60)
+        return {"gpus": ()}
+
+    def fail(_: Computer) -> dict[str, Any]:
+        raise ValueError("a surprise")
+
+    good = {"memory": lambda _: {"ram_total_bytes": 7}}
+    monkeypatch.setattr(probe, "SUBJECTS", {"nvidia": hang, "disks": fail} | good)
+    try:
+        machine = probe.machine(timeout_s=0.3)
+    finally:
+        release.set()
+    assert machine.unknown == ("nvidia", "disks")
+    assert (machine.gpus, machine.disks, machine.ram_total_bytes) == (None, None, 7)
+
+
+def test_a_computer_that_tells_nothing_is_unknown_not_broken() -> None:
+    empty = {"system": "linux", "python": "/usr/bin/python3", "variables": {"PATH": ""}}
+    machine = probe.machine(computer=Recorded(empty))
+    assert (machine.system_name, machine.is_wsl, machine.cpu_threads, machine.ram_total_bytes) == (None,) * 4
+    assert (machine.gpus, machine.disks, machine.pythons) == ((), (), ())
+    windows = empty | {"system": "windows", "python": "python.exe", "drives": []}
+    machine = probe.machine(computer=Recorded(windows))
+    assert (machine.system_name, machine.system_build, machine.language, machine.commit_limit_bytes) == (
+        "Windows",
+        None,
+        None,
+        None,
+    )
+    assert machine.vc_runtime == (0, 0)
+
+
+def test_wsl_that_neither_answers_nor_is_registered_is_unknown() -> None:
+    recording = load("windows-intel-only")
+    computer = changed("windows-intel-only", programs=recording["programs"] | {"wsl.exe -l -v": None})
+    machine = probe.machine(computer=computer)
+    assert machine.wsl is None
+    assert machine.unknown == ("wsl",)
+
+
+def wsl_after(listing: dict[str, Any], status: dict[str, Any] | None = None) -> Wsl | None:
+    programs = {"wsl.exe -l -v": listing, "wsl.exe --status": status}
+    return probe.machine(computer=changed("windows-intel-only", programs=programs)).wsl
+
+
+def test_wsl_with_nothing_but_what_docker_brought_is_not_ready() -> None:
+    text = "  NAME              STATE           VERSION\r\n* docker-desktop    Running         2\r\n"
+    found = wsl_after({"code": 0, "utf16": text})
+    assert found is not None
+    assert found.state == "no-distribution"
+    assert [one.name for one in found.distributions] == ["docker-desktop"]
+
+
+def test_wsl_that_fails_without_a_word_says_its_exit_code() -> None:
+    assert wsl_after({"code": 7, "text": ""}) == Wsl(state="failed", detail="wsl.exe ended with code 7")
+
+
+def test_gpus_are_told_by_the_bus_when_nvidia_smi_answers_half() -> None:
+    """The heading tells the driver, and then every question is refused."""
+    recording = load("linux-nouveau-gt-710")
+    heading = {"code": 0, "text": "| NVIDIA-SMI 550.120  Driver Version: 550.120  CUDA Version: 12.4 |\n"}
+    programs = {"nvidia-smi": heading, "nvidia-smi --query-gpu": {"code": 1, "text": ""}}
+    machine = probe.machine(computer=changed("linux-nouveau-gt-710", programs=recording["programs"] | programs))
+    assert machine.driver == Driver(version="550.120", cuda_version=(12, 4), source="nvidia-smi")
+    assert [gpu.name for gpu in machine.gpus or ()] == ["NVIDIA GeForce GT 710"]
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("NVIDIA GeForce RTX 5060 Ti", (12, 0)),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", (12, 0)),
+        ("NVIDIA GB200", (10, 0)),
+        ("NVIDIA H200 NVL", (9, 0)),
+        ("NVIDIA RTX 5000 Ada Generation", (8, 9)),
+        ("NVIDIA L40S", (8, 9)),
+        ("NVIDIA GeForce RTX 4050 Laptop GPU", (8, 9)),
+        ("NVIDIA A100-PCIE-40GB", (8, 0)),
+        ("NVIDIA RTX A2000 12GB", (8, 6)),
+        ("NVIDIA GeForce RTX 2050", (8, 6)),
+        ("NVIDIA A10G", (8, 6)),
+        ("Quadro RTX 5000", (7, 5)),
+        ("NVIDIA GeForce RTX 2080 SUPER", (7, 5)),
+        ("NVIDIA GeForce GTX 1650", (7, 5)),
+        ("NVIDIA TITAN V", (7, 0)),
+        ("Tesla P100-PCIE-16GB", (6, 0)),
+        ("Quadro P2000", (6, 1)),
+        ("GeForce GTX 980 Ti", (5, 2)),
+        ("Tesla K80", (3, 5)),
+        ("NVIDIA card 10de:1f08", None),
+    ],
+)
+def test_a_generation_is_known_by_name(name: str, capability: tuple[int, int] | None) -> None:
+    assert nvidia.capability_of_name(name) == capability
+
+
+@pytest.mark.parametrize(
+    ("windows", "nvidias"),
+    [
+        ("32.0.15.6094", "560.94"),
+        ("31.0.15.2879", "528.79"),
+        ("27.21.14.5671", "456.71"),
+        ("10.0", None),
+        ("x.y.z", None),
+    ],
+)
+def test_windows_version_of_the_driver_is_translated(windows: str, nvidias: str | None) -> None:
+    assert nvidia.windows_driver(windows) == nvidias
+
+
+@pytest.mark.parametrize(
+    ("value", "clean"),
+    [
+        ("http://user:pa/ss@proxy:8080", "http://proxy:8080"),
+        ("user:secret@proxy:8080", "proxy:8080"),
+        ("http=u:p@one:80;https=u:p@two:443", "http=one:80;https=two:443"),
+        ("http://proxy:8080", "http://proxy:8080"),
+        ("localhost,127.0.0.1", "localhost,127.0.0.1"),
+    ],
+)
+def test_no_password_of_a_proxy_is_kept(value: str, clean: str) -> None:
+    assert network.without_credentials(value) == clean
+
+
+def test_the_registry_and_drives_are_windows_only(tmp_path: Path) -> None:
+    computer = Computer(timeout_s=1)
+    if sys.platform != "win32":
+        assert windows_calls.registry_values("HKLM\\SOFTWARE") == computer.registry("HKLM\\SOFTWARE") == {}
+        assert (computer.registry_keys("HKLM\\SOFTWARE"), computer.memory(), computer.drives()) == ([], None, [])
+        assert computer.space(str(tmp_path))
+        assert computer.space(str(tmp_path / "absent")) is None
+    assert computer.read(str(tmp_path / "absent")) is None
+    assert computer.names(str(tmp_path / "absent")) == []
+    (tmp_path / "b").write_bytes(b"\xff")
+    (tmp_path / "a").write_text("text", encoding="utf-8")
+    assert computer.names(str(tmp_path)) == ["a", "b"]
+    assert computer.read(str(tmp_path / "a")) == "text"
+    assert computer.exists(str(tmp_path / "b"))
+
+
+def test_a_driver_that_hangs_is_given_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = threading.Event()
+    monkeypatch.setattr(nvml, "read", lambda: release.wait(60) and None)
+    try:
+        assert Computer(timeout_s=0.2).nvml() is None
+    finally:
+        release.set()
+
+
+FULL = Machine(
+    system="windows",
+    system_name="Windows 11 Pro 23H2",
+    system_build="22631.1",
+    language="en_US",
+    is_wsl=True,
+    cpu_name="A processor",
+    ram_total_bytes=32 * GIB,
+    commit_limit_bytes=40 * GIB,
+    commit_used_bytes=12 * GIB,
+    page_file_bytes=8 * GIB,
+    gpus=(
+        Gpu(
+            index=0,
+            name="NVIDIA GeForce RTX 3060",
+            compute_capability=(8, 6),
+            total_bytes=12 * GIB,
+            free_bytes=2 * GIB,
+            processes=(GpuProcess(pid=7, name="ollama.exe", used_bytes=9 * GIB), GpuProcess(pid=8)),
+        ),
+        Gpu(index=1, name="Tesla P40"),
+    ),
+    driver=Driver(version="552.44", cuda_version=(12, 4), problem="fan fell off"),
+    other_gpus=("Intel UHD",),
+    disks=(
+        Disk(path="C:\\", kind="fixed", file_system="NTFS", total_bytes=100 * GIB, free_bytes=9 * GIB),
+        Disk(path="Z:\\", kind="network"),
+    ),
+    vc_runtime=(14, 42),
+    long_paths=False,
+    pythons=(
+        PythonCandidate(executable="a.exe", version=(3, 12, 8)),
+        PythonCandidate(executable="b.exe", problem="alias of the Windows Store"),
+        PythonCandidate(executable="c.exe", problem="alias of the Windows Store"),
+    ),
+    wsl=Wsl(state="ready", distributions=(WslDistribution(name="Ubuntu", version=2, running=True),)),
+    leaks={"CC": "gcc"},
+    security=("ESET",),
+    unknown=("network",),
+)
+
+
+def test_a_person_reads_a_table() -> None:
+    text = "\n".join(report.lines(FULL, profiles.choose(FULL)))
+    for part in (
+        "System        Windows 11 Pro 23H2 (22631.1), en_US, inside the Windows Subsystem for Linux",
+        "Processor     A processor, ? threads",
+        "Memory        32.0 GiB, ? free",
+        "8.0 GiB page file; 12.0 GiB of 40.0 GiB promised to programs",
+        "GPU 0         NVIDIA GeForce RTX 3060, compute capability 8.6, 12.0 GiB, 2.0 GiB free",
+        "memory held by ollama.exe (7): 9.0 GiB",
+        "memory held by a process (8)",
+        "GPU 1         Tesla P40",
+        "552.44, serves CUDA up to 12.4 (told by nvml); it does not work: fan fell off",
+        "Other GPU     Intel UHD",
+        "Disk          C:\\ fixed NTFS, 9.0 GiB of 100.0 GiB free",
+        "Disk          Z:\\ network",
+        "Long paths    not allowed",
+        "Python        3.12.8 a.exe",
+        "not used: b.exe and 1 more (alias of the Windows Store)",
+        "VC++ runtime  14.42",
+        "WSL           ready: Ubuntu (version 2, running)",
+        "Shell         CC=gcc",
+        "Security      ESET",
+        "Profile       RTX 3060 and P40",
+        "fan fell off [driver-missing]",
+        "Unknown       network: no answer in time",
+    ):
+        assert part in text
+
+
+def test_a_person_reads_what_is_missing_too() -> None:
+    bare = Machine(
+        system="linux",
+        gpus=(),
+        long_paths=True,
+        vc_runtime=(0, 0),
+        wsl=Wsl(state="not-installed"),
+        driver=Driver(version="550.1"),
+    )
+    text = "\n".join(report.lines(bare, profiles.choose(bare)))
+    assert text.splitlines() == [
+        "System        Linux",
+        "GPU           no NVIDIA GPU",
+        "Driver        550.1 (told by nvml)",
+        "Long paths    allowed",
+        "VC++ runtime  missing",
+        "WSL           not-installed",
+        "Profile       No NVIDIA GPU: CPU",
+    ]
+    swap = Machine(system="linux", commit_limit_bytes=GIB)
+    assert "? swap; ? of 1.0 GiB promised" in "\n".join(report.lines(swap, profiles.choose(swap)))
+
+
+@pytest.mark.parametrize("arguments", [["probe"], ["probe", "--json"]])
+def test_the_command_writes_utf_8_whatever_the_console_speaks(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = probe.machine(computer=Recorded(load("windows-chinese-laptop-rtx-3060")))
+    monkeypatch.setattr(probe, "machine", lambda: machine)
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    assert command_line.main(arguments) == 0
+    text = written.getvalue().decode()
+    assert "Windows 11 家庭中文版" in text
+    if arguments[1:]:
+        facts = json.loads(text)
+        assert Machine.from_dict(facts) == machine
+        assert facts["choice"]["sentence"] == "RTX 3060 Laptop, driver 552: CUDA 12.4"
+        assert facts["choice"]["profile"]["name"] == "cu124"
+
+
+def test_a_drive_of_unknown_make_and_size() -> None:
+    computer = changed(
+        "linux-no-gpu",
+        files={
+            "/proc/mounts": "odd line\noverlay / overlay rw 0 0\nC: /mnt/c 9p rw 0 0\nsrv:/x /mnt/share 9p rw 0 0\n"
+        },
+        space={"/": [2 * GIB, GIB]},
+    )
+    assert computer.space("/") == Space(2 * GIB, GIB)
+    assert probe.machine(computer=computer).disks == (
+        Disk(path="/", kind="unknown", file_system="overlay", total_bytes=2 * GIB, free_bytes=GIB),
+        Disk(path="/mnt/c", kind="unknown", file_system="drvfs"),
+        Disk(path="/mnt/share", kind="network", file_system="9p"),
+    )
