@@ -143,15 +143,20 @@ def _written_outside(folder: Path) -> Iterator[Path]:
         yield from (target for target in _icons().values() if target.is_file())
 
 
+def require_program(folder: Path) -> None:
+    """Refuse a folder without a program. Raises UserError `usage`."""
+    if not (folder / program.MANIFEST_NAME).is_file():
+        hint = "Name the folder with --prefix when it is another one."
+        raise UserError("usage", f"{folder} holds no Tunesmith.", hint=hint)
+
+
 def uninstall(folder: Path) -> None:
     """Remove a program that `install` wrote; the data root is not touched.
 
     Raises:
         UserError: `usage` when the folder holds no Tunesmith.
     """
-    if not (folder / program.MANIFEST_NAME).is_file():
-        hint = "Name the folder with --prefix when it is another one."
-        raise UserError("usage", f"{folder} holds no Tunesmith.", hint=hint)
+    require_program(folder)
     for path in _written_outside(folder):
         path.unlink()
     shutil.rmtree(folder)

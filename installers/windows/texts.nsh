@@ -57,8 +57,12 @@
   "Tunesmith is running. Close its window and wait for the end of its runs, then try again." \
   "Tunesmith 正在运行。请关闭其窗口并等待任务结束，然后重试。"
 !insertmacro Text TextAskData \
-  "Remove your data as well?$\r$\n$\r$\nYes: environments, models, settings and all your runs with their adapters.$\r$\nNo: they stay for a later installation." \
-  "是否同时删除您的数据？$\r$\n$\r$\n是：删除环境、模型、设置以及所有运行及其适配器。$\r$\n否：保留它们，供以后安装时使用。"
+  "Remove your runs with their adapters, your models and settings as well?$\r$\n$\r$\nThe program, its environments and caches are removed in any case." \
+  "是否同时删除您的运行及其适配器、模型和设置？$\r$\n$\r$\n无论如何，程序及其环境和缓存都会被删除。"
+!insertmacro Text TextRemovingData "Removing environments and caches" "正在删除环境和缓存"
+!insertmacro Text TextDataLeft \
+  "Not all data could be removed. The program is removed nevertheless." \
+  "部分数据无法删除，但程序仍会被删除。"
 !insertmacro Text TextNothingHere \
   "There is no Tunesmith in this folder." \
   "此文件夹中没有 Tunesmith。"

@@ -76,9 +76,9 @@ Var RemoveData
 !insertmacro MUI_RESERVEFILE_LANGDLL
 
 ; Ends the setup with a reason: in a box, or, when silent, on the standard output that the setup was started with.
-!macro Refuse TEXT CODE
+!macro Refuse PREFIX TEXT CODE
   Push "${TEXT}"
-  Call Tell
+  Call ${PREFIX}Tell
   SetErrorLevel ${CODE}
   Quit
 !macroend
@@ -107,12 +107,12 @@ FunctionEnd
 Function .onInit
   SetRegView 64
   ${IfNot} ${AtLeastWin10}
-    !insertmacro Refuse "$(TextOldWindows)" ${EXIT_ENVIRONMENT}
+    !insertmacro Refuse "" "$(TextOldWindows)" ${EXIT_ENVIRONMENT}
   ${EndIf}
   System::Call 'kernel32::CreateMutexW(p 0, i 0, w "Local\TunesmithSetup") p .r1 ?e'
   Pop $0
   ${If} $0 = 183 ; ERROR_ALREADY_EXISTS
-    !insertmacro Refuse "$(TextRunning)" ${EXIT_ENVIRONMENT}
+    !insertmacro Refuse "" "$(TextRunning)" ${EXIT_ENVIRONMENT}
   ${EndIf}
   ${IfNot} ${Silent}
     !insertmacro MUI_LANGDLL_DISPLAY
@@ -131,7 +131,7 @@ Function CheckNamedFolder
       IntOp $2 $2 + 4
       StrCpy $3 $0 "" $2
       ${If} $3 != $INSTDIR
-        !insertmacro Refuse "$3: $(TextNoFolder)" ${EXIT_BAD_INPUT}
+        !insertmacro Refuse "" "$3: $(TextNoFolder)" ${EXIT_BAD_INPUT}
       ${EndIf}
       Return
     ${EndIf}
@@ -158,7 +158,7 @@ Function FindPython
   !insertmacro TryPython "3.13"
   !insertmacro TryPython "3.11"
   ${If} $PythonFolder == ""
-    !insertmacro Refuse "$(TextNoPython)" ${EXIT_ENVIRONMENT}
+    !insertmacro Refuse "" "$(TextNoPython)" ${EXIT_ENVIRONMENT}
   ${EndIf}
 !endif
 FunctionEnd
@@ -239,7 +239,7 @@ Section "${PRODUCT}"
   Call FolderProblem
   Pop $0
   ${If} $0 != ""
-    !insertmacro Refuse "$0" ${EXIT_BAD_INPUT}
+    !insertmacro Refuse "" "$0" ${EXIT_BAD_INPUT}
   ${EndIf}
   SectionIn RO
   StrCpy $Staging "$INSTDIR\program.new"
@@ -252,7 +252,7 @@ Section "${PRODUCT}"
   SetDetailsPrint both
   ${If} ${Errors}
     RMDir /r "$Staging"
-    !insertmacro Refuse "$(TextNotUnpacked)" ${EXIT_ENVIRONMENT}
+    !insertmacro Refuse "" "$(TextNotUnpacked)" ${EXIT_ENVIRONMENT}
   ${EndIf}
 
   DetailPrint "$(TextChecking)"
@@ -267,7 +267,7 @@ Section "${PRODUCT}"
   ${If} $0 != 0
     RMDir /r "$Staging"
     RMDir "$INSTDIR"
-    !insertmacro Refuse "$(TextDamaged)$\r$\n$\r$\n$1" ${EXIT_ENVIRONMENT}
+    !insertmacro Refuse "" "$(TextDamaged)$\r$\n$\r$\n$1" ${EXIT_ENVIRONMENT}
   ${EndIf}
 
   ClearErrors
@@ -276,13 +276,13 @@ Section "${PRODUCT}"
   ${EndIf}
   ${If} ${Errors}
     RMDir /r "$Staging"
-    !insertmacro Refuse "$(TextInUse)" ${EXIT_ENVIRONMENT}
+    !insertmacro Refuse "" "$(TextInUse)" ${EXIT_ENVIRONMENT}
   ${EndIf}
   Rename "$Staging" "$INSTDIR\program"
   ${If} ${Errors}
     Rename "$INSTDIR\program.old" "$INSTDIR\program"
     RMDir /r "$Staging"
-    !insertmacro Refuse "$(TextNotUnpacked)" ${EXIT_ENVIRONMENT}
+    !insertmacro Refuse "" "$(TextNotUnpacked)" ${EXIT_ENVIRONMENT}
   ${EndIf}
   RMDir /r "$INSTDIR\program.old"
 
@@ -297,6 +297,7 @@ Section "${PRODUCT}"
   WriteRegStr HKCU "${UNINSTALL_KEY}" "DisplayIcon" "$2"
   WriteRegStr HKCU "${UNINSTALL_KEY}" "Publisher" "The Tunesmith project"
   WriteRegStr HKCU "${UNINSTALL_KEY}" "InstallLocation" "$INSTDIR"
+  WriteRegStr HKCU "${UNINSTALL_KEY}" "PythonFolder" "$PythonFolder"
   WriteRegStr HKCU "${UNINSTALL_KEY}" "UninstallString" '"$INSTDIR\Uninstall.exe"'
   WriteRegStr HKCU "${UNINSTALL_KEY}" "QuietUninstallString" '"$INSTDIR\Uninstall.exe" /S'
   WriteRegDWORD HKCU "${UNINSTALL_KEY}" "EstimatedSize" ${SIZE_KIB}
@@ -311,10 +312,9 @@ FunctionEnd
 Function un.onInit
   SetRegView 64
   !insertmacro MUI_UNGETLANGUAGE
-  ReadRegStr $0 HKCU "${UNINSTALL_KEY}" "InstallLocation"
-  ${GetParameters} $1
+  ${GetParameters} $0
   ClearErrors
-  ${GetOptions} $1 "/DATA=" $RemoveData
+  ${GetOptions} $0 "/DATA=" $RemoveData
   ${IfNot} ${Silent}
     MessageBox MB_YESNO|MB_ICONQUESTION|MB_DEFBUTTON2 "$(TextAskData)" IDNO keep
     StrCpy $RemoveData "remove"
@@ -323,21 +323,36 @@ Function un.onInit
 FunctionEnd
 
 Section "Uninstall"
-  ${IfNot} ${FileExists} "$INSTDIR\program\payload.json"
-    Push "$(TextNothingHere)"
-    Call un.Tell
-    SetErrorLevel ${EXIT_BAD_INPUT}
-    Quit
-  ${EndIf}
   ; A folder with an open program can't be renamed: nothing is half removed.
   ClearErrors
-  Rename "$INSTDIR\program" "$INSTDIR\program.old"
-  ${If} ${Errors}
-    Push "$(TextInUse)"
-    Call un.Tell
-    SetErrorLevel ${EXIT_ENVIRONMENT}
-    Quit
+  ${If} ${FileExists} "$INSTDIR\program\payload.json"
+    Rename "$INSTDIR\program" "$INSTDIR\program.old"
   ${EndIf}
+  ${If} ${Errors}
+    !insertmacro Refuse "un." "$(TextInUse)" ${EXIT_ENVIRONMENT}
+  ${EndIf}
+  ${IfNot} ${FileExists} "$INSTDIR\program.old\payload.json"
+    !insertmacro Refuse "un." "$(TextNothingHere)" ${EXIT_BAD_INPUT}
+  ${EndIf}
+
+  DetailPrint "$(TextRemovingData)"
+  StrCpy $2 "uninstall --yes"
+  ${If} $RemoveData == "remove"
+    StrCpy $2 "$2 --with-runs --with-models"
+  ${EndIf}
+!ifdef BUNDLED_PYTHON
+  StrCpy $PythonFolder "$INSTDIR\program.old\python"
+!else
+  ReadRegStr $PythonFolder HKCU "${UNINSTALL_KEY}" "PythonFolder"
+!endif
+  nsExec::ExecToStack '"$PythonFolder\python.exe" ${ISOLATED} "$INSTDIR\program.old\${START}" tunesmith_setup $2'
+  Pop $0
+  Pop $1
+  ${If} $0 != 0
+    Push "$(TextDataLeft)$\r$\n$\r$\n$1"
+    Call un.Tell
+  ${EndIf}
+
   RMDir /r "$INSTDIR\program.old"
   Delete "$SMPROGRAMS\${PRODUCT}.lnk"
   Delete "$DESKTOP\${PRODUCT}.lnk"

@@ -1,4 +1,4 @@
-"""Install the program's own files for this person, check or remove them; environments and runs are not touched."""
+"""Install the program's own files for this person, check them, or remove them and what can be built again."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from tunesmith_core import paths
 from tunesmith_core.errors import EXIT_DONE, UserError
-from tunesmith_setup import user_program
+from tunesmith_setup import uninstall, user_program
 from tunesmith_setup.progress import Progress
 
 OWN_FOLDER = Path(__file__).resolve().parents[3]
@@ -19,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--check", type=Path, metavar="FOLDER", help="compare a program folder with its manifest")
-    action.add_argument("--uninstall", action="store_true", help="remove the program (Linux; your data is kept)")
+    action.add_argument("--uninstall", action="store_true", help="remove program and environments, keep runs (Linux)")
     parser.add_argument("--prefix", type=Path, help=f"the program's folder (Linux; {user_program.default_folder()})")
 
 
@@ -34,9 +33,23 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError("usage", "On Windows, Tunesmith-Setup.exe installs and removes the program.")
     folder = (arguments.prefix or user_program.default_folder()).expanduser().absolute()
     if arguments.uninstall:
-        user_program.uninstall(folder)
-        progress.line(f"Tunesmith is removed. Your environments, models and runs are kept in {paths.data_root()}.")
-        return EXIT_DONE
+        return remove(folder, progress)
     user_program.install(OWN_FOLDER, folder, progress)
     progress.line(f"Tunesmith is installed in {folder}: open it from the menu, or with the command tunesmith.")
+    return EXIT_DONE
+
+
+def remove(folder: Path, progress: Progress) -> int:
+    """Remove the program in a folder and its environments; runs, models and settings are kept and named.
+
+    Raises:
+        UserError: `usage` when the folder holds no Tunesmith. EnvironmentProblem: `run-busy` while a run is live.
+    """
+    user_program.require_program(folder)
+    planned = uninstall.plan(with_runs=False, with_models=False)
+    left = uninstall.remove(planned, progress)
+    user_program.uninstall(folder)
+    progress.line("Tunesmith is removed.")
+    for item in (*left, *planned.kept):
+        progress.note(f"kept: {item.path} ({item.what})")
     return EXIT_DONE
