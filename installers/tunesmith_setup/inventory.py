@@ -181,8 +181,10 @@ def from_records(folder: Path) -> Inventory:
     for site in site_folders(folder):
         prefix = site.relative_to(folder).as_posix()
         for file in wheel_records.recorded_files(site):
-            if not file.name.endswith(".pyc"):  # Python compiles them again, even those that a wheel brought
-                entries[path_below(f"{prefix}/", file.name)] = Entry(file.size, None, file.digest)
+            # Python compiles again what a wheel brings compiled, so such a file only has to be there.
+            compiled = file.name.endswith(".pyc")
+            entry = Entry(None, None, "") if compiled else Entry(file.size, None, file.digest)
+            entries[path_below(f"{prefix}/", file.name)] = entry
     return Inventory(entries, None, complete=False)
 
 
