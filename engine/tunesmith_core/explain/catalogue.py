@@ -4,7 +4,8 @@ A signature is written on a mechanism (an error number, a symbol of a library, t
 sentences of one log. Its fields:
 
 - `key`: words in lower case, one of which must occur at all; they make the search quick.
-- `match`: a regular expression; case is ignored, a space stands for any white space, line breaks included.
+- `match`: a regular expression; case is ignored, a space stands for any white space, line breaks included,
+  ` ?` for none too.
 - `weight`: how surely it names the root cause; a cause outweighs its consequences.
 - `place`: "exception" (only in messages of exceptions), "frame" (also in shown source and file names).
 - `with`, `without`: expressions that must or must not occur anywhere in the log.
@@ -42,7 +43,8 @@ class Signature:
 @cache
 def pattern(expression: str) -> re.Pattern[str]:
     """Return a compiled expression of the catalogue."""
-    return re.compile(expression.replace(" ", r"\s+"), re.IGNORECASE | re.MULTILINE)
+    spaced = expression.replace(" ?", r"\s*").replace(" ", r"\s+")
+    return re.compile(spaced, re.IGNORECASE | re.MULTILINE)
 
 
 @cache
