@@ -43,6 +43,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "home"
     root.mkdir()
     monkeypatch.setenv("TUNESMITH_HOME", str(root))
+    if os.name == "nt":
+        # Its long path would send environments and caches to a short folder that all tests share.
+        monkeypatch.setenv("TUNESMITH_WORK", str(root))
     for name in PROXY_VARIABLES:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)

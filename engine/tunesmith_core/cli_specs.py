@@ -53,7 +53,8 @@ def check(arguments: Namespace) -> int:
     """Check a spec as the start of a run does, then measure one real step of it."""
     spec = RunSpec.load(arguments.spec)
     preflight.check(spec)
-    measured = run_task("plan-check", "--spec", str(arguments.spec.absolute()), device=devices.device_of(spec))
+    path, device = str(arguments.spec.absolute()), devices.device_of(spec)
+    measured = run_task("plan-check", "--spec", path, device=device, model=spec.model.path)
     if arguments.json:
         terminal.say_json(measured)
     else:
@@ -66,8 +67,8 @@ def check(arguments: Namespace) -> int:
 
 def preview(arguments: Namespace) -> int:
     """Show how rows of the data are rendered; what counts for the loss stands between [[ and ]]."""
-    RunSpec.load(arguments.spec)
-    found = run_task("preview", "--spec", str(arguments.spec.absolute()), "--rows", str(arguments.rows))
+    model, path = RunSpec.load(arguments.spec).model.path, str(arguments.spec.absolute())
+    found = run_task("preview", "--spec", path, "--rows", str(arguments.rows), model=model)
     if arguments.json:
         terminal.say_json(found)
         return EXIT_DONE

@@ -15,19 +15,20 @@ from tunesmith_core.errors import RunFailure, TunesmithError, wrap
 POLL_S = 0.05
 
 
-def run_task(*arguments: str, device: Device | None = None) -> dict[str, Any]:  # Any: JSON values
+def run_task(*arguments: str, device: Device | None = None, model: str = "") -> dict[str, Any]:  # Any: JSON values
     """Run an engine subcommand to its end and return its answer; an interrupt ends it with all its children.
 
     Args:
         arguments: the subcommand and its arguments, without --out.
         device: the device that it may see; every one when None.
+        model: the base model, a folder or a hub id.
 
     Raises:
         TunesmithError: the one that the engine reports; RunFailure `engine-crashed` when it gives no answer.
     """
     command = environments.engine_command(*arguments)
     stem = f"task-{uuid.uuid4().hex[:8]}"
-    environment = environments.engine_environment() | (device.environment() if device else {})
+    environment = environments.engine_environment(model) | (device.environment() if device else {})
     answer_path, log_path = paths.tmp_dir() / f"{stem}.json", paths.tmp_dir() / f"{stem}.log"
     try:
         try:

@@ -7,11 +7,14 @@ path.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
 from tunesmith_core import paths
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.model_folder import is_hub_id
+from tunesmith_core.settings import SettingsFile
 
 TRAINING_POINTER = "train.current"
 LAUNCHER_POINTER = "launcher.current"
@@ -22,9 +25,18 @@ REMOVED_VARIABLES = frozenset(
     CUDA_VISIBLE_DEVICES
     CUDA_LAUNCH_BLOCKING HF_TOKEN HUGGING_FACE_HUB_TOKEN OMP_NUM_THREADS MKL_NUM_THREADS""".split()
 )
-"""Variables of the person's shell that make libraries pick foreign compilers, toolkits, libraries or secrets."""
+"""Variables of the person's shell that make libraries pick foreign compilers, toolkits, libraries or secrets. In upper
+case: Windows does not tell cases apart, and elsewhere the other spellings mean nothing."""
 
 REMOVED_PREFIXES = ("PYTHON", "CONDA_", "VIRTUAL_ENV")
+
+PROXY_VARIABLES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
+
+_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|API_?KEY|ACCESS_KEY)(_|$)")
+
+WSL_LIBRARIES = Path("/usr/lib/wsl/lib")
+"""Where the Windows Subsystem for Linux puts the driver's libraries; bitsandbytes and Triton look there only when
+told."""
 
 
 def environment_python(folder: Path) -> Path:
@@ -84,14 +96,33 @@ def scrubbed_environment() -> dict[str, str]:
     }
 
 
-def engine_environment() -> dict[str, str]:
-    """Return the variables of an engine process: scrubbed, with temporary files and caches inside the data root."""
+def proxy_variables(address: str) -> dict[str, str]:
+    """Return the variables that send every download through a proxy; none for an empty address."""
+    # Other programs than Windows' tell cases apart, and they disagree about which case counts.
+    names = PROXY_VARIABLES if os.name == "nt" else PROXY_VARIABLES | {name.lower() for name in PROXY_VARIABLES}
+    return dict.fromkeys(names, address) if address else {}
+
+
+def engine_environment(model: str = "") -> dict[str, str]:
+    """Return the variables of an engine process: scrubbed, with temporary files and caches where we want them.
+
+    An engine sees no secret, and no proxy unless one is chosen: in the settings, or by a run whose model comes from the
+    hub, which needs the way out that this computer is set up with.
+
+    Args:
+        model: the run's base model, a folder or a hub id.
+    """
     cache, tmp = paths.cache_dir(), paths.tmp_dir()
     for folder in (cache, tmp):
         folder.mkdir(parents=True, exist_ok=True)
-    environment = scrubbed_environment()
-    for name in ("TMP", "TEMP", "TMPDIR"):
-        environment[name] = str(tmp)
+    from_hub = is_hub_id(model) and not Path(model).is_dir()
+    environment = {
+        name: value
+        for name, value in scrubbed_environment().items()
+        if not _SECRET.search(name.upper()) and (from_hub or name.upper() not in PROXY_VARIABLES)
+    }
+    environment |= proxy_variables(SettingsFile().values.proxy)
+    environment |= dict.fromkeys(("TMP", "TEMP", "TMPDIR"), str(tmp))
     environment |= {
         "TRITON_CACHE_DIR": str(cache / "tc"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "ic"),
@@ -104,6 +135,6 @@ def engine_environment() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         paths.HOME_VARIABLE: str(paths.data_root()),
     }
-    if Path("/usr/lib/wsl/lib").is_dir():  # pragma: no cover - only under WSL
-        environment["LD_LIBRARY_PATH"] = "/usr/lib/wsl/lib"
+    if WSL_LIBRARIES.is_dir():
+        environment |= dict.fromkeys(("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH"), str(WSL_LIBRARIES))
     return environment

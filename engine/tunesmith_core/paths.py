@@ -1,7 +1,7 @@
 """Where things live: one data root per person, moved as a whole by the variable TUNESMITH_HOME.
 
-Below it: envs, cache, tmp, runs, models, logs, config, locks and library.sqlite. Functions name folders and create
-nothing.
+Below it: envs, cache, tmp, runs, models, logs, config, locks and library.sqlite. On Windows the first three may lie in
+a short work folder on the same drive instead (see `placement`). Functions name folders and create nothing.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+
+from tunesmith_core import placement
 
 HOME_VARIABLE = "TUNESMITH_HOME"
 
@@ -25,6 +27,11 @@ def data_root() -> Path:
     return (Path(data_home) if data_home else Path.home() / ".local" / "share") / "tunesmith"
 
 
+def work_root() -> Path:
+    """Return the folder of environments, caches and temporary files: the data root wherever it can hold them."""
+    return placement.work_folder(data_root())
+
+
 def runs_dir() -> Path:
     """Return the folder that holds one folder per run."""
     return data_root() / "runs"
@@ -37,17 +44,17 @@ def models_dir() -> Path:
 
 def envs_dir() -> Path:
     """Return the folder that holds the versioned environments and their pointer files."""
-    return data_root() / "envs"
+    return work_root() / "envs"
 
 
 def cache_dir() -> Path:
     """Return the folder for everything that can be downloaded or computed again."""
-    return data_root() / "cache"
+    return work_root() / "cache"
 
 
 def tmp_dir() -> Path:
     """Return the folder for temporary files of our own processes."""
-    return data_root() / "tmp"
+    return work_root() / "tmp"
 
 
 def logs_dir() -> Path:

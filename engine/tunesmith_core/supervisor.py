@@ -126,12 +126,13 @@ class Supervisor:
 
     def _start_engine(self, device: devices.Device) -> EngineProcess | WslEngine:
         log_path, log_cap_bytes = self.run.engine_log_path, self._log_cap_bytes
-        if self.run.load_spec().hardware.system == WSL:
+        spec = self.run.load_spec()
+        if spec.hardware.system == WSL:
             return WslEngine(self.run, Guest.load(), log_path=log_path, log_cap_bytes=log_cap_bytes)
         return EngineProcess(
             environments.engine_command("run", "--run-dir", str(self.run.path)),
             folder=self.run.path,
-            environment=environments.engine_environment() | device.environment(),
+            environment=environments.engine_environment(spec.model.path) | device.environment(),
             log_path=log_path,
             log_cap_bytes=log_cap_bytes,
         )

@@ -47,7 +47,7 @@ def build_launcher(progress: Progress) -> Path:
         EnvironmentProblem: what stopped it; the next start continues.
     """
     progress.line("Tunesmith starts for the first time on this account: it now gets the libraries of its window.")
-    install.prepare_folder()
+    install.prepare_folder(progress)
     with install.only_one(progress):
         with progress.phase("System libraries"):
             system_libraries.ensure(progress)

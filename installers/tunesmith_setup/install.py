@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core import environments, files, paths
+from tunesmith_core import environments, files, paths, placement
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
@@ -164,10 +164,11 @@ def check_room(plan: Plan) -> None:
         )
 
 
-def prepare_folder() -> None:
+def prepare_folder(progress: Progress) -> None:
     """Create the data root. Raises EnvironmentProblem `permission-or-antivirus` when it can't be written."""
     try:
         files.probe_writable(paths.data_root())
+        placement.record_work_folder(paths.data_root(), progress.note)
     except OSError as error:
         raise EnvironmentProblem(
             "permission-or-antivirus",
@@ -247,7 +248,7 @@ def install(profile_name: str | None, progress: Progress, *, window: bool, train
         parts = wanted(profile_name, progress, training_only=training_only)
         plan = parts.plan()
         progress.plan(plan)
-        prepare_folder()
+        prepare_folder(progress)
         check_room(plan)
     with only_one(progress):
         uv = uvtool.obtain(progress)

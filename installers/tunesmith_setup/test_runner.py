@@ -58,7 +58,7 @@ def run(pytest_arguments: list[str], *, long: bool) -> int:
     progress, outcome = Progress(), Outcome()
     interpreter = interpreters.choose()
     again_on = _second_interpreter(interpreter) if long else None
-    install.prepare_folder()
+    install.prepare_folder(progress)
     with install.only_one(progress):
         with progress.phase("System libraries"):
             system_libraries.ensure(progress, for_tests=True)

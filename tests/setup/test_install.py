@@ -224,12 +224,12 @@ def test_a_proof_can_be_asked_for(
 
 
 def test_a_data_root_that_can_not_be_made_is_refused(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, tmp_path: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "file" / "root"))
     with pytest.raises(EnvironmentProblem, match="can't be written") as caught:
-        install.prepare_folder()
+        install.prepare_folder(progress)
     assert caught.value.code == "permission-or-antivirus"
     assert "TUNESMITH_HOME" in caught.value.hint
 

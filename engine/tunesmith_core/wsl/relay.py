@@ -159,11 +159,11 @@ class Relay:
         self.twin = make_twin(host)
         self._asked_to_end = threading.Event()
         self._pump = JournalPump(self.twin, host)
-        device = devices.device_of(self.twin.load_spec())
+        spec = self.twin.load_spec()
         self._engine = subprocess.Popen(
             environments.engine_command("run", "--run-dir", str(self.twin.path)),
             cwd=self.twin.path,
-            env=environments.engine_environment() | device.environment(),
+            env=environments.engine_environment(spec.model.path) | devices.device_of(spec).environment(),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=_die_with_parent(),

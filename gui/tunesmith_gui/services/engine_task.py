@@ -64,7 +64,8 @@ class EngineTask(QObject):
         folder = paths.tmp_dir() / f"engine-{uuid.uuid4().hex[:12]}"
         arguments = ("--spec", str(folder / "spec.json"), *self._arguments, "--out", str(folder / "result.json"))
         command = environments.engine_command(self._subcommand, *arguments)
-        environment = environments.engine_environment() | devices.device_of(self._spec).environment()
+        device = devices.device_of(self._spec)
+        environment = environments.engine_environment(self._spec.model.path) | device.environment()
         folder.mkdir(parents=True)
         files.atomic_write_json(folder / "spec.json", self._spec.to_dict())
         return _Prepared(folder, command, environment)

@@ -1,0 +1,122 @@
+"""Which Python runs what, and with which variables."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import environments
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.settings import SettingsFile
+
+# The list of the design, spelled as Windows' own tools spell it.
+FOREIGN = """CC CXX CUDA_PATH CUDA_HOME TRITON_PTXAS_PATH TRITON_PTXAS.EXE_PATH TRITON_LIBCUDA_PATH VCINSTALLDIR
+VCToolsVersion WindowsSdkDir WindowsSDKVersion PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUTF8 BNB_CUDA_VERSION
+CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV LD_LIBRARY_PATH LD_PRELOAD CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING
+cuda_path Cuda_Home""".split()
+SECRETS = """HF_TOKEN HUGGING_FACE_HUB_TOKEN GITHUB_TOKEN WANDB_API_KEY AWS_SECRET_ACCESS_KEY AZURE_CREDENTIALS
+OPENAI_APIKEY PGPASSWORD_X DB_PASSWORD UV_INDEX_OURS_PASSWORD""".split()
+PROXIES = "http_proxy HTTPS_PROXY all_proxy".split()
+KEPT = {"LANG": "C.UTF-8", "NO_PROXY": "localhost", "TOKENIZERS_X": "1", "KEYBOARD": "de", "HF_ENDPOINT": "https://m"}
+
+
+def make_environment(folder: Path) -> Path:
+    python = environments.environment_python(folder)
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    return python
+
+
+def test_a_pointer_names_a_folder_or_a_path(home: Path, tmp_path: Path) -> None:
+    inside, outside = make_environment(home / "envs" / "train-1"), make_environment(tmp_path / "elsewhere")
+    (home / "envs" / "train.current").write_text("train-1\n")
+    (home / "envs" / "launcher.current").write_text(str(tmp_path / "elsewhere"))
+    assert environments.training_python() == inside
+    assert environments.launcher_python() == outside
+    assert environments.engine_command("run")[0] == str(inside)
+    assert environments.engine_command("run")[-2:] == ["tunesmith_engine", "run"]
+
+
+@pytest.mark.parametrize("content", [None, "", "gone"])
+def test_a_pointer_to_nothing_says_what_to_do(home: Path, content: str | None) -> None:
+    (home / "envs").mkdir()
+    if content is not None:
+        (home / "envs" / "train.current").write_text(content)
+    with pytest.raises(EnvironmentProblem) as caught:
+        environments.training_python()
+    assert caught.value.code == "environment-missing"
+
+
+@pytest.fixture
+def shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A person's shell full of what must not reach an engine; returns the data root."""
+    for name in (*FOREIGN, *SECRETS, *PROXIES):
+        monkeypatch.setenv(name, "foreign")
+    for name, value in KEPT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(environments, "WSL_LIBRARIES", home / "no-wsl")
+    return home
+
+
+def test_the_engine_sees_no_foreign_compilers_libraries_secrets_or_proxies(shell: Path) -> None:
+    seen = environments.engine_environment()
+    assert [name for name, value in seen.items() if value == "foreign"] == ["PGPASSWORD_X"]
+    assert {name: seen[name] for name in KEPT} == KEPT
+    assert "LD_LIBRARY_PATH" not in seen
+
+
+def test_temporary_files_and_caches_lie_where_we_want_them(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMP", "/somewhere")
+    monkeypatch.setenv("HF_HOME", "/somewhere")
+    seen = environments.engine_environment()
+    assert {seen[name] for name in ("TMP", "TEMP", "TMPDIR")} == {str(shell / "tmp")}
+    assert (shell / "tmp").is_dir()
+    caches = {"TRITON_CACHE_DIR": "tc", "TORCHINDUCTOR_CACHE_DIR": "ic", "HF_HOME": "hf"}
+    assert {name: seen[name] for name in caches} == {name: str(shell / "cache" / at) for name, at in caches.items()}
+    wanted = {
+        "HF_HUB_DISABLE_SYMLINKS_WARNING": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TORCH_COMPILE_DISABLE": "1",
+        "TUNESMITH_HOME": str(shell),
+    }
+    assert wanted.items() <= seen.items()
+
+
+def test_a_chosen_proxy_reaches_the_engine(shell: Path) -> None:
+    file = SettingsFile()
+    file.change(proxy="http://proxy.example:8080")
+    file.save()
+    seen = environments.engine_environment()
+    names = [f"{scheme}_proxy" for scheme in ("http", "https", "all")]
+    assert {seen[name] for name in [*names, *map(str.upper, names)]} == {"http://proxy.example:8080"}
+
+
+def test_a_model_of_the_hub_comes_through_the_persons_own_proxy(shell: Path) -> None:
+    seen = environments.engine_environment("someone/model")
+    assert {name: seen.get(name) for name in PROXIES} == dict.fromkeys(PROXIES, "foreign")
+    assert not set(SECRETS[:-3]) & seen.keys()
+
+
+def test_a_folder_that_looks_like_a_model_of_the_hub_needs_no_proxy(
+    shell: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "someone" / "model").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert not set(PROXIES) & environments.engine_environment("someone/model").keys()
+    assert not set(PROXIES) & environments.engine_environment(str(tmp_path)).keys()
+
+
+def test_inside_wsl_the_drivers_libraries_are_named(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shell / "wsl-lib").mkdir()
+    monkeypatch.setattr(environments, "WSL_LIBRARIES", shell / "wsl-lib")
+    seen = environments.engine_environment()
+    assert seen["LD_LIBRARY_PATH"] == seen["TRITON_LIBCUDA_PATH"] == str(shell / "wsl-lib")
+
+
+def test_no_proxy_means_no_variables() -> None:
+    assert environments.proxy_variables("") == {}
+    assert set(map(str.upper, environments.proxy_variables("http://p:1"))) == environments.PROXY_VARIABLES
+    assert len(environments.proxy_variables("http://p:1")) == (3 if os.name == "nt" else 6)
