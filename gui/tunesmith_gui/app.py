@@ -21,12 +21,15 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.icons import app_icon
 from tunesmith_gui.main_window import MainWindow
 from tunesmith_gui.services.desktop import raise_window
+from tunesmith_gui.services.installed_environment import read_installed
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.services.stall_watchdog import watch_if_asked
 from tunesmith_gui.single_instance import SingleInstance, hand_over
 from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.viewmodels.environment import Installed
 
 WARM_UP_MS = 1000
+FIRST_LOOK_MS = 3000
 _LOG_BYTES, _LOG_FILES = 1 << 20, 2
 log = logging.getLogger("tunesmith_gui")
 
@@ -54,6 +57,17 @@ class App(QObject):
     def warm_up(self) -> None:
         """Imports what the next pages need on a worker thread while the person looks at the first one."""
         Job.start(self, _import_pages, lambda _nothing: self.window.look_for_interrupted(), self.report_error)
+
+    def first_look(self) -> None:
+        """Offers the set-up once where training is not installed; else runs the quick checks in the background."""
+        Job.start(self, read_installed, self._take_installed, self.report_error)
+
+    def _take_installed(self, installed: Installed) -> None:
+        self.context.setup.model.installed = installed
+        if installed.problem is None:
+            self.context.setup.check()
+        else:
+            self.window.offer_setup()
 
     def shutdown(self) -> None:
         """Ends our threads; runs go on."""
@@ -121,6 +135,7 @@ def main(arguments: list[str]) -> int:
     app.window.show()
     app.window.open_files(files)
     QTimer.singleShot(WARM_UP_MS, app.warm_up)
+    QTimer.singleShot(FIRST_LOOK_MS, app.first_look)
     watchdog = watch_if_asked(lambda: app.window.pages.current_title(), app)
     code = application.exec()
     if watchdog is not None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tunesmith_gui.services.hardware import Hardware
     from tunesmith_gui.services.library import Library
     from tunesmith_gui.services.run_service import RunService
+    from tunesmith_gui.services.setup_service import SetupService
 
 
 class Context:
@@ -59,9 +60,16 @@ class Context:
 
         return Desktop()
 
+    @cached_property
+    def setup(self) -> SetupService:
+        """Probe, checks, installation and repair, as commands of the installer."""
+        from tunesmith_gui.services.setup_service import SetupService
+
+        return SetupService()
+
     def shutdown(self) -> None:
-        """Ends the threads of every service that was used; runs go on."""
-        for name in ("runs", "library", "hardware", "desktop"):
+        """Ends the threads and commands of every service that was used; runs go on."""
+        for name in ("runs", "library", "hardware", "desktop", "setup"):
             service = self.__dict__.get(name)
             if service is not None:
                 service.shutdown()

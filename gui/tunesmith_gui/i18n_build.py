@@ -20,6 +20,7 @@ import PySide6
 from tunesmith_core import settings, spec
 from tunesmith_core.declared import Declaration
 from tunesmith_core.error_codes import CODES
+from tunesmith_core.explain.actions import ACTIONS
 from tunesmith_gui.assets import asset_folder
 
 PACKAGE = Path(__file__).resolve().parent
@@ -42,6 +43,7 @@ def core_literals() -> list[str]:
 def _core_literals() -> Iterator[str]:
     for code in CODES.values():
         yield from (code.title, code.cause, code.action)
+    yield from ACTIONS.values()
     for section in spec.SECTIONS:
         yield section.capitalize()
     for setting in spec.iter_settings():

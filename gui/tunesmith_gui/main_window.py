@@ -141,9 +141,27 @@ class MainWindow(QMainWindow):
         if key == "restart":
             self.restart_asked.emit()
             return
+        if key == "setup":
+            self._open_setup(argument if isinstance(argument, str) else "")
+            return
         self.pages.show_page(key, argument)
         self.rail.show_current(key if PAGES[key].label else "runs")
         self._show_title()
+
+    def offer_setup(self) -> None:
+        """Opens the first-run wizard, the first time it is asked for and never again by itself."""
+        if not self._state.value("setup_offered", False, type=bool):
+            self._state.setValue("setup_offered", True)
+            self.show_page("setup")
+
+    def _open_setup(self, step: str) -> None:
+        from tunesmith_gui.dialogs.setup_wizard import SetupWizard
+
+        wizard = self.findChild(SetupWizard)
+        if wizard is None:
+            wizard = SetupWizard(self.context, self)
+            wizard.navigate.connect(self.show_page)
+        wizard.open_at(step)
 
     def perform(self, action: str) -> None:
         """Does what a keyboard action asks: the page in front may take it, else the window does."""

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _ICONS = {
     "page_train": "train",
     "page_runs": "runs",
+    "page_environment": "environment",
     "page_settings": "settings",
+    "setup": "download",
     "new_run": "plus",
     "start_run": "play",
     "stop_run": "stop",
@@ -38,6 +40,8 @@ def perform(window: MainWindow, action: str) -> None:
     table: dict[str, Callable[[], object]] = {
         "page_train": lambda: window.show_page("train"),
         "page_runs": lambda: window.show_page("runs"),
+        "page_environment": lambda: window.show_page("environment"),
+        "setup": lambda: window.show_page("setup"),
         "page_settings": lambda: window.show_page("settings"),
         "new_run": lambda: window.show_page("train"),
         "activity": lambda: window.activity.show_above(window.rail.activity),

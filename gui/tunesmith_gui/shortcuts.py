@@ -29,7 +29,9 @@ class Action:
 ACTIONS: tuple[Action, ...] = (
     Action("page_train", str(QT_TRANSLATE_NOOP("Shortcuts", "Go to Train")), "Ctrl+1"),
     Action("page_runs", str(QT_TRANSLATE_NOOP("Shortcuts", "Go to Runs")), "Ctrl+2"),
+    Action("page_environment", str(QT_TRANSLATE_NOOP("Shortcuts", "Go to Environment")), "Ctrl+3"),
     Action("page_settings", str(QT_TRANSLATE_NOOP("Shortcuts", "Settings")), "Ctrl+,"),
+    Action("setup", str(QT_TRANSLATE_NOOP("Shortcuts", "Set up Tunesmith…")), "Ctrl+Shift+U"),
     Action("new_run", str(QT_TRANSLATE_NOOP("Shortcuts", "New run")), "Ctrl+N"),
     Action("start_run", str(QT_TRANSLATE_NOOP("Shortcuts", "Start the run")), "Ctrl+Return"),
     Action("stop_run", str(QT_TRANSLATE_NOOP("Shortcuts", "Stop the run…")), "Ctrl+."),

@@ -25,6 +25,7 @@ from tunesmith_gui.pages.runs import RunsPage
 from tunesmith_gui.services.journal_tail import JournalTail
 from tunesmith_gui.services.library import Library, sparkline
 from tunesmith_gui.services.run_service import RunService
+from tunesmith_gui.services.setup_service import SetupService
 from tunesmith_gui.services.stall_watchdog import watch_if_asked
 from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, pack
@@ -54,10 +55,15 @@ def context(home: Path, qtbot: Any) -> Iterator[Any]:
     del home
     revealed: list[Path] = []
     value = SimpleNamespace(
-        runs=RunService(), library=Library(), desktop=SimpleNamespace(reveal=revealed.append), revealed=revealed
+        runs=RunService(),
+        library=Library(),
+        desktop=SimpleNamespace(reveal=revealed.append),
+        setup=SetupService(),
+        revealed=revealed,
     )
     yield value
     value.runs.shutdown()
+    value.setup.shutdown()
     qtbot.wait(20)
 
 

@@ -92,6 +92,25 @@
     </message>
 </context>
 <context>
+    <name>CheckRow</name>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>%1 (%2)</source>
+        <translation>%1（%2）</translation>
+    </message>
+    <message>
+        <source>Offline: this has to be downloaded.</source>
+        <translation>离线：这需要下载。</translation>
+    </message>
+    <message>
+        <source>Wait until the present work is done.</source>
+        <translation>请等当前的工作完成。</translation>
+    </message>
+</context>
+<context>
     <name>CheckpointsTable</name>
     <message>
         <source>Step</source>
@@ -112,6 +131,52 @@
     <message>
         <source>Folder</source>
         <translation>文件夹</translation>
+    </message>
+</context>
+<context>
+    <name>ChecksCard</name>
+    <message>
+        <source>Check now</source>
+        <translation>立即检查</translation>
+    </message>
+    <message>
+        <source>Checking…</source>
+        <translation>正在检查…</translation>
+    </message>
+    <message>
+        <source>Nothing was checked yet.</source>
+        <translation>还没有检查过。</translation>
+    </message>
+</context>
+<context>
+    <name>ChooseProfileDialog</name>
+    <message>
+        <source>Choose the build of PyTorch</source>
+        <translation>选择 PyTorch 的版本</translation>
+    </message>
+    <message>
+        <source>Recommended for this computer</source>
+        <translation>推荐用于这台电脑</translation>
+    </message>
+    <message>
+        <source>GTX 1000 to RTX 4000 and data centre GPUs up to Hopper</source>
+        <translation>GTX 1000 到 RTX 4000，以及 Hopper 及更早的数据中心 GPU</translation>
+    </message>
+    <message>
+        <source>RTX 5000 and other Blackwell GPUs, RTX 2000 and newer</source>
+        <translation>RTX 5000 及其他 Blackwell GPU，RTX 2000 及更新的 GPU</translation>
+    </message>
+    <message>
+        <source>Works everywhere; only tiny models train in useful time</source>
+        <translation>在任何电脑上都能用；只有很小的模型能在可接受的时间内训练完</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Use this</source>
+        <translation>使用这个</translation>
     </message>
 </context>
 <context>
@@ -230,6 +295,28 @@
     <message>
         <source>All settings are the same</source>
         <translation>所有设置都相同</translation>
+    </message>
+</context>
+<context>
+    <name>ComputerStep</name>
+    <message>
+        <source>Change build…</source>
+        <translation>更换版本…</translation>
+    </message>
+    <message>
+        <source>Check again</source>
+        <translation>重新检查</translation>
+    </message>
+    <message>
+        <source>Looking at this computer…</source>
+        <translation>正在查看这台电脑…</translation>
+    </message>
+</context>
+<context>
+    <name>ConfirmDialog</name>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
     </message>
 </context>
 <context>
@@ -939,6 +1026,18 @@
         <translation>请运行：python3 installers/bootstrap.py</translation>
     </message>
     <message>
+        <source>The device computes wrong numbers</source>
+        <translation>设备的计算结果有误</translation>
+    </message>
+    <message>
+        <source>The results of the GPU or the processor differ from exact arithmetic by more than rounding explains.</source>
+        <translation>GPU 或处理器的结果与精确计算的差别超出了舍入误差。</translation>
+    </message>
+    <message>
+        <source>Restart the computer, take back any overclocking, and update the driver; then prove the environment again.</source>
+        <translation>请重新启动电脑、取消超频并更新驱动；然后重新验证环境。</translation>
+    </message>
+    <message>
         <source>An environment could not be built</source>
         <translation>无法建立环境</translation>
     </message>
@@ -949,6 +1048,18 @@
     <message>
         <source>Check the network and the free space, then run the same command again: it continues.</source>
         <translation>请检查网络和可用空间，然后再次运行同一条命令：它会接着做。</translation>
+    </message>
+    <message>
+        <source>An environment is damaged</source>
+        <translation>环境已损坏</translation>
+    </message>
+    <message>
+        <source>Installed files are missing or changed, or files were added that do not belong there.</source>
+        <translation>已安装的文件缺失或被更改，或多出了不属于那里的文件。</translation>
+    </message>
+    <message>
+        <source>Run: tunesmith repair</source>
+        <translation>请运行：tunesmith repair</translation>
     </message>
     <message>
         <source>System libraries are missing</source>
@@ -1047,6 +1158,18 @@
         <translation>请稍候再试，或在任务管理器里结束那个窗口：运行会继续。</translation>
     </message>
     <message>
+        <source>This folder can&apos;t hold Tunesmith&apos;s data</source>
+        <translation>这个文件夹不能存放 Tunesmith 的数据</translation>
+    </message>
+    <message>
+        <source>Folders of a cloud, a network or the system and removable drives lose files, lock them or are too slow.</source>
+        <translation>云盘、网络和系统的文件夹以及可移动磁盘会丢失或锁定文件，或者太慢。</translation>
+    </message>
+    <message>
+        <source>Choose a folder of your own on a drive inside this computer, such as D:\Tunesmith or ~/tunesmith.</source>
+        <translation>请在这台电脑内部的磁盘上选择您自己的文件夹，例如 D:\Tunesmith 或 ~/tunesmith。</translation>
+    </message>
+    <message>
         <source>Tunesmith made a mistake</source>
         <translation>Tunesmith 出错了</translation>
     </message>
@@ -1057,6 +1180,114 @@
     <message>
         <source>Copy the diagnostics and report them; nothing of your run is lost.</source>
         <translation>请复制诊断信息并报告给我们；你的运行没有丢失任何内容。</translation>
+    </message>
+    <message>
+        <source>Repair the training environment</source>
+        <translation>修复训练环境</translation>
+    </message>
+    <message>
+        <source>Install the PyTorch build for this GPU</source>
+        <translation>安装适合这块 GPU 的 PyTorch</translation>
+    </message>
+    <message>
+        <source>Clear the compile caches</source>
+        <translation>清空编译缓存</translation>
+    </message>
+    <message>
+        <source>Train without fused kernels</source>
+        <translation>不用融合内核训练</translation>
+    </message>
+    <message>
+        <source>Use the standard attention</source>
+        <translation>使用标准注意力</translation>
+    </message>
+    <message>
+        <source>Train on one GPU</source>
+        <translation>只用一块 GPU 训练</translation>
+    </message>
+    <message>
+        <source>Train on the CPU</source>
+        <translation>在 CPU 上训练</translation>
+    </message>
+    <message>
+        <source>Train under WSL</source>
+        <translation>在 WSL 中训练</translation>
+    </message>
+    <message>
+        <source>Set up WSL</source>
+        <translation>安装 WSL</translation>
+    </message>
+    <message>
+        <source>Open NVIDIA&apos;s driver page</source>
+        <translation>打开 NVIDIA 驱动下载页</translation>
+    </message>
+    <message>
+        <source>Install the Visual C++ runtime</source>
+        <translation>安装 Visual C++ 运行库</translation>
+    </message>
+    <message>
+        <source>Open the page file settings</source>
+        <translation>打开页面文件设置</translation>
+    </message>
+    <message>
+        <source>Allow long paths in Windows</source>
+        <translation>允许 Windows 使用长路径</translation>
+    </message>
+    <message>
+        <source>Use a folder with a short, plain path</source>
+        <translation>使用路径短而简单的文件夹</translation>
+    </message>
+    <message>
+        <source>Free disk space</source>
+        <translation>磁盘剩余空间</translation>
+    </message>
+    <message>
+        <source>Use less GPU memory</source>
+        <translation>减少显存占用</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate</source>
+        <translation>降低学习率</translation>
+    </message>
+    <message>
+        <source>Switch packing off</source>
+        <translation>关闭样本打包</translation>
+    </message>
+    <message>
+        <source>Map the columns</source>
+        <translation>对应各列</translation>
+    </message>
+    <message>
+        <source>Check the data file</source>
+        <translation>检查数据文件</translation>
+    </message>
+    <message>
+        <source>Choose a chat template</source>
+        <translation>选择聊天模板</translation>
+    </message>
+    <message>
+        <source>Choose another model</source>
+        <translation>选择另一个模型</translation>
+    </message>
+    <message>
+        <source>Download the model again</source>
+        <translation>重新下载模型</translation>
+    </message>
+    <message>
+        <source>Choose the LoRA target modules</source>
+        <translation>选择 LoRA 的目标模块</translation>
+    </message>
+    <message>
+        <source>Sign in to the hub</source>
+        <translation>登录模型站点</translation>
+    </message>
+    <message>
+        <source>Set proxy and certificate</source>
+        <translation>设置代理和证书</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>重试</translation>
     </message>
     <message>
         <source>Model</source>
@@ -1599,6 +1830,22 @@
         <translation>CPU</translation>
     </message>
     <message>
+        <source>System</source>
+        <translation>系统</translation>
+    </message>
+    <message>
+        <source>Where the engine runs: this system, or Linux inside Windows (WSL) after it was set up.</source>
+        <translation>引擎在哪里运行：本系统，或安装好的 Windows 内的 Linux（WSL）。</translation>
+    </message>
+    <message>
+        <source>native</source>
+        <translation>本机</translation>
+    </message>
+    <message>
+        <source>wsl</source>
+        <translation>WSL</translation>
+    </message>
+    <message>
         <source>GPU</source>
         <translation>GPU</translation>
     </message>
@@ -1698,6 +1945,174 @@
         <source>Off: closing the window leaves the run going without asking.</source>
         <translation>关闭此项后：关窗时不再询问，运行继续。</translation>
     </message>
+    <message>
+        <source>Package index</source>
+        <translation>软件包索引</translation>
+    </message>
+    <message>
+        <source>Address of a mirror from which packages come. Empty: what pip and uv are set up with here.</source>
+        <translation>获取软件包的镜像地址。留空则使用这里 pip 和 uv 的设置。</translation>
+    </message>
+    <message>
+        <source>PyTorch index</source>
+        <translation>PyTorch 索引</translation>
+    </message>
+    <message>
+        <source>Address of PyTorch&apos;s wheel index or of a mirror with the same folders.</source>
+        <translation>PyTorch 的 wheel 索引地址，或目录结构相同的镜像地址。</translation>
+    </message>
+    <message>
+        <source>Proxy</source>
+        <translation>代理</translation>
+    </message>
+    <message>
+        <source>Address of the proxy for every download. Empty: what this computer is set up with.</source>
+        <translation>所有下载使用的代理地址。留空则使用这台电脑的设置。</translation>
+    </message>
+    <message>
+        <source>Folder of wheels</source>
+        <translation>wheel 文件夹</translation>
+    </message>
+    <message>
+        <source>A folder with all wheel files: packages come from there and nothing is downloaded.</source>
+        <translation>存放全部 wheel 文件的文件夹：软件包从那里安装，不下载任何内容。</translation>
+    </message>
+    <message>
+        <source>Data folder</source>
+        <translation>数据文件夹</translation>
+    </message>
+    <message>
+        <source>Long paths</source>
+        <translation>长路径</translation>
+    </message>
+    <message>
+        <source>Memory of the computer</source>
+        <translation>电脑内存</translation>
+    </message>
+    <message>
+        <source>Python</source>
+        <translation>Python</translation>
+    </message>
+    <message>
+        <source>Python of the launcher environment</source>
+        <translation>启动环境的 Python</translation>
+    </message>
+    <message>
+        <source>Files of the launcher environment</source>
+        <translation>启动环境的文件</translation>
+    </message>
+    <message>
+        <source>Python of the training environment</source>
+        <translation>训练环境的 Python</translation>
+    </message>
+    <message>
+        <source>Files of the training environment</source>
+        <translation>训练环境的文件</translation>
+    </message>
+    <message>
+        <source>GPU and driver</source>
+        <translation>GPU 与驱动</translation>
+    </message>
+    <message>
+        <source>GPU memory</source>
+        <translation>显存</translation>
+    </message>
+    <message>
+        <source>PyTorch</source>
+        <translation>PyTorch</translation>
+    </message>
+    <message>
+        <source>Visual C++ runtime</source>
+        <translation>Visual C++ 运行库</translation>
+    </message>
+    <message>
+        <source>Triton</source>
+        <translation>Triton</translation>
+    </message>
+    <message>
+        <source>4-bit library (bitsandbytes)</source>
+        <translation>4 位库（bitsandbytes）</translation>
+    </message>
+    <message>
+        <source>Libraries</source>
+        <translation>程序库</translation>
+    </message>
+    <message>
+        <source>Proof of training</source>
+        <translation>训练验证</translation>
+    </message>
+    <message>
+        <source>Compile caches</source>
+        <translation>编译缓存</translation>
+    </message>
+    <message>
+        <source>Other environments</source>
+        <translation>其他环境</translation>
+    </message>
+    <message>
+        <source>Interrupted installations</source>
+        <translation>中断的安装</translation>
+    </message>
+    <message>
+        <source>Variables of your shell</source>
+        <translation>终端的环境变量</translation>
+    </message>
+    <message>
+        <source>Security software</source>
+        <translation>安全软件</translation>
+    </message>
+    <message>
+        <source>Windows Subsystem for Linux</source>
+        <translation>适用于 Linux 的 Windows 子系统</translation>
+    </message>
+    <message>
+        <source>This computer</source>
+        <translation>这台电脑</translation>
+    </message>
+    <message>
+        <source>System libraries</source>
+        <translation>系统库</translation>
+    </message>
+    <message>
+        <source>Launcher environment</source>
+        <translation>启动环境</translation>
+    </message>
+    <message>
+        <source>Training environment</source>
+        <translation>训练环境</translation>
+    </message>
+    <message>
+        <source>Base model of the example</source>
+        <translation>示例的基础模型</translation>
+    </message>
+    <message>
+        <source>Example</source>
+        <translation>示例</translation>
+    </message>
+    <message>
+        <source>Import the libraries</source>
+        <translation>导入程序库</translation>
+    </message>
+    <message>
+        <source>Reach the GPUs</source>
+        <translation>访问 GPU</translation>
+    </message>
+    <message>
+        <source>Multiply matrices on every device</source>
+        <translation>在每个设备上做矩阵乘法</translation>
+    </message>
+    <message>
+        <source>Compile and run a Triton kernel</source>
+        <translation>编译并运行 Triton 内核</translation>
+    </message>
+    <message>
+        <source>Compute with 4-bit weights</source>
+        <translation>用 4 位权重计算</translation>
+    </message>
+    <message>
+        <source>Train a tiny LoRA model</source>
+        <translation>训练一个很小的 LoRA 模型</translation>
+    </message>
 </context>
 <context>
     <name>Dashboard</name>
@@ -1728,6 +2143,10 @@
     <message>
         <source>Change and retry</source>
         <translation>修改后重试</translation>
+    </message>
+    <message>
+        <source>The log says: “%1”</source>
+        <translation>日志中写道：“%1”</translation>
     </message>
     <message>
         <source>Details</source>
@@ -2294,6 +2713,33 @@
     </message>
 </context>
 <context>
+    <name>Diagnosis</name>
+    <message>
+        <source>Sure</source>
+        <translation>确定</translation>
+    </message>
+    <message>
+        <source>Likely</source>
+        <translation>很可能</translation>
+    </message>
+    <message>
+        <source>Perhaps</source>
+        <translation>也许</translation>
+    </message>
+    <message>
+        <source>The answer appears here.</source>
+        <translation>答案会显示在这里。</translation>
+    </message>
+    <message>
+        <source>This failure is not known here.</source>
+        <translation>这里不认识这个错误。</translation>
+    </message>
+    <message>
+        <source>Code: %1</source>
+        <translation>代码：%1</translation>
+    </message>
+</context>
+<context>
     <name>DiagnosticsDialog</name>
     <message>
         <source>Diagnostics</source>
@@ -2310,6 +2756,25 @@
     <message>
         <source>Copy</source>
         <translation>复制</translation>
+    </message>
+</context>
+<context>
+    <name>DiskCard</name>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>Clear</source>
+        <translation>清空</translation>
+    </message>
+    <message>
+        <source>Clear compiled kernels</source>
+        <translation>清空已编译的内核</translation>
+    </message>
+    <message>
+        <source>Show runs</source>
+        <translation>显示运行</translation>
     </message>
 </context>
 <context>
@@ -2343,10 +2808,349 @@
     </message>
 </context>
 <context>
+    <name>Environment</name>
+    <message>
+        <source>Training environment</source>
+        <translation>训练环境</translation>
+    </message>
+    <message>
+        <source>Checks</source>
+        <translation>检查</translation>
+    </message>
+    <message>
+        <source>%1 OK</source>
+        <translation>%1 项正常</translation>
+    </message>
+    <message>
+        <source>%1 warned</source>
+        <translation>%1 项警告</translation>
+    </message>
+    <message>
+        <source>%1 failed</source>
+        <translation>%1 项失败</translation>
+    </message>
+    <message>
+        <source>%1 unknown</source>
+        <translation>%1 项未知</translation>
+    </message>
+    <message>
+        <source>%1 to do</source>
+        <translation>%1 项待检查</translation>
+    </message>
+    <message>
+        <source>%1 going on</source>
+        <translation>%1 项检查中</translation>
+    </message>
+    <message>
+        <source>GPU memory</source>
+        <translation>显存</translation>
+    </message>
+    <message>
+        <source>Disk</source>
+        <translation>磁盘</translation>
+    </message>
+    <message>
+        <source>Environments, the previous one included</source>
+        <translation>各环境，包括上一个</translation>
+    </message>
+    <message>
+        <source>Compiled kernels; made again when they are needed</source>
+        <translation>已编译的内核；需要时会重新生成</translation>
+    </message>
+    <message>
+        <source>Downloads that save fetching them again</source>
+        <translation>下载的文件，可免去再次下载</translation>
+    </message>
+    <message>
+        <source>Base models</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>Runs with their checkpoints and adapters</source>
+        <translation>运行及其检查点和适配器</translation>
+    </message>
+    <message>
+        <source>Not checked yet</source>
+        <translation>尚未检查</translation>
+    </message>
+    <message>
+        <source>Not installed</source>
+        <translation>未安装</translation>
+    </message>
+    <message>
+        <source>Checking</source>
+        <translation>正在检查</translation>
+    </message>
+    <message>
+        <source>Working</source>
+        <translation>进行中</translation>
+    </message>
+    <message>
+        <source>Healthy</source>
+        <translation>正常</translation>
+    </message>
+    <message>
+        <source>Works, with warnings</source>
+        <translation>可用，有警告</translation>
+    </message>
+    <message>
+        <source>Needs an update</source>
+        <translation>需要更新</translation>
+    </message>
+    <message>
+        <source>Needs repair</source>
+        <translation>需要修复</translation>
+    </message>
+    <message>
+        <source>Waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>OK</source>
+        <translation>正常</translation>
+    </message>
+    <message>
+        <source>Warning</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>Failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <source>Unknown</source>
+        <translation>未知</translation>
+    </message>
+    <message>
+        <source>%1 free</source>
+        <translation>剩余 %1</translation>
+    </message>
+    <message>
+        <source>compute %1</source>
+        <translation>计算能力 %1</translation>
+    </message>
+    <message>
+        <source>With %1 of memory, models under about 1 B parameters fit.</source>
+        <translation>显存为 %1，大约 10 亿参数以下的模型放得下。</translation>
+    </message>
+    <message>
+        <source>process %1</source>
+        <translation>进程 %1</translation>
+    </message>
+    <message>
+        <source>Another program uses %1 (%2).</source>
+        <translation>另一个程序占用了 %1（%2）。</translation>
+    </message>
+    <message>
+        <source>the processor</source>
+        <translation>处理器</translation>
+    </message>
+    <message>
+        <source>Proven on %1 on %2</source>
+        <translation>已于 %1 在 %2 上验证</translation>
+    </message>
+    <message>
+        <source>Built on %1, not proven on this computer yet</source>
+        <translation>构建于 %1，尚未在这台电脑上验证</translation>
+    </message>
+    <message>
+        <source>Not proven on this computer yet</source>
+        <translation>尚未在这台电脑上验证</translation>
+    </message>
+</context>
+<context>
+    <name>EnvironmentCard</name>
+    <message>
+        <source>Install…</source>
+        <translation>安装…</translation>
+    </message>
+    <message>
+        <source>Check again</source>
+        <translation>重新检查</translation>
+    </message>
+    <message>
+        <source>Repair…</source>
+        <translation>修复…</translation>
+    </message>
+    <message>
+        <source>Roll back…</source>
+        <translation>回退…</translation>
+    </message>
+    <message>
+        <source>Full check</source>
+        <translation>完整检查</translation>
+    </message>
+    <message>
+        <source>Change build…</source>
+        <translation>更换版本…</translation>
+    </message>
+    <message>
+        <source>Reading what is installed…</source>
+        <translation>正在读取已安装的内容…</translation>
+    </message>
+</context>
+<context>
+    <name>EnvironmentPage</name>
+    <message>
+        <source>What trains here, whether it works, and what to do when it does not.</source>
+        <translation>这里用什么训练、能不能用，以及不能用时怎么办。</translation>
+    </message>
+    <message>
+        <source>Environment</source>
+        <translation>环境</translation>
+    </message>
+    <message>
+        <source>Offline</source>
+        <translation>离线</translation>
+    </message>
+    <message>
+        <source>The network can&apos;t be reached. Everything on this computer works.</source>
+        <translation>无法连接网络。这台电脑上的一切仍可使用。</translation>
+    </message>
+    <message>
+        <source>When something goes wrong</source>
+        <translation>出了问题时</translation>
+    </message>
+    <message>
+        <source>Paste or drop what any training tool printed, and the cause is named with its fix.</source>
+        <translation>粘贴或拖入任何训练工具的输出，就会指出原因和解决办法。</translation>
+    </message>
+    <message>
+        <source>Explain a log…</source>
+        <translation>解释日志…</translation>
+    </message>
+    <message>
+        <source>Copy diagnostics</source>
+        <translation>复制诊断信息</translation>
+    </message>
+    <message>
+        <source>Save report…</source>
+        <translation>保存报告…</translation>
+    </message>
+    <message>
+        <source>Set up again…</source>
+        <translation>重新设置…</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>重试</translation>
+    </message>
+    <message>
+        <source>Details</source>
+        <translation>详细信息</translation>
+    </message>
+    <message>
+        <source>Compiled kernels</source>
+        <translation>已编译的内核</translation>
+    </message>
+    <message>
+        <source>Everything is checked, and what is damaged is replaced.</source>
+        <translation>会检查所有内容，并替换损坏的部分。</translation>
+    </message>
+    <message>
+        <source>One thing at a time; what does not help is undone. Runs and models are left alone.</source>
+        <translation>一次修一处；没有帮助的改动会撤销。运行和模型不受影响。</translation>
+    </message>
+    <message>
+        <source>Up to %1 are downloaded. %2</source>
+        <translation>最多下载 %1。%2</translation>
+    </message>
+    <message>
+        <source>Repair the environment?</source>
+        <translation>要修复环境吗？</translation>
+    </message>
+    <message>
+        <source>Repair</source>
+        <translation>修复</translation>
+    </message>
+    <message>
+        <source>The environment %1 is used again.</source>
+        <translation>将重新使用环境 %1。</translation>
+    </message>
+    <message>
+        <source>The present one stays, so that you can come back to it. Nothing is downloaded.</source>
+        <translation>当前的环境会保留，以便随时换回来。不需要下载。</translation>
+    </message>
+    <message>
+        <source>Go back to the previous environment?</source>
+        <translation>要回到上一个环境吗？</translation>
+    </message>
+    <message>
+        <source>Roll back</source>
+        <translation>回退</translation>
+    </message>
+    <message>
+        <source>Text (*.txt)</source>
+        <translation>文本 (*.txt)</translation>
+    </message>
+    <message>
+        <source>Save report</source>
+        <translation>保存报告</translation>
+    </message>
+    <message>
+        <source>The report was saved.</source>
+        <translation>报告已保存。</translation>
+    </message>
+</context>
+<context>
+    <name>EnvironmentStep</name>
+    <message>
+        <source>Try again</source>
+        <translation>重试</translation>
+    </message>
+    <message>
+        <source>Copy diagnostics</source>
+        <translation>复制诊断信息</translation>
+    </message>
+    <message>
+        <source>Install</source>
+        <translation>安装</translation>
+    </message>
+    <message>
+        <source>Choose build…</source>
+        <translation>选择版本…</translation>
+    </message>
+    <message>
+        <source>Offline: the packages have to be downloaded.</source>
+        <translation>离线：需要下载软件包。</translation>
+    </message>
+    <message>
+        <source>The drive has too little room: free %1, or choose another folder in step 2.</source>
+        <translation>磁盘空间不足：请腾出 %1，或在第 2 步选择另一个文件夹。</translation>
+    </message>
+</context>
+<context>
     <name>ErrorBanner</name>
     <message>
         <source>Code: %1</source>
         <translation>代码：%1</translation>
+    </message>
+</context>
+<context>
+    <name>ExplainLogDialog</name>
+    <message>
+        <source>Explain a log</source>
+        <translation>解释日志</translation>
+    </message>
+    <message>
+        <source>Paste what a training tool printed, or drop its file here. Nothing leaves this computer.</source>
+        <translation>粘贴训练工具的输出，或把文件拖到这里。任何内容都不会离开这台电脑。</translation>
+    </message>
+    <message>
+        <source>Text of the log</source>
+        <translation>日志文本</translation>
+    </message>
+    <message>
+        <source>Open file…</source>
+        <translation>打开文件…</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Open a log</source>
+        <translation>打开日志</translation>
     </message>
 </context>
 <context>
@@ -2362,6 +3166,25 @@
     <message>
         <source>Changed</source>
         <translation>修改时间</translation>
+    </message>
+</context>
+<context>
+    <name>FolderStep</name>
+    <message>
+        <source>Browse…</source>
+        <translation>浏览…</translation>
+    </message>
+    <message>
+        <source>Choose another folder</source>
+        <translation>选择另一个文件夹</translation>
+    </message>
+    <message>
+        <source>This folder can&apos;t be used</source>
+        <translation>这个文件夹不能用</translation>
+    </message>
+    <message>
+        <source>Environments, models, runs and caches all go here; the program itself stays where it is.</source>
+        <translation>环境、模型、运行和缓存都放在这里；程序本身的位置不变。</translation>
     </message>
 </context>
 <context>
@@ -2389,6 +3212,37 @@
     <message>
         <source>Evaluate on the file named in the settings</source>
         <translation>用设置中指定的文件评估</translation>
+    </message>
+</context>
+<context>
+    <name>GpuCard</name>
+    <message>
+        <source>The driver does not tell how much of it is in use.</source>
+        <translation>驱动没有提供占用情况。</translation>
+    </message>
+    <message>
+        <source>Memory of %1</source>
+        <translation>%1 的显存</translation>
+    </message>
+    <message>
+        <source>%1 of %2 in use, %3 free</source>
+        <translation>已用 %1，共 %2，剩余 %3</translation>
+    </message>
+    <message>
+        <source>Which programs use it could not be found out.</source>
+        <translation>无法查明哪些程序在使用。</translation>
+    </message>
+    <message>
+        <source>No other program uses it.</source>
+        <translation>没有其他程序在使用。</translation>
+    </message>
+    <message>
+        <source>unknown</source>
+        <translation>未知</translation>
+    </message>
+    <message>
+        <source>In use by: %1</source>
+        <translation>使用者：%1</translation>
     </message>
 </context>
 <context>
@@ -2708,8 +3562,20 @@
         <translation>%1：%2</translation>
     </message>
     <message>
+        <source>Set up</source>
+        <translation>设置</translation>
+    </message>
+    <message>
         <source>Check again</source>
         <translation>重新检查</translation>
+    </message>
+    <message>
+        <source>Training is not set up yet</source>
+        <translation>训练环境还没有装好</translation>
+    </message>
+    <message>
+        <source>Looking around works; a run needs it.</source>
+        <translation>可以先随便看看；运行时才需要它。</translation>
     </message>
     <message>
         <source>You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.</source>
@@ -2718,6 +3584,22 @@
     <message>
         <source>No supported GPU found</source>
         <translation>没有找到支持的 GPU</translation>
+    </message>
+    <message>
+        <source>The training environment needs repair</source>
+        <translation>训练环境需要修复</translation>
+    </message>
+    <message>
+        <source>The training environment is of another version of Tunesmith</source>
+        <translation>训练环境属于另一个版本的 Tunesmith</translation>
+    </message>
+    <message>
+        <source>Open</source>
+        <translation>打开</translation>
+    </message>
+    <message>
+        <source>Runs may fail until then. Everything else works.</source>
+        <translation>修复之前运行可能会失败。其他功能都能用。</translation>
     </message>
     <message>
         <source>The plan is known once the model was downloaded.</source>
@@ -2772,6 +3654,21 @@
     <message>
         <source>Saving</source>
         <translation>保存</translation>
+    </message>
+</context>
+<context>
+    <name>Places</name>
+    <message>
+        <source>The variable %1 names this folder, so it can&apos;t be changed here.</source>
+        <translation>这个文件夹由变量 %1 指定，不能在这里更改。</translation>
+    </message>
+    <message>
+        <source>Environments and caches go to a short folder on the same drive: %1</source>
+        <translation>环境和缓存会放到同一磁盘上的短路径文件夹：%1</translation>
+    </message>
+    <message>
+        <source>%1 can&apos;t be written to. Choose a folder of your own.</source>
+        <translation>%1 不能写入。请选择您自己的文件夹。</translation>
     </message>
 </context>
 <context>
@@ -2973,6 +3870,21 @@
     </message>
 </context>
 <context>
+    <name>Profile</name>
+    <message>
+        <source>PyTorch for CUDA 12.4</source>
+        <translation>PyTorch（CUDA 12.4）</translation>
+    </message>
+    <message>
+        <source>PyTorch for CUDA 12.8</source>
+        <translation>PyTorch（CUDA 12.8）</translation>
+    </message>
+    <message>
+        <source>PyTorch for the processor</source>
+        <translation>PyTorch（处理器）</translation>
+    </message>
+</context>
+<context>
     <name>ProgressStrip</name>
     <message>
         <source>Progress</source>
@@ -2996,6 +3908,10 @@
     <message>
         <source>Runs</source>
         <translation>运行</translation>
+    </message>
+    <message>
+        <source>Environment</source>
+        <translation>环境</translation>
     </message>
     <message>
         <source>Settings</source>
@@ -3547,6 +4463,286 @@
     </message>
 </context>
 <context>
+    <name>Setup</name>
+    <message>
+        <source>Looking at this computer</source>
+        <translation>正在查看这台电脑</translation>
+    </message>
+    <message>
+        <source>Checking</source>
+        <translation>正在检查</translation>
+    </message>
+    <message>
+        <source>Checking every file</source>
+        <translation>正在检查每个文件</translation>
+    </message>
+    <message>
+        <source>Planning the installation</source>
+        <translation>正在计划安装</translation>
+    </message>
+    <message>
+        <source>Installing the training environment</source>
+        <translation>正在安装训练环境</translation>
+    </message>
+    <message>
+        <source>Repairing</source>
+        <translation>正在修复</translation>
+    </message>
+    <message>
+        <source>Going back to the previous environment</source>
+        <translation>正在回到上一个环境</translation>
+    </message>
+    <message>
+        <source>Trying it: a tiny model learns 20 examples</source>
+        <translation>试一试：让一个很小的模型学习 20 个样本</translation>
+    </message>
+    <message>
+        <source>Cancelled. What was downloaded is kept, and nothing in use was changed.</source>
+        <translation>已取消。已下载的内容会保留，正在使用的内容没有改动。</translation>
+    </message>
+    <message>
+        <source>It did not work.</source>
+        <translation>没有成功。</translation>
+    </message>
+    <message>
+        <source>Installed, verified and proven on this computer.</source>
+        <translation>已在这台电脑上安装、校验并验证。</translation>
+    </message>
+    <message>
+        <source>Repaired and checked.</source>
+        <translation>已修复并检查。</translation>
+    </message>
+    <message>
+        <source>The previous environment is in use again.</source>
+        <translation>已重新使用上一个环境。</translation>
+    </message>
+    <message>
+        <source>It works: the tiny model learned its examples.</source>
+        <translation>可以使用：小模型学会了这些样本。</translation>
+    </message>
+    <message>
+        <source>Cancelling…</source>
+        <translation>正在取消…</translation>
+    </message>
+    <message>
+        <source>%1 MB/s</source>
+        <translation>%1 MB/s</translation>
+    </message>
+    <message>
+        <source>%1 left</source>
+        <translation>还剩 %1</translation>
+    </message>
+</context>
+<context>
+    <name>SetupFlow</name>
+    <message>
+        <source>complete</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>%1 to download, %2 on the drive</source>
+        <translation>下载 %1，占用磁盘 %2</translation>
+    </message>
+    <message>
+        <source>OK</source>
+        <translation>正常</translation>
+    </message>
+    <message>
+        <source>Failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <source>This computer</source>
+        <translation>这台电脑</translation>
+    </message>
+    <message>
+        <source>Where to keep things</source>
+        <translation>存放位置</translation>
+    </message>
+    <message>
+        <source>Training environment</source>
+        <translation>训练环境</translation>
+    </message>
+    <message>
+        <source>Try it</source>
+        <translation>试一试</translation>
+    </message>
+    <message>
+        <source>Skipped for now</source>
+        <translation>暂时跳过</translation>
+    </message>
+    <message>
+        <source>Skipped</source>
+        <translation>已跳过</translation>
+    </message>
+    <message>
+        <source>Not installed</source>
+        <translation>未安装</translation>
+    </message>
+    <message>
+        <source>Waiting</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>Optional</source>
+        <translation>可选</translation>
+    </message>
+    <message>
+        <source>Working</source>
+        <translation>进行中</translation>
+    </message>
+    <message>
+        <source>Warning</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>Unknown</source>
+        <translation>未知</translation>
+    </message>
+    <message>
+        <source>Looking at the drive…</source>
+        <translation>正在查看磁盘…</translation>
+    </message>
+    <message>
+        <source>%1 free</source>
+        <translation>剩余 %1</translation>
+    </message>
+    <message>
+        <source>needs about %1, models included</source>
+        <translation>连同模型约需 %1</translation>
+    </message>
+    <message>
+        <source>The plan is being made…</source>
+        <translation>正在制定计划…</translation>
+    </message>
+    <message>
+        <source>Everything is here already: nothing has to be downloaded.</source>
+        <translation>一切都已就绪：不需要下载。</translation>
+    </message>
+    <message>
+        <source>%1 to download</source>
+        <translation>下载 %1</translation>
+    </message>
+    <message>
+        <source>%1 on the drive while installing</source>
+        <translation>安装时占用磁盘 %1</translation>
+    </message>
+    <message>
+        <source>about %1</source>
+        <translation>大约 %1</translation>
+    </message>
+    <message>
+        <source>%1 of %2 checks done</source>
+        <translation>已检查 %1 项，共 %2 项</translation>
+    </message>
+    <message>
+        <source>%1 of %2 checks are OK</source>
+        <translation>%2 项检查中有 %1 项正常</translation>
+    </message>
+    <message>
+        <source>%1 free at %2</source>
+        <translation>%2 处剩余 %1</translation>
+    </message>
+    <message>
+        <source>Disk</source>
+        <translation>磁盘</translation>
+    </message>
+    <message>
+        <source>No NVIDIA GPU</source>
+        <translation>没有 NVIDIA GPU</translation>
+    </message>
+    <message>
+        <source>unknown: it did not answer in time</source>
+        <translation>未知：没有及时回应</translation>
+    </message>
+    <message>
+        <source>GPU</source>
+        <translation>GPU</translation>
+    </message>
+    <message>
+        <source>none of NVIDIA</source>
+        <translation>没有 NVIDIA 的</translation>
+    </message>
+    <message>
+        <source>serves CUDA %1</source>
+        <translation>支持 CUDA %1</translation>
+    </message>
+    <message>
+        <source>Driver</source>
+        <translation>驱动</translation>
+    </message>
+    <message>
+        <source>Memory</source>
+        <translation>内存</translation>
+    </message>
+    <message>
+        <source>%1 threads</source>
+        <translation>%1 个线程</translation>
+    </message>
+    <message>
+        <source>Processor</source>
+        <translation>处理器</translation>
+    </message>
+    <message>
+        <source>System</source>
+        <translation>系统</translation>
+    </message>
+</context>
+<context>
+    <name>SetupProgress</name>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Progress</source>
+        <translation>进度</translation>
+    </message>
+    <message>
+        <source>Show details</source>
+        <translation>显示详细信息</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>Hide details</source>
+        <translation>隐藏详细信息</translation>
+    </message>
+</context>
+<context>
+    <name>SetupWizard</name>
+    <message>
+        <source>Set up Tunesmith</source>
+        <translation>设置 Tunesmith</translation>
+    </message>
+    <message>
+        <source>Four steps to the first run. Each can be skipped and done later on the Environment page.</source>
+        <translation>四步即可开始第一次运行。每一步都可以跳过，以后在“环境”页面再做。</translation>
+    </message>
+    <message>
+        <source>Skip for now</source>
+        <translation>暂时跳过</translation>
+    </message>
+    <message>
+        <source>Back</source>
+        <translation>上一步</translation>
+    </message>
+    <message>
+        <source>Next</source>
+        <translation>下一步</translation>
+    </message>
+    <message>
+        <source>Finish</source>
+        <translation>完成</translation>
+    </message>
+    <message>
+        <source>Where to keep things</source>
+        <translation>存放位置</translation>
+    </message>
+</context>
+<context>
     <name>ShellBanners</name>
     <message>
         <source>The run %1 was interrupted at step %2</source>
@@ -3586,8 +4782,16 @@
         <translation>转到“运行”</translation>
     </message>
     <message>
+        <source>Go to Environment</source>
+        <translation>转到“环境”</translation>
+    </message>
+    <message>
         <source>Settings</source>
         <translation>设置</translation>
+    </message>
+    <message>
+        <source>Set up Tunesmith…</source>
+        <translation>设置 Tunesmith…</translation>
     </message>
     <message>
         <source>New run</source>
@@ -3718,6 +4922,91 @@
     <message>
         <source>Keep running</source>
         <translation>继续运行</translation>
+    </message>
+</context>
+<context>
+    <name>TryStep</name>
+    <message>
+        <source>The check trains a tiny model on 20 examples for about two minutes.</source>
+        <translation>检查会用 20 个样本训练一个很小的模型，大约两分钟。</translation>
+    </message>
+    <message>
+        <source>Run the 2-minute check</source>
+        <translation>运行两分钟检查</translation>
+    </message>
+    <message>
+        <source>Install the training environment first; then this shows that it works.</source>
+        <translation>请先安装训练环境；之后这里会显示它能用。</translation>
+    </message>
+</context>
+<context>
+    <name>Wsl</name>
+    <message>
+        <source>It did not answer in time. Training in Windows itself does not need it.</source>
+        <translation>它没有及时回应。直接在 Windows 中训练不需要它。</translation>
+    </message>
+    <message>
+        <source>Unknown</source>
+        <translation>未知</translation>
+    </message>
+    <message>
+        <source>Ready</source>
+        <translation>就绪</translation>
+    </message>
+    <message>
+        <source>Distributions: %1</source>
+        <translation>发行版：%1</translation>
+    </message>
+    <message>
+        <source>No distribution</source>
+        <translation>没有发行版</translation>
+    </message>
+    <message>
+        <source>It is switched on, but no Linux distribution is installed in it.</source>
+        <translation>它已启用，但其中没有安装 Linux 发行版。</translation>
+    </message>
+    <message>
+        <source>Version 1</source>
+        <translation>版本 1</translation>
+    </message>
+    <message>
+        <source>Its distribution is of version 1, which can&apos;t use the GPU.</source>
+        <translation>其中的发行版是版本 1，不能使用 GPU。</translation>
+    </message>
+    <message>
+        <source>Not installed</source>
+        <translation>未安装</translation>
+    </message>
+    <message>
+        <source>It is not installed. Setting it up needs administrator rights and a restart.</source>
+        <translation>它没有安装。安装需要管理员权限并重新启动电脑。</translation>
+    </message>
+    <message>
+        <source>Does not work</source>
+        <translation>无法使用</translation>
+    </message>
+    <message>
+        <source>It gave no reason.</source>
+        <translation>它没有说明原因。</translation>
+    </message>
+    <message>
+        <source>Several GPUs can be used together only in Linux: WSL makes that possible here.</source>
+        <translation>只有在 Linux 中才能同时使用多块 GPU：在这里可以通过 WSL 做到。</translation>
+    </message>
+    <message>
+        <source>A fallback where Triton can&apos;t be made to work in Windows. It is not needed otherwise.</source>
+        <translation>当 Triton 无法在 Windows 中使用时的备用办法。其他情况下不需要它。</translation>
+    </message>
+    <message>
+        <source>Windows Subsystem for Linux</source>
+        <translation>适用于 Linux 的 Windows 子系统</translation>
+    </message>
+</context>
+<context>
+    <name>WslCard</name>
+    <message>
+        <source>Use WSL…</source>
+        <translation>使用 WSL…</translation>
     </message>
 </context>
 <context>

@@ -5,7 +5,8 @@ and nothing else, and talks to the window by two signals:
 
 - `navigate(page, argument)`: go to another page. Pages: "train" (argument None, a `list[Path]` of dropped files and
   folders, or a `RunSpec` to start from, e.g. Duplicate), "runs" (None), "dashboard" (the run's id, a str),
-  "settings" (None); "restart" builds the window again, which a change of language needs.
+  "environment" (None, or what to do there, see the page), "settings" (None); "setup" opens the first-run wizard
+  (argument: None or one of its steps); "restart" builds the window again, which a change of language needs.
 - `notify(tone, text)`: one short line at the bottom of the window for some seconds; tone is ok, accent, warn or error.
   For what needs an answer use a `Banner` inside the page.
 

@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtCore import Qt, QTimer, QUrl
+from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QInputDialog, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
@@ -20,12 +20,14 @@ from tunesmith_gui.pages.dashboard_header import DashboardHeader
 from tunesmith_gui.pages.dashboard_log import LogPane
 from tunesmith_gui.pages.dashboard_tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
 from tunesmith_gui.run_words import phase_word, state_word
+from tunesmith_gui.services.diagnosis import Diagnosis, diagnose_run
 from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, EventBatch, pack
+from tunesmith_gui.viewmodels.fix_actions import DEEDS
 from tunesmith_gui.viewmodels.run_report import EngineOutput, command_line, diagnostics, engine_output
-from tunesmith_gui.viewmodels.runs import RunContents, contents_of, duplicate_spec, retry_specs
+from tunesmith_gui.viewmodels.runs import RunContents, contents_of, duplicate_spec, fixed_spec, retry_specs
 from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -60,6 +62,8 @@ class DashboardPage(Page):
         self._banner_key: tuple[object, ...] = ()
         self._kept = False
         self._said: tuple[RunState, str] | None = None
+        self._diagnosis: Diagnosis | None = None
+        self._diagnosed = False
         self._announcer = Announcer(self)
         self._build()
         self._tick = QTimer(self)
@@ -144,6 +148,7 @@ class DashboardPage(Page):
             service.tail.cancel(self._follow)
         self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
         self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
+        self._diagnosis, self._diagnosed = None, False
         self._drop_banner()
         self.log.set_lines(self.model.log)
         self.log_pane.show_output(EngineOutput("", "none"))
@@ -247,16 +252,35 @@ class DashboardPage(Page):
 
     def _show_banner(self) -> None:
         silent = self.model.silent_since(time.time(), self._heartbeat_at)
-        key = banner_key(self.model, silent)
+        self._diagnose()
+        key = banner_key(self.model, silent, self._diagnosis)
         if key == self._banner_key or self.run is None:
             return
         self._drop_banner()
         self._banner_key = key
         if self._kept and self.model.status.state is RunState.INTERRUPTED:
             return
-        self._banner = make_banner(self.model, self._spec, self.run.path, silent, self.ask, self)
+        self._banner = make_banner(self.model, self._spec, self.run.path, silent, self.ask, self, self._diagnosis)
         if self._banner is not None:
             self._banner_place.addWidget(self._banner)
+
+    def _diagnose(self) -> None:
+        """Let the log of a failed run speak, once."""
+        failed = self.model.status.state is RunState.FAILED
+        if self._diagnosed is failed:
+            return
+        self._diagnosed, self._diagnosis = failed, None
+        run, error = self.run, self.model.status.error or {}
+        if run is None or not failed:
+            return
+        machine = self.context.setup.model.machine
+
+        def take(found: Diagnosis) -> None:
+            if run is self.run and self._diagnosed:
+                self._diagnosis = found
+                self._dirty = True
+
+        self.run_in_background(lambda: diagnose_run(run.path, error, machine), take)
 
     def _drop_banner(self) -> None:
         if self._banner is not None:
@@ -301,8 +325,23 @@ class DashboardPage(Page):
                 self._drop_banner()
             case "show_log":
                 self.panes.show_pane("log")
+            case _ if action.startswith("fix:"):
+                self._fix(action.removeprefix("fix:"))
             case _:
                 self._hand_out(action, self.run.path)
+
+    def _fix(self, name: str) -> None:
+        """Do what the diagnosis names: on the Environment page, in the browser, or in the form of a new run."""
+        deed = DEEDS[name]
+        if deed.kind == "link":
+            QDesktopServices.openUrl(QUrl(deed.target))
+        elif deed.kind == "run":
+            if self._spec is not None:
+                self.navigate.emit("train", fixed_spec(self._spec, deed.target))
+        elif deed.kind == "page":
+            self.navigate.emit(deed.target, None)
+        else:
+            self.navigate.emit("environment", deed.target)
 
     def _hand_out(self, action: str, folder: Path) -> None:
         if action == "open_folder":

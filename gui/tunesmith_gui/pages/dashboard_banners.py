@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtWidgets import QWidget
 
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.services.diagnosis import Diagnosis
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.viewmodels.dashboard import DashboardModel
+from tunesmith_gui.viewmodels.fix_actions import action_label, doable
 from tunesmith_gui.viewmodels.runs import retry_specs
 from tunesmith_gui.widgets.banner import Banner
 
@@ -19,22 +23,31 @@ Ask = Callable[[str], object]
 """Takes the id of an action, see `DashboardPage.ask`."""
 
 
-def banner_key(model: DashboardModel, silent_since: float | None) -> tuple[object, ...]:
+def banner_key(
+    model: DashboardModel, silent_since: float | None, diagnosis: Diagnosis | None = None
+) -> tuple[object, ...]:
     """Two equal keys mean that the same message is right."""
     status = model.status
     code = (status.error or {}).get("code")
-    return (status.state, code, silent_since is not None, model.can_resume, len(model.warnings), bool(model.result))
+    silent, ended = silent_since is not None, bool(model.result)
+    return (status.state, code, silent, model.can_resume, len(model.warnings), ended, diagnosis)
 
 
 def make_banner(
-    model: DashboardModel, spec: RunSpec | None, folder: Path, silent_since: float | None, ask: Ask, parent: QWidget
+    model: DashboardModel,
+    spec: RunSpec | None,
+    folder: Path,
+    silent_since: float | None,
+    ask: Ask,
+    parent: QWidget,
+    diagnosis: Diagnosis | None = None,
 ) -> Banner | None:
-    """The message for the present state, or None while all is well."""
+    """The message for the present state, or None while all is well; `diagnosis` says what the log of a failure told."""
     state = model.status.state
     if silent_since is not None:
         return _silent(silent_since, ask, parent)
     if state is RunState.FAILED or (model.status.error and not state.live):
-        return _failed(model, spec, ask, parent)
+        return _failed(model, spec, diagnosis or Diagnosis(), ask, parent)
     if state is RunState.INTERRUPTED:
         return _interrupted(model, ask, parent)
     if state is RunState.FINISHED:
@@ -59,18 +72,23 @@ def _silent(since: float, ask: Ask, parent: QWidget) -> Banner:
     )
 
 
-def _failed(model: DashboardModel, spec: RunSpec | None, ask: Ask, parent: QWidget) -> Banner:
+def _failed(model: DashboardModel, spec: RunSpec | None, found: Diagnosis, ask: Ask, parent: QWidget) -> Banner:
     error = model.status.error or {}
+    code = found.code or str(error.get("code") or "")
     title = core_text(str(error.get("title") or "")) or translate("Dashboard", "The run failed")
+    if found.code:
+        title = core_text(CODES[found.code].title)
     if model.status.step:
         title = fill(translate("Dashboard", "%1 at step %2"), title, number(model.status.step))
-    message, hint = str(error.get("message") or ""), core_text(str(error.get("hint") or ""))
-    actions = _retries(spec, ask) if error.get("code") == "cuda-oom" and spec is not None else []
+    message, hint = str(error.get("message") or ""), found.fix or core_text(str(error.get("hint") or ""))
+    evidence = fill(translate("Dashboard", "The log says: “%1”"), found.evidence) if found.evidence else ""
+    actions = _retries(spec, ask) if code == "cuda-oom" and spec is not None else []
+    actions += [(action_label(name), partial(ask, f"fix:{name}")) for name in found.actions if doable(name)]
     if not actions and not model.can_resume:
         actions.append((translate("Dashboard", "Change and retry"), lambda: ask("duplicate")))
     actions.append((translate("Dashboard", "Details"), lambda: ask("show_log")))
     actions.append((translate("Dashboard", "Copy diagnostics"), lambda: ask("copy_diagnostics")))
-    text = "\n".join(part for part in (message, hint) if part)
+    text = "\n".join(part for part in (message, evidence if evidence not in message else "", hint) if part)
     return Banner("error", title, text, actions=tuple(actions), parent=parent)
 
 

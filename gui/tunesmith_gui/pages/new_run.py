@@ -20,8 +20,10 @@ from tunesmith_gui.pages.new_run_actions import NewRunActions
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill
+from tunesmith_gui.viewmodels.environment import Verdict
 from tunesmith_gui.viewmodels.new_run import SETTINGS, Missing, NewRunForm
 from tunesmith_gui.viewmodels.new_run_facts import NewRunFacts, Survey
+from tunesmith_gui.viewmodels.setup_activity import Activity
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.data_picker import DataPicker
 from tunesmith_gui.widgets.error_banner import error_banner
@@ -52,6 +54,7 @@ class NewRunPage(Page):
         self._num_skipped = 0
         self._banner_slots: dict[str, Banner] = {}
         self._surveyed: tuple[bool, bool] | None = None
+        self._verdict = Verdict.UNKNOWN
         self._build()
         self._bind()
         self._arrange()
@@ -157,6 +160,8 @@ class NewRunPage(Page):
         actions.error_found.connect(self._show_error)
         actions.checking_changed.connect(self.plan_card.show_checking)
         actions.recent_changed.connect(self._show_choices)
+        self.context.setup.changed.connect(self._show_environment)
+        self.context.setup.ended.connect(self._on_setup_ended)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Moves the plan below the form when there is no room beside it."""
@@ -229,12 +234,37 @@ class NewRunPage(Page):
 
     def _computer_banner(self, survey: Survey) -> Banner | None:
         if survey.environment_problem is not None:
-            again = ((self.tr("Check again"), self.facts.refresh),)
-            return error_banner(survey.environment_problem, actions=again, dismissable=False, parent=self)
+            actions = (
+                (self.tr("Set up"), lambda: self.navigate.emit("setup", None)),
+                (self.tr("Check again"), self.facts.refresh),
+            )
+            title, words = self.tr("Training is not set up yet"), self.tr("Looking around works; a run needs it.")
+            return Banner("warn", title, words, actions=actions, parent=self)
         if survey.has_gpu:
             return None
         words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
         return Banner("accent", self.tr("No supported GPU found"), words, dismissable=True, parent=self)
+
+    def _on_setup_ended(self, activity: Activity) -> None:
+        if activity.command.changes:
+            self.facts.refresh()
+
+    def _show_environment(self) -> None:
+        """Says that the environment needs repair, as the last checks found it."""
+        verdict = self.context.setup.model.verdict
+        if verdict is self._verdict:
+            return
+        self._verdict = verdict
+        titles = {
+            Verdict.BROKEN: self.tr("The training environment needs repair"),
+            Verdict.OUTDATED: self.tr("The training environment is of another version of Tunesmith"),
+        }
+        open_page = ((self.tr("Open"), lambda: self.navigate.emit("environment", None)),)
+        banner = None
+        if verdict in titles:
+            words = self.tr("Runs may fail until then. Everything else works.")
+            banner = Banner("warn", titles[verdict], words, actions=open_page, dismissable=True, parent=self)
+        self._put_banner("environment", banner)
 
     def _show_choices(self) -> None:
         models = self.facts.survey.models if self.facts.survey else ()

@@ -36,6 +36,12 @@ PAGES: dict[str, PageEntry] = {
     "train": PageEntry("tunesmith_gui.pages.new_run", "NewRunPage", str(QT_TRANSLATE_NOOP("Rail", "Train")), "train"),
     "runs": PageEntry("tunesmith_gui.pages.runs", "RunsPage", str(QT_TRANSLATE_NOOP("Rail", "Runs")), "runs"),
     "dashboard": PageEntry("tunesmith_gui.pages.dashboard", "DashboardPage"),
+    "environment": PageEntry(
+        "tunesmith_gui.pages.environment",
+        "EnvironmentPage",
+        str(QT_TRANSLATE_NOOP("Rail", "Environment")),
+        "environment",
+    ),
     "settings": PageEntry(
         "tunesmith_gui.pages.settings", "SettingsPage", str(QT_TRANSLATE_NOOP("Rail", "Settings")), "settings"
     ),

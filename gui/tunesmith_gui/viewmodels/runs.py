@@ -17,6 +17,7 @@ STATE_GROUPS = ("all", "live", "finished", "stopped", "failed")
 
 _CONTEXT_STEP_TOKENS = 64
 _SHORTEST_CONTEXT_TOKENS = 128
+_LOWER_RATE = 3
 
 
 class SettingDifference(NamedTuple):
@@ -119,6 +120,16 @@ def checkpointing_spec(spec: RunSpec) -> RunSpec | None:
         return None
     other = duplicate_spec(spec)
     other.hardware.activation_checkpointing = True
+    return other
+
+
+def fixed_spec(spec: RunSpec, action: str) -> RunSpec:
+    """A duplicate that does what an action of the diagnosis names, as far as a setting can; else a plain one."""
+    other = duplicate_spec(spec)
+    if action == "use-cpu":
+        other.hardware.device = "cpu"
+    elif action == "lower-learning-rate":
+        other.optimizer.learning_rate = spec.optimizer.learning_rate / _LOWER_RATE
     return other
 
 

@@ -16,17 +16,30 @@ class FlowRow(QWidget):
 
     def __init__(self, widgets: Sequence[QWidget], parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._widgets = tuple(widgets)
-        flow = QFlowLayout(self)
+        self._widgets = self._shown = tuple(widgets)
+        flow = self._flow = QFlowLayout(self)
         flow.setContentsMargins(0, 0, 0, 0)
         flow.setHorizontalSpacing(SPACE)
         flow.setVerticalSpacing(SPACE)
         for each in self._widgets:
             flow.addWidget(each)
 
+    def show_only(self, shown: Sequence[QWidget]) -> None:
+        """Shows these of its widgets; the others take no room."""
+        wanted = tuple(each for each in self._widgets if each in shown)
+        if wanted == self._shown:
+            return
+        self._shown = wanted
+        for each in self._widgets:
+            self._flow.removeWidget(each)
+            each.setVisible(each in wanted)
+        for each in wanted:
+            self._flow.addWidget(each)
+        self.updateGeometry()
+
     def sizeHint(self) -> QSize:
         """One line."""
-        hints = [each.sizeHint() for each in self._widgets]
+        hints = [each.sizeHint() for each in self._shown]
         width = sum(hint.width() + SPACE for hint in hints) - SPACE
         # The layout breaks a line that ends at its very last pixel.
         return QSize(max(width, 0) + 1, max((hint.height() for hint in hints), default=0))

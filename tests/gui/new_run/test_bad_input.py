@@ -178,5 +178,5 @@ class TestBadInput:
         page = make_page(qtbot, context)
         fill_in(qtbot, page, model, data_file)
         assert page.start_bar.start.text() == "Training is not set up"
-        qtbot.waitUntil(lambda: "environment-missing" in shown_words(page), timeout=5000)
+        qtbot.waitUntil(lambda: "Training is not set up yet" in shown_words(page), timeout=5000)
         close(page)
