@@ -153,8 +153,10 @@ def test_the_person_can_choose_the_work_folder(drive: Path, monkeypatch: pytest.
 
 
 def test_a_drive_that_takes_no_short_folder_is_told(drive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (drive / "file").touch()
-    monkeypatch.setattr(placement, "short_folders", lambda _root: [drive / "file" / "Tunesmith"])
+    def refuse(_path: Path, _value: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(files, "atomic_write_json", refuse)
     with pytest.raises(EnvironmentProblem, match="its path has spaces") as caught:
         record_work_folder(drive / "my data", silent, windows=True)
     assert caught.value.code == "permission-or-antivirus"
