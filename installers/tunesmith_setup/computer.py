@@ -77,9 +77,9 @@ class Computer:
         """Run a program; None when it can't be started or takes longer than half of the probe's time."""
         return bounded.run(command, timeout_s or self.timeout_s / 2)
 
-    def nvml(self) -> Reading | None:
-        """Return what the NVIDIA driver says; None when it is not there or takes half of the probe's time."""
-        return bounded.ask_all({"nvml": nvml.read}, self.timeout_s / 2).get("nvml")
+    def nvml(self, timeout_s: float) -> Reading | None:
+        """Return what the NVIDIA driver says; None when it is not there or takes longer."""
+        return bounded.ask_all({"nvml": nvml.read}, timeout_s).get("nvml")
 
     def registry(self, key: str) -> Mapping[str, Value]:
         """Return the values of a key such as `HKLM\\SOFTWARE\\Microsoft`, by name."""

@@ -81,7 +81,7 @@ class Recorded(Computer):
             return Output(answer["code"], answer["utf16"].encode("utf-16-le"))
         return Output(answer["code"], answer["text"].encode())
 
-    def nvml(self) -> Reading | None:
+    def nvml(self, timeout_s: float) -> Reading | None:
         answers = self.recording.get("nvml")
         return nvml.ask(FakeNvml(answers)) if isinstance(answers, dict) else None
 

@@ -183,11 +183,31 @@ def test_the_registry_and_drives_are_windows_only(tmp_path: Path) -> None:
     assert computer.exists(str(tmp_path / "b"))
 
 
-def test_a_driver_that_hangs_is_given_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_hangs_leaves_time_to_name_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hanging(Recorded):
+        """Every question about the driver takes as long as it may."""
+
+        spent_s = 0.0
+
+        def nvml(self, timeout_s: float) -> None:
+            self.spent_s += timeout_s
+
+        def run(self, command: list[str], timeout_s: float | None = None) -> None:
+            assert "nvidia-smi" in command[0]
+            self.spent_s += timeout_s or self.timeout_s
+
+    computer = Hanging(load("windows-driver-hangs-rtx-5080"))
+    monkeypatch.setattr(nvidia.time, "monotonic", lambda: computer.spent_s)
+    (gpu,) = nvidia.facts(computer)["gpus"]
+    assert gpu.name == "NVIDIA GeForce RTX 5080"
+    assert computer.spent_s == pytest.approx(0.8 * computer.timeout_s)
+
+
+def test_a_driver_that_hangs_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     monkeypatch.setattr(nvml, "read", lambda: release.wait(60) and None)
     try:
-        assert Computer(timeout_s=0.2).nvml() is None
+        assert Computer(timeout_s=1).nvml(0.1) is None
     finally:
         release.set()
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from typing import Any
 
 from tunesmith_core import nvidia_smi
+from tunesmith_core.bounded import Output
 from tunesmith_core.machine import Driver, Gpu
 from tunesmith_core.nvml import Reading
 from tunesmith_setup.computer import Computer
 from tunesmith_setup.probe import pci
+
+PART_OF_TIME = 0.4
+"""What the driver's library, and after it nvidia-smi, get of the probe's time."""
 
 KERNEL_MODULE = "/proc/driver/nvidia/version"
 KERNEL_GPUS = "/proc/driver/nvidia/gpus"
@@ -56,10 +61,17 @@ def _with_capability(gpu: Gpu) -> Gpu:
 
 def _asked(computer: Computer) -> Reading | None:
     """Return what the driver says; None when nothing answers in time."""
-    reading = computer.nvml()
+    reading = computer.nvml(computer.timeout_s * PART_OF_TIME)
     if reading is not None and reading.gpus is not None:
         return reading
-    return nvidia_smi.read(computer.run, windows=computer.system == "windows") or reading
+    # What is left is for the bus, so that a driver that hangs still has its GPUs named.
+    ends = time.monotonic() + computer.timeout_s * PART_OF_TIME
+
+    def run(command: list[str]) -> Output | None:
+        left_s = ends - time.monotonic()
+        return computer.run(command, left_s) if left_s > 0 else None
+
+    return nvidia_smi.read(run, windows=computer.system == "windows") or reading
 
 
 def _kernels_gpus(computer: Computer) -> tuple[Gpu, ...]:
