@@ -15,8 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from tunesmith_core.environments import TRAINING_POINTER
+from tunesmith_setup import envs, repair, scratch, uvtool
+from tunesmith_setup.envs import Environment
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.progress import Progress
+from tunesmith_setup.uvtool import Uv
+
+LARGE = "".join(f"value_{number} = {number}\n" for number in range(2000))
+"""Text of a file that is worth damaging."""
 
 PYTHON = sys.executable
 """The Python of scripted programs, whatever a test makes of sys.executable."""
@@ -107,11 +114,13 @@ class TinyIndex:
     Attributes:
         folder: where `wheel` puts the wheels.
         requests: the paths that were asked for.
+        cut: names of wheels whose download breaks off in the middle.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.requests: list[str] = []
+        self.cut: set[str] = set()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
@@ -135,7 +144,7 @@ class TinyIndex:
                 self.send_header("Content-Type", "text/html" if self.path.startswith("/simple/") else "application/zip")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
-                self.wfile.write(body)
+                self.wfile.write(body[: len(body) // 2] if name in index.cut else body)
 
             def log_message(self, format: str, *args: object) -> None:
                 """Say nothing."""
@@ -158,3 +167,38 @@ def tiny_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiny
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     yield index
     index.close()
+
+
+@pytest.fixture
+def tiny_training(
+    home: Path, tmp_path: Path, interpreter: Interpreter, tiny_index: TinyIndex, monkeypatch: pytest.MonkeyPatch
+) -> Environment:
+    """What a tiny training environment should be; its lock is among the program's locks."""
+    monkeypatch.setenv("UV_NO_PROGRESS", "1")
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    lock = locks / f"tiny-linux-{interpreter.tag}.txt"
+    version = "__version__ = '2.6.0+cu124'\ncuda = '12.4'\n"
+    torch = {"torch/__init__.py": "", "torch/version.py": version, "torch/lib/big.py": LARGE}
+    tools = {"tiny_tools/__init__.py": "value = 1\n", "tiny_tools/main.py": "def main(): pass\n"}
+    script = {"tiny_tools-1.0.dist-info/entry_points.txt": "[console_scripts]\ntiny-tool = tiny_tools.main:main\n"}
+    lock.write_text(
+        wheel(tiny_index.folder, "torch", "2.6.0", torch)
+        + wheel(tiny_index.folder, "tiny-tools", "1.0", tools | script)
+        + wheel(tiny_index.folder, "tiny-data", "3.1", {"tiny_data/__init__.py": "", "tiny_data/rows.txt": LARGE})
+    )
+    environment = Environment("train-tiny", interpreter, (lock,), ("torch", "tiny_tools"), 1000, TRAINING_POINTER)
+    monkeypatch.setattr(scratch, "LOCKS", locks)
+    monkeypatch.setattr(repair, "environment_of", lambda name, python: environment)
+    return environment
+
+
+@pytest.fixture
+def built_training(
+    tiny_training: Environment, real_uv: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The folder of a tiny training environment."""
+    monkeypatch.setattr(uvtool, "obtain", lambda progress: Uv(real_uv))
+    envs.build(tiny_training, Uv(real_uv), progress)
+    assert repair.is_sound(tiny_training.folder)
+    return tiny_training.folder

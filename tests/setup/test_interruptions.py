@@ -1,12 +1,14 @@
-"""The real script, killed at named points and at random moments, continues; a second run needs no network.
+"""The real script, killed at named points and at random moments, continues; it is never ready and broken.
 
 The program is copied with locks of tiny wheels and a scripted engine, so that a whole installation takes a second.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,8 @@ import pytest
 
 from tests.processes import KILLED
 from tests.setup.conftest import TinyIndex, wheel
+from tunesmith_core import environments, files
+from tunesmith_setup import inventory, proof, wheel_sizes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
@@ -28,20 +32,32 @@ CRASHPOINTS = (
     "environment.verified",
     "file.before-rename",
     "file.after-rename",
+    "environment.listed",
     "environment.sealed",
     "folder.before-rename",
     "folder.after-rename",
+    "environment.proven",
     "environment.before-switch",
+    "environment.switched",
+    "environment.removing",
     "model.fetched",
     "model.converted",
 )
+"""Every crash point of an installation, in the order in which it passes them."""
+
+OLD, OLDER = "train-cpu-linux-py311-01d01d01", "train-cpu-linux-py311-00000000"
+"""Environments of earlier versions: the one in use, and one that nothing uses."""
 ENGINE = """
-import shutil, sys
+import json, shutil, sys
 from pathlib import Path
 from tunesmith_core.protocol import JournalWriter
 import torch
 
-if sys.argv[1] == "import-gguf":
+if sys.argv[1] == "selftest":
+    step = {{"name": "imports", "title": "Import", "required": True, "state": "ok", "seconds": 0.1}}
+    step["details"] = {{"versions": {{"torch": "0"}}}}
+    Path(sys.argv[5]).write_text(json.dumps({{"device": sys.argv[3], "state": "ok", "seconds": 0.1, "steps": [step]}}))
+elif sys.argv[1] == "import-gguf":
     assert Path(sys.argv[2]).read_text() == "tiny weights"
     shutil.copytree({model!r}, sys.argv[3])
 else:
@@ -77,22 +93,20 @@ def make_program(program: Path, index: Path, model: Path) -> None:
 
 
 @pytest.fixture
-def bootstrap(
-    home: Path,
-    tmp_path: Path,
-    model_folder: Path,
-    tiny_index: TinyIndex,
-    real_uv: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Bootstrap:
-    """Starts the copied program's `bootstrap.py --demo`, with a crash point if one is named."""
+def program(home: Path, tmp_path: Path, model_folder: Path, tiny_index: TinyIndex, real_uv: Path) -> Path:
+    """The copied program, on a data root that holds environments of earlier versions; returns its script."""
     make_program(tmp_path / "program", tiny_index.folder, model_folder)
+    return tmp_path / "program" / "installers" / "bootstrap.py"
+
+
+@pytest.fixture
+def bootstrap(program: Path, tmp_path: Path, real_uv: Path, monkeypatch: pytest.MonkeyPatch) -> Bootstrap:
+    """Starts the copied program's script, with a crash point if one is named; with --demo unless told otherwise."""
     monkeypatch.setenv("PATH", os.pathsep.join([str(real_uv.parent), os.environ["PATH"]]))
 
-    def start(crashpoint: str = "") -> subprocess.Popen[str]:
-        script = tmp_path / "program" / "installers" / "bootstrap.py"
+    def start(*arguments: str, crashpoint: str = "") -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-I", str(script), "--demo", "--profile", "cpu"],
+            [sys.executable, "-I", str(program), *(arguments or ["--demo"]), "--profile", "cpu"],
             env=os.environ | {"TUNESMITH_CRASHPOINT": crashpoint},
             cwd=tmp_path,
             stdout=subprocess.PIPE,
@@ -103,11 +117,53 @@ def bootstrap(
     return start
 
 
+TRAINING = ("install", "--training-only")
+
+
+def plant_old_environments(home: Path) -> None:
+    """Make two environments of earlier versions, and point to one."""
+    for name in (OLD, OLDER):
+        python = environments.environment_python(home / "envs" / name)
+        python.parent.mkdir(parents=True)
+        python.touch()
+        files.atomic_write_json(home / "envs" / name / proof.PROOF, {"state": "ok"})
+        inventory.seal(home / "envs" / name, {"name": name})
+    (home / "envs" / environments.TRAINING_POINTER).write_text(f"{OLD}\n")
+
+
+def assert_never_ready_and_broken(home: Path) -> None:
+    """Assert that what is pointed to is whole and proven, and that a model which is there is complete."""
+    for pointer in (home / "envs").glob("*.current"):
+        folder = home / "envs" / pointer.read_text().strip()
+        listed = inventory.read(folder)
+        assert listed is not None
+        assert inventory.compare(folder, listed, full=True) == []
+        assert pointer.name == environments.LAUNCHER_POINTER or proof.is_proven(folder)
+    for model in (home / "models").glob("[!.]*"):
+        assert (model / "model.safetensors").is_file()
+
+
+def assert_training_installed(home: Path, process: subprocess.Popen[str]) -> None:
+    """Assert that an installation of what training needs ended well and left nothing half done."""
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 0, output
+    assert_never_ready_and_broken(home)
+    current = (home / "envs" / environments.TRAINING_POINTER).read_text().strip()
+    previous = home / "envs" / "train.previous"
+    kept = {current, environments.TRAINING_POINTER}
+    kept |= {previous.name, previous.read_text().strip()} if previous.exists() else set()
+    assert current not in (OLD, OLDER)
+    assert {path.name for path in (home / "envs").iterdir()} - {"launcher.current"} == kept
+    assert [path.name for path in (home / "models").iterdir()] == ["SmolLM2-135M-Instruct"]
+    assert not list((home / "tmp").glob("*")), "nothing is left of what was in work"
+
+
 def assert_installed(home: Path, process: subprocess.Popen[str]) -> None:
-    """Assert that an installation ended well and left nothing half done."""
+    """Assert that an installation and the example ended well and left nothing half done."""
     output = process.communicate(timeout=120)[0]
     assert process.returncode == 0, output
     assert "held-out loss: 2.500 before, 0.250 after" in output
+    assert_never_ready_and_broken(home)
     names = sorted(path.name for path in (home / "envs").iterdir())
     launcher, pointer, training, training_pointer = names
     assert launcher.startswith("launcher-linux-py3")
@@ -124,12 +180,34 @@ def test_a_second_run_needs_no_network(bootstrap: Bootstrap, home: Path, tiny_in
     assert_installed(home, bootstrap())
 
 
+def test_every_crash_point_of_an_installation_is_known() -> None:
+    folder = REPOSITORY / "installers" / "tunesmith_setup"
+    sources = [folder / f"{name}.py" for name in ("envs", "inventory", "proof", "example_model", "install")]
+    sources.append(REPOSITORY / "engine" / "tunesmith_core" / "files.py")
+    named = {name for path in sources for name in re.findall(r'crashpoint\("([a-z.-]+)"\)', path.read_text())}
+    assert named == set(CRASHPOINTS)
+
+
+def test_the_command_continues_after_a_kill_at_every_point(bootstrap: Bootstrap, home: Path) -> None:
+    plant_old_environments(home)
+    for crashpoint in CRASHPOINTS:
+        killed = bootstrap(*TRAINING, crashpoint=crashpoint)
+        output = killed.communicate(timeout=120)[0]
+        assert killed.returncode == KILLED, f"{crashpoint}: {output}"
+        assert_never_ready_and_broken(home)
+    assert_training_installed(home, bootstrap(*TRAINING))
+    assert (home / "envs" / "train.previous").read_text() == f"{OLD}\n"
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("crashpoint", CRASHPOINTS)
-def test_the_command_continues_after_a_kill(bootstrap: Bootstrap, home: Path, crashpoint: str) -> None:
-    killed = bootstrap(crashpoint)
+def test_one_more_run_heals_a_kill(bootstrap: Bootstrap, home: Path, crashpoint: str) -> None:
+    plant_old_environments(home)
+    killed = bootstrap(*TRAINING, crashpoint=crashpoint)
     killed.communicate(timeout=120)
     assert killed.returncode == KILLED
-    assert_installed(home, bootstrap())
+    assert_never_ready_and_broken(home)
+    assert_training_installed(home, bootstrap(*TRAINING))
 
 
 def test_an_unreachable_index_is_told_and_the_command_continues(
@@ -140,19 +218,76 @@ def test_an_unreachable_index_is_told_and_the_command_continues(
         failed = bootstrap()
         output = failed.communicate(timeout=120)[0]
     assert failed.returncode == 3
-    assert "error: An environment could not be built [environment-build-failed]" in output
+    assert re.search(r"error: .* \[(environment-build-failed|hub-offline)\]", output)
     assert "Traceback" not in output
     assert_installed(home, bootstrap())
 
 
-@pytest.mark.long
-def test_kills_at_random_moments(bootstrap: Bootstrap, home: Path) -> None:
+def kill_at_random(bootstrap: Bootstrap, home: Path, num_kills: int) -> None:
+    """Kill installations at random moments; now and then remove something meanwhile, as a person might."""
     moments = random.Random(20261121)
-    for _ in range(40):
-        process = bootstrap()
-        time.sleep(moments.uniform(0.05, 1.5))
+    plant_old_environments(home)
+    for _ in range(num_kills):
+        process = bootstrap(*TRAINING)
+        time.sleep(moments.uniform(0.05, 2.0))
+        if moments.random() < 0.2:
+            shutil.rmtree(home / "envs", ignore_errors=True)
         process.kill()
         process.communicate()
-        if moments.random() < 0.3:
-            shutil.rmtree(home / "envs", ignore_errors=True)
-    assert_installed(home, bootstrap())
+        if (home / "envs").exists():
+            assert_never_ready_and_broken(home)
+        if moments.random() < 0.2:
+            shutil.rmtree(home / moments.choice(["envs", "cache", "models"]), ignore_errors=True)
+    assert_training_installed(home, bootstrap(*TRAINING))
+
+
+def test_kills_at_random_moments(bootstrap: Bootstrap, home: Path) -> None:
+    kill_at_random(bootstrap, home, 10)
+
+
+@pytest.mark.long
+def test_a_hundred_kills_at_random_moments(bootstrap: Bootstrap, home: Path) -> None:
+    kill_at_random(bootstrap, home, 100)
+
+
+def test_a_download_that_is_cut_goes_on_with_what_is_missing(
+    bootstrap: Bootstrap, home: Path, tiny_index: TinyIndex, program: Path
+) -> None:
+    contents = {f"more_{number}.py": f"x = {'0' * 4000}{number}\n" for number in range(50)}
+    lock = next(program.with_name("locks").glob("cpu-*.txt"))
+    lock.write_text(lock.read_text() + wheel(tiny_index.folder, "tiny-more", "1.0", contents))
+    tiny_index.cut.add("tiny_more-1.0-py3-none-any.whl")
+    failed = bootstrap(*TRAINING, "--events")
+    events = [json.loads(line) for line in failed.communicate(timeout=120)[0].splitlines() if line.startswith("{")]
+    assert failed.returncode == 3
+    assert [event["type"] for event in events[-2:]] == ["error", "result"]
+    fetched = wheel_sizes.fetched(home / "cache" / "uv")
+    assert ("tiny-more", "1.0") not in fetched
+    tiny_index.cut.clear()
+    tiny_index.requests.clear()
+    assert_training_installed(home, bootstrap(*TRAINING))
+    again = {
+        Path(path).name.partition("-")[0].replace("_", "-") for path in tiny_index.requests if path.endswith(".whl")
+    }
+    assert "tiny-more" in again
+    assert not again & {name for name, _ in fetched}
+
+
+def test_nothing_is_written_outside_the_data_folder(
+    bootstrap: Bootstrap, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    person, system_tmp = tmp_path / "person", tmp_path / "system-tmp"
+    for folder in (person, system_tmp):
+        folder.mkdir()
+    monkeypatch.setenv("HOME", str(person))
+    for name in ("TMPDIR", "TMP", "TEMP"):
+        monkeypatch.setenv(name, str(system_tmp))
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    program_before = sorted(path for path in (tmp_path / "program").rglob("*") if "__pycache__" not in path.parts)
+    assert_training_installed(home, bootstrap(*TRAINING))
+    assert list(person.rglob("*")) == []
+    assert list(system_tmp.rglob("*")) == []
+    program_after = sorted(path for path in (tmp_path / "program").rglob("*") if "__pycache__" not in path.parts)
+    assert program_after == program_before
+    assert {path.name for path in home.iterdir()} <= {"envs", "cache", "tmp", "models", "locks"}
