@@ -15,49 +15,14 @@ import pytest
 
 from tests import real_runs
 from tests.setup import breaking
-from tests.setup.conftest import RecordedProgress, TinyIndex, wheel
+from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
 from tunesmith_core import files
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
-from tunesmith_setup import envs, install, inventory, profiles, repair, scratch, uvtool
-from tunesmith_setup.envs import Environment
+from tunesmith_setup import envs, install, inventory, profiles, repair, uvtool
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.uvtool import Uv
 
 Capture = pytest.CaptureFixture[str]
-LARGE = "".join(f"value_{number} = {number}\n" for number in range(2000))
-
-
-@pytest.fixture
-def tiny(
-    home: Path, tmp_path: Path, interpreter: Interpreter, tiny_index: TinyIndex, monkeypatch: pytest.MonkeyPatch
-) -> Environment:
-    """What a tiny training environment should be; its lock is among the program's locks."""
-    monkeypatch.setenv("UV_NO_PROGRESS", "1")
-    locks = tmp_path / "locks"
-    locks.mkdir()
-    lock = locks / f"tiny-linux-{interpreter.tag}.txt"
-    version = "__version__ = '2.6.0+cu124'\ncuda = '12.4'\n"
-    torch = {"torch/__init__.py": "", "torch/version.py": version, "torch/lib/big.py": LARGE}
-    tools = {"tiny_tools/__init__.py": "value = 1\n", "tiny_tools/main.py": "def main(): pass\n"}
-    script = {"tiny_tools-1.0.dist-info/entry_points.txt": "[console_scripts]\ntiny-tool = tiny_tools.main:main\n"}
-    lock.write_text(
-        wheel(tiny_index.folder, "torch", "2.6.0", torch)
-        + wheel(tiny_index.folder, "tiny-tools", "1.0", tools | script)
-        + wheel(tiny_index.folder, "tiny-data", "3.1", {"tiny_data/__init__.py": "", "tiny_data/rows.txt": LARGE})
-    )
-    environment = Environment("train-tiny", interpreter, (lock,), ("torch", "tiny_tools"), 1000, TRAINING_POINTER)
-    monkeypatch.setattr(scratch, "LOCKS", locks)
-    monkeypatch.setattr(repair, "environment_of", lambda name, python: environment)
-    return environment
-
-
-@pytest.fixture
-def built(tiny: Environment, real_uv: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a tiny training environment."""
-    monkeypatch.setattr(uvtool, "obtain", lambda progress: Uv(real_uv))
-    envs.build(tiny, Uv(real_uv), progress)
-    assert repair.is_sound(tiny.folder)
-    return tiny.folder
 
 
 def found(folder: Path) -> set[str]:
@@ -116,24 +81,26 @@ def damage_all_ways(
 
 @pytest.mark.parametrize("online", [True, False], ids=["online", "from-the-local-store"])
 def test_every_damage_is_found_and_mended(
-    built: Path, tiny_index: TinyIndex, progress: RecordedProgress, online: bool
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress, online: bool
 ) -> None:
     if online:
         shutil.rmtree(uvtool.own_cache())
     else:
         tiny_index.close()
-    tally = damage_all_ways(built, TRAINING_POINTER, 2, 8, progress, seed=7)
+    tally = damage_all_ways(built_training, TRAINING_POINTER, 2, 8, progress, seed=7)
     assert (tally.num_found, tally.num_mended) == (tally.num_done, tally.num_done) == (28, 28)
 
 
-def test_a_poisoned_cache_is_never_installed(built: Path, tiny_index: TinyIndex, progress: RecordedProgress) -> None:
+def test_a_poisoned_cache_is_never_installed(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress
+) -> None:
     name = "tiny_data/rows.txt"
-    site = inventory.site_folders(built)[0]
+    site = inventory.site_folders(built_training)[0]
     poisoned = list(uvtool.own_cache().glob(f"archive-v*/*/{name}"))
     for path in [*poisoned, site / name]:
         breaking.flip(path, random.Random(1))
     tally = Tally()
-    tally.round(built, TRAINING_POINTER, [f"{site.relative_to(built).as_posix()}/{name}"], progress)
+    tally.round(built_training, TRAINING_POINTER, [f"{site.relative_to(built_training).as_posix()}/{name}"], progress)
     assert poisoned
     assert tally.num_mended == 1
     assert any("tiny_data" in request for request in tiny_index.requests[-3:]), "fetched again"
