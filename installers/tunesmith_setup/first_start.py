@@ -33,7 +33,7 @@ def launcher_python() -> Path | None:
     """Return the Python of the window's environment when that is complete and from this program's locks."""
     try:
         folder = environments.pointed_environment(environments.LAUNCHER_POINTER)
-        locks: dict[str, str] = files.read_json(folder / envs.MANIFEST)["locks"]
+        locks: dict[str, str] = dict(files.read_json(folder / envs.MANIFEST)["locks"])
         fitting = all(files.sha256_file(LOCKS / name) == digest for name, digest in locks.items())
     except (EnvironmentProblem, OSError, ValueError, LookupError, TypeError):
         return None

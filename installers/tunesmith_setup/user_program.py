@@ -107,6 +107,7 @@ def _integrate(folder: Path, progress: Progress) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / name, target)
     entry = (folder / "tunesmith.desktop").read_text(encoding="utf-8")
+    _desktop_entry().parent.mkdir(parents=True, exist_ok=True)
     files.atomic_write_text(_desktop_entry(), entry.replace("Exec=tunesmith", f"Exec={exec_word(folder / COMMAND)}"))
     link = _command_link()
     link.parent.mkdir(parents=True, exist_ok=True)

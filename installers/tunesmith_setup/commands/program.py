@@ -47,7 +47,7 @@ def remove(folder: Path, progress: Progress) -> int:
     """
     user_program.require_program(folder)
     planned = uninstall.plan(with_runs=False, with_models=False)
-    left = uninstall.remove(planned, progress)
+    left = uninstall.remove(planned, progress) if planned.removed else []
     user_program.uninstall(folder)
     progress.line("Tunesmith is removed.")
     for item in (*left, *planned.kept):
