@@ -28,7 +28,7 @@ QUESTION = (
     "'executable': getattr(sys, '_base_executable', None) or sys.executable, 'version': sys.version_info[:3],"
     "'implementation': sys.implementation.name, 'conda': os.path.isdir(os.path.join(base, 'conda-meta')),"
     "'bits': sys.maxsize.bit_length() + 1, 'threaded': 't' in getattr(sys, 'abiflags', ''),"
-    "'headers': os.name != 'nt' or os.path.isfile(os.path.join(base, 'Include', 'Python.h'))}))"
+    "'embeddable': os.name == 'nt' and any(name.endswith('._pth') for name in os.listdir(base))}))"
 )
 
 _NAME = re.compile(r"python(?:3(?:\.(\d+)t?)?)?(?:\.exe)?", re.IGNORECASE)
@@ -94,8 +94,8 @@ def _problem(version: tuple[int, int, int], facts: dict[str, Any]) -> str | None
         return "32-bit build"
     if facts.get("threaded"):
         return "free-threaded build"
-    if not facts.get("headers", True):
-        return "has no Python.h (embeddable package)"
+    if facts.get("embeddable"):
+        return "embeddable package, which has no Python.h"
     return None
 
 
