@@ -1,101 +1,121 @@
-"""Where the facts about a computer come from: files, programs, variables, the Windows registry and system calls.
+"""Where packages come from: an index or its mirror, PyTorch's own index, through a proxy, or a folder of wheels.
 
-Every subject of the probe reads through one `Sources`, so that tests replay recorded answers of other computers. What
-is not there, or may not be read, is None or empty; nothing here raises.
+The person's settings win over every variable and configuration file of pip and uv; without settings those count.
+Addresses may hold passwords, so they reach uv and pip in variables and never in a command, a message or a log.
 """
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core import bounded, nvml
-from tunesmith_core.bounded import Output
-from tunesmith_core.nvml import Reading
-from tunesmith_setup import windows_calls
-from tunesmith_setup.windows_calls import Value
+from tunesmith_core.environments import PROXY_VARIABLES, proxy_variables
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.settings import PYTORCH_INDEX, SettingsFile
+
+INDEX_VARIABLES = frozenset(
+    """UV_INDEX UV_DEFAULT_INDEX UV_INDEX_URL UV_EXTRA_INDEX_URL UV_INDEX_STRATEGY UV_FIND_LINKS UV_TORCH_BACKEND
+    PIP_INDEX_URL PIP_EXTRA_INDEX_URL PIP_FIND_LINKS PIP_NO_INDEX""".split()
+)
+"""Variables that name other places than the one that the settings choose."""
+
+_CUDA_BUILD = re.compile(r"^torch==[\d.]+\+(cu\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
-    """Bytes of a volume."""
-
-    total_bytes: int
-    free_bytes: int
-
-
 class Sources:
-    """The computer that this process runs on.
+    """Where downloads come from.
 
     Attributes:
-        system: "windows" or "linux".
-        variables: of this process.
-        python: the interpreter that runs it.
-        timeout_s: how long the whole probe may take; single questions take a part of it.
+        package_index: address of a mirror, "" for what pip and uv are set up with.
+        pytorch_index: address of PyTorch's wheel index, which has one folder for each build.
+        proxy: address of the proxy for every download, "" for what this computer is set up with.
+        wheel_folder: a folder that replaces all downloads, or None.
     """
 
-    def __init__(self, timeout_s: float) -> None:
-        self.system = "windows" if sys.platform == "win32" else "linux"
-        self.variables: Mapping[str, str] = os.environ
-        self.python = sys.executable
-        self.timeout_s = timeout_s
+    package_index: str = ""
+    pytorch_index: str = PYTORCH_INDEX
+    proxy: str = ""
+    wheel_folder: Path | None = None
 
-    def read(self, path: str) -> str | None:
-        """Return a text file; what is not UTF-8 becomes a replacement mark."""
-        try:
-            return Path(path).read_bytes().decode("utf-8", errors="replace")
-        except OSError:
-            return None
+    @classmethod
+    def chosen(cls) -> Sources:
+        """Return what the person's settings choose."""
+        values = SettingsFile().values
+        folder = Path(values.wheel_folder) if values.wheel_folder else None
+        return cls(values.package_index, values.pytorch_index or PYTORCH_INDEX, values.proxy, folder)
 
-    def names(self, folder: str) -> list[str]:
-        """Return the names in a folder, sorted."""
-        try:
-            return sorted(os.listdir(folder))
-        except OSError:
-            return []
+    @property
+    def network(self) -> bool:
+        """Whether anything may be downloaded."""
+        return self.wheel_folder is None
 
-    def exists(self, path: str) -> bool:
-        """Return whether a file or folder can be seen."""
-        return os.path.exists(path)  # noqa: PTH110 - Path.exists raises where a parent may not be entered
+    def uv_options(self) -> list[str]:
+        """Return the options of uv's pip commands.
 
-    def resolved(self, path: str) -> str:
-        """Return a path without links."""
-        return os.path.realpath(path)
+        Raises:
+            EnvironmentProblem: `environment-build-failed` when the folder of wheels is gone.
+        """
+        return [] if self.wheel_folder is None else ["--offline", *self._folder_options(self.wheel_folder)]
 
-    def space(self, path: str) -> Space | None:
-        """Return the size of the volume that is mounted at a path."""
-        try:
-            facts = os.statvfs(path)
-        except OSError:
-            return None
-        return Space(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
+    def pip_options(self) -> list[str]:
+        """Return the options of pip's download command. Raises EnvironmentProblem as `uv_options`."""
+        return [] if self.wheel_folder is None else self._folder_options(self.wheel_folder)
 
-    def run(self, command: list[str], timeout_s: float | None = None) -> Output | None:
-        """Run a program; None when it can't be started or takes longer than half of the probe's time."""
-        return bounded.run(command, timeout_s or self.timeout_s / 2)
+    def uv_variables(self, environment: Mapping[str, str], locks: Iterable[Path] = ()) -> dict[str, str]:
+        """Return the variables of a uv process.
 
-    def nvml(self) -> Reading | None:
-        """Return what the NVIDIA driver says; None when it is not there or takes half of the probe's time."""
-        return bounded.ask_all({"nvml": nvml.read}, self.timeout_s / 2).get("nvml")
+        Args:
+            environment: the variables without regard to sources.
+            locks: files that name what will be installed; those with a CUDA build add PyTorch's page of it.
+        """
+        result = self._variables(environment)
+        if self.wheel_folder is not None or self.package_index:
+            result["UV_NO_CONFIG"] = "1"
+        mirror = self.package_index or ("" if "UV_INDEX_URL" in result else result.get("PIP_INDEX_URL", ""))
+        if mirror:
+            result.setdefault("UV_DEFAULT_INDEX", mirror)
+        if self.network and (pages := self.pytorch_pages(locks)):
+            known = result.get("UV_FIND_LINKS")
+            result["UV_FIND_LINKS"] = ",".join([*([known] if known else []), *pages])
+        return result
 
-    def registry(self, key: str) -> Mapping[str, Value]:
-        """Return the values of a key such as `HKLM\\SOFTWARE\\Microsoft`, by name."""
-        return windows_calls.registry_values(key)
+    def pip_variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables of a pip process."""
+        result = self._variables(environment)
+        if self.package_index:
+            # Empty: pip's configuration files name no second index then.
+            result |= {"PIP_INDEX_URL": self.package_index, "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}
+        return result
 
-    def registry_keys(self, key: str) -> list[str]:
-        """Return the names of the keys below a key, sorted."""
-        return windows_calls.registry_keys(key)
+    def pytorch_pages(self, locks: Iterable[Path]) -> list[str]:
+        """Return the pages of PyTorch's index that list the CUDA builds that locks name.
 
-    def memory(self) -> tuple[int, int, int, int] | None:
-        """Return, on Windows, bytes of main memory, free main memory, the commit limit and what is left of it."""
-        return windows_calls.memory()
+        The page of one package and not the index: all other packages keep coming from the one package index.
+        """
+        builds = {build for lock in locks for build in _CUDA_BUILD.findall(lock.read_text(encoding="utf-8"))}
+        return [f"{self.pytorch_index.rstrip('/')}/{build}/torch/" for build in sorted(builds)]
 
-    def drives(self) -> list[tuple[str, str, str | None, Space | None]]:
-        """Return, on Windows, path, kind (as `machine.Disk` has it), file system and size of each drive."""
-        return [
-            (path, kind, file_system, Space(*sizes) if sizes else None)
-            for path, kind, file_system, sizes in windows_calls.drives()
-        ]
+    def _variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        ignored = INDEX_VARIABLES if self.package_index or self.wheel_folder else frozenset[str]()
+        ignored |= PROXY_VARIABLES if self.proxy else frozenset[str]()
+        kept = {name: value for name, value in environment.items() if name.upper() not in ignored}
+        return kept | proxy_variables(self.proxy)
+
+    @staticmethod
+    def _folder_options(folder: Path) -> list[str]:
+        if not folder.is_dir():
+            raise EnvironmentProblem(
+                "environment-build-failed",
+                f"{folder}: the folder of wheels that the settings name does not exist.",
+                hint="Connect the drive that holds it, or clear the setting 'Folder of wheels'.",
+            )
+        # As an address: uv takes the commas of a plain path for separators.
+        return ["--no-index", "--find-links", folder.as_uri()]
+
+
+def lock_files(arguments: Iterable[str]) -> list[Path]:
+    """Return the lock files among the arguments of a command."""
+    return [Path(argument) for argument in arguments if argument.endswith(".txt") and Path(argument).is_file()]

@@ -13,7 +13,7 @@ import ssl
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from tunesmith_core.environments import environment_python, scrubbed_environment
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import system_libraries
 from tunesmith_setup.progress import Progress
+from tunesmith_setup.sources import Sources, lock_files
 
 OLDEST_VERSION = (0, 8, 0)
 """First uv whose options we use all."""
@@ -37,7 +38,7 @@ def own_cache() -> Path:
     return paths.cache_dir() / "uv"
 
 
-def _environment() -> dict[str, str]:
+def _environment(locks: Iterable[Path] = ()) -> dict[str, str]:
     environment = scrubbed_environment() | {"UV_PYTHON_DOWNLOADS": "never"}
     environment.setdefault("UV_CACHE_DIR", str(own_cache()))
     environment.setdefault("UV_HTTP_TIMEOUT", "180")
@@ -47,10 +48,12 @@ def _environment() -> dict[str, str]:
     if sys.platform == "win32" or verify.cafile or verify.capath:
         # A company's certificate is known to the system only; a system without any leaves uv its bundled ones.
         environment.setdefault("UV_SYSTEM_CERTS", "1")
-    mirror = environment.get("PIP_INDEX_URL")
-    if mirror and "UV_INDEX_URL" not in environment:
-        environment.setdefault("UV_DEFAULT_INDEX", mirror)
-    return environment
+    return Sources.chosen().uv_variables(environment, locks)
+
+
+def _options(arguments: tuple[str, ...]) -> list[str]:
+    """Return the arguments of a uv command with what the person's sources add."""
+    return [*arguments, *(Sources.chosen().uv_options() if arguments[0] in ("pip", "venv") else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class Uv:
         Raises:
             EnvironmentProblem: `environment-build-failed`; uv has said why on the lines above.
         """
-        result = subprocess.run([str(self.executable), *arguments], env=_environment(), check=False)
+        command = [str(self.executable), *_options(arguments)]
+        result = subprocess.run(command, env=_environment(lock_files(arguments)), check=False)
         if result.returncode != 0:
             raise EnvironmentProblem(
                 "environment-build-failed",
@@ -79,7 +83,8 @@ class Uv:
             EnvironmentProblem: as `run`.
         """
         command = [str(self.executable), "--offline", "--quiet", *arguments]
-        if subprocess.run(command, env=_environment(), capture_output=True, check=False).returncode != 0:
+        environment = _environment(lock_files(arguments))
+        if subprocess.run(command, env=environment, capture_output=True, check=False).returncode != 0:
             self.run(*arguments)
 
     def forget(self, packages: list[str]) -> None:
@@ -154,8 +159,10 @@ def _pips(workspace: Path, progress: Progress) -> Iterator[list[str]]:
 def _download(pip: list[str], folder: Path) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check", "--quiet"]
-    command = [*pip, "download", *options, "--dest", str(folder), "-r", str(LOCKS / "uv.txt")]
-    result = subprocess.run(command, env=scrubbed_environment(), capture_output=True, check=False)
+    sources = Sources.chosen()
+    command = [*pip, "download", *options, *sources.pip_options(), "--dest", str(folder), "-r", str(LOCKS / "uv.txt")]
+    environment = sources.pip_variables(scrubbed_environment())
+    result = subprocess.run(command, env=environment, capture_output=True, check=False)
     return result.returncode == 0
 
 
