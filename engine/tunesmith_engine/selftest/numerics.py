@@ -1,7 +1,8 @@
 """How a device's numbers are judged: against a float64 oracle, by the error of the CPU in the same number format.
 
 A fixed tolerance would be too tight for one format and blind in another. The device may err by `FACTOR` times what the
-CPU errs, because it adds in another order; never less than one rounding of the format is allowed.
+CPU errs, because it adds in another order. Where the CPU happens to be exact, a quarter of the format's step between
+neighbouring numbers counts as its error: about what rounding every result once leaves in the norm.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_engine.device import BF16_CAPABILITY
 
 FACTOR = 8.0
+ROUNDING = 0.25
 
 
 def devices(device: str) -> list[torch.device]:
@@ -45,7 +47,7 @@ def judge(
         values: what the device computed.
         reference: what the CPU computed in the same number format.
         oracle: the same in float64.
-        dtype: that number format; one rounding of it is always allowed.
+        dtype: that number format.
 
     Returns:
         error and allowed, both relative.
@@ -54,7 +56,7 @@ def judge(
         EnvironmentProblem: `device-miscomputes`.
     """
     error = relative_error(values, oracle)
-    allowed = FACTOR * max(relative_error(reference, oracle), torch.finfo(dtype).eps)
+    allowed = FACTOR * max(relative_error(reference, oracle), ROUNDING * torch.finfo(dtype).eps)
     # Written so that an error which is no number fails.
     if not error <= allowed:
         raise EnvironmentProblem(
