@@ -53,7 +53,13 @@ WINDOW_LIBRARIES = {
 }
 """File name of each library Qt loads, and the Debian package that holds it."""
 
-TEST_PROGRAMS = {"Xvfb": "xvfb", "xauth": "xauth"}
+TEST_PROGRAMS = {
+    "Xvfb": "xvfb",
+    "xauth": "xauth",
+    "makensis": "nsis",
+    "makeself": "makeself",
+    "dpkg-deb": "dpkg",
+}
 """Programs that the tests need on top, and their Debian packages."""
 
 FONT_FOLDERS = (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"))

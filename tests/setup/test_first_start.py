@@ -20,6 +20,8 @@ from tunesmith_setup import envs, first_start, interpreters, system_libraries, u
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.uvtool import LOCKS
 
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals and scripts of Linux")
+
 LOCK = "launcher-linux-py311.txt"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup import program, user_program
 from tunesmith_setup.commands import program as command
+
+on_linux = pytest.mark.skipif(sys.platform == "win32", reason="Windows has an installer of its own")
 
 ENTRY = "[Desktop Entry]\nExec=tunesmith\n"
 
@@ -79,6 +82,7 @@ def test_without_a_manifest_nothing_is_trusted(packed: Path, content: str | None
     assert program.damaged_files(packed) == ["missing: payload.json"]
 
 
+@on_linux
 def test_installing_writes_program_menu_entry_icons_and_command(
     packed: Path, person: Path, progress: RecordedProgress
 ) -> None:
@@ -92,6 +96,7 @@ def test_installing_writes_program_menu_entry_icons_and_command(
     assert "is not on the PATH" in progress.text
 
 
+@on_linux
 def test_uninstalling_leaves_nothing(
     packed: Path, person: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +109,7 @@ def test_uninstalling_leaves_nothing(
     assert everything(person) == []
 
 
+@on_linux
 def test_a_newer_version_replaces_the_older_one_as_a_whole(
     packed: Path, person: Path, progress: RecordedProgress
 ) -> None:
@@ -120,6 +126,7 @@ def test_a_newer_version_replaces_the_older_one_as_a_whole(
     assert sorted(path.name for path in person.iterdir()) == [".local", "tunesmith"]
 
 
+@on_linux
 def test_a_damaged_program_is_not_installed(packed: Path, person: Path, progress: RecordedProgress) -> None:
     (packed / "tunesmith").write_text("#!/bin/sh\necho other\n")
     with pytest.raises(EnvironmentProblem, match="changed: tunesmith") as caught:
@@ -128,6 +135,7 @@ def test_a_damaged_program_is_not_installed(packed: Path, person: Path, progress
     assert list(person.iterdir()) == []
 
 
+@on_linux
 def test_a_copy_that_failed_leaves_the_older_version(
     packed: Path, person: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +152,7 @@ def test_a_copy_that_failed_leaves_the_older_version(
     assert not (person / "tunesmith.new").exists()
 
 
+@on_linux
 @pytest.mark.parametrize(
     "point", ["program.copied", "program.moved-away", "folder.before-rename", "folder.after-rename"]
 )
@@ -166,6 +175,7 @@ def test_the_same_command_mends_an_interrupted_installation(
     assert sorted(path.name for path in person.iterdir()) == [".local", "tunesmith"]
 
 
+@on_linux
 def test_what_is_not_ours_is_not_replaced(packed: Path, person: Path, progress: RecordedProgress) -> None:
     (person / "full").mkdir()
     (person / "full" / "diary.txt").write_text("mine")
@@ -179,6 +189,7 @@ def test_what_is_not_ours_is_not_replaced(packed: Path, person: Path, progress: 
     assert (person / "full" / "diary.txt").read_text() == "mine"
 
 
+@on_linux
 def test_another_programs_command_is_left_alone(packed: Path, person: Path, progress: RecordedProgress) -> None:
     other = person / ".local" / "bin" / "tunesmith"
     other.parent.mkdir(parents=True)
@@ -189,6 +200,7 @@ def test_another_programs_command_is_left_alone(packed: Path, person: Path, prog
     assert everything(person) == [".local/bin/tunesmith"]
 
 
+@on_linux
 def test_removing_one_program_leaves_the_menu_entry_of_another(
     packed: Path, person: Path, progress: RecordedProgress
 ) -> None:
@@ -200,6 +212,7 @@ def test_removing_one_program_leaves_the_menu_entry_of_another(
     assert (person / ".local/bin/tunesmith").resolve() == person / "second" / "tunesmith"
 
 
+@on_linux
 @pytest.mark.parametrize(
     ("path", "word"),
     [
@@ -221,6 +234,7 @@ def test_the_command_checks_a_folder(packed: Path, capsys: pytest.CaptureFixture
     assert "missing: tunesmith" in capsys.readouterr().err
 
 
+@on_linux
 def test_the_command_installs_and_removes_its_own_program(
     packed: Path, person: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,7 +41,7 @@ def build(folder: Path, staging: Path, output: Path, version: str, source_date_s
         folder / "tunesmith.desktop": SHARE / "applications/tunesmith.desktop",
         folder / "tunesmith.svg": icons / "scalable/apps/tunesmith.svg",
         folder / "tunesmith.png": icons / "256x256/apps/tunesmith.png",
-        payload.LINUX / "tunesmith.metainfo.xml": SHARE / "metainfo/tunesmith.metainfo.xml",
+        payload.LINUX / "tunesmith.metainfo.xml": SHARE / "metainfo/org.tunesmith.Tunesmith.metainfo.xml",
         payload.LINUX / "copyright": SHARE / "doc/tunesmith/copyright",
         payload.LINUX / "postrm": Path("DEBIAN/postrm"),
     }

@@ -19,8 +19,9 @@ def build(folder: Path, staging: Path, output: Path, version: str, source_date_s
     payload.normalise(content, source_date_s)
     shutil.copyfile(payload.LINUX / "run-help.txt", staging / "help.txt")
     archive = f"--mtime=@{source_date_s} --owner=0 --group=0 --numeric-owner"
-    options = ["--nox11", "--gzip", "--sha256", "--nomd5", "--nocrc", "--tar-quietly", "--help-header", "help.txt"]
-    options += ["--packaging-date", f"@{source_date_s}", "--tar-extra", archive]
+    # "9n": gzip would store the time of a file that makeself makes.
+    options = ["--nox11", "--gzip", "--complevel", "9n", "--sha256", "--nomd5", "--nocrc", "--tar-quietly"]
+    options += ["--help-header", "help.txt", "--packaging-date", f"@{source_date_s}", "--tar-extra", archive]
     # Relative names only: makeself writes its own command line into the archive.
     command = ["makeself", *options, content.name, name, f"Tunesmith {version}", "./tunesmith", "program"]
     tools.run(command, staging, source_date_s)
