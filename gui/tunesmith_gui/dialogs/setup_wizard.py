@@ -16,6 +16,7 @@ from tunesmith_gui.dialogs.choose_profile import ChooseProfileDialog
 from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
 from tunesmith_gui.dialogs.setup_wizard_steps import ComputerStep, EnvironmentStep, FolderStep, StepCard, TryStep
 from tunesmith_gui.services.diagnostics import report
+from tunesmith_gui.services.example_run import ExampleRun
 from tunesmith_gui.services.places import look_at
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.viewmodels.environment_report import environment_report
@@ -54,6 +55,8 @@ class SetupWizard(QDialog):
         whole.addLayout(self._build_foot())
         self.setup.changed.connect(self.refresh)
         self.setup.ended.connect(self._on_ended)
+        self.trial_run = ExampleRun(context.runs, self)
+        self.trial_run.changed.connect(self._on_trial)
         self.refresh()
 
     def _build_head(self) -> QVBoxLayout:
@@ -189,7 +192,10 @@ class SetupWizard(QDialog):
             case "cancel":
                 self.setup.cancel()
             case "try":
-                self.setup.try_it()
+                self.trial_run.start()
+            case "watch":
+                self.close()
+                self.navigate.emit("dashboard", self.trial_run.run_id)
             case "diagnostics":
                 self._show_diagnostics()
 
@@ -250,8 +256,11 @@ class SetupWizard(QDialog):
         text = report(values, reading, error=error, details=environment_report(self.setup.model))
         DiagnosticsDialog(text, self.window()).show()
 
+    def _on_trial(self) -> None:
+        self.flow.trial = self.trial_run.state
+        self.trial.show_trial(self.trial_run)
+        self.refresh()
+
     def _on_ended(self, activity: Activity) -> None:
-        if activity.command is Command.TRY:
-            self.flow.tried = activity.stage is Stage.DONE
         if activity.command is Command.INSTALL and activity.stage is Stage.DONE and self.flow.current == ENVIRONMENT:
             self.open_step(TRY)

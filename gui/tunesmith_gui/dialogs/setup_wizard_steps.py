@@ -7,6 +7,7 @@ from collections.abc import Callable
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from tunesmith_gui.services.example_run import ExampleRun
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 from tunesmith_gui.viewmodels.environment import Proof, profile_words, proof_words, seconds_words
@@ -20,6 +21,7 @@ from tunesmith_gui.widgets.check_row import CheckList
 from tunesmith_gui.widgets.error_banner import error_words
 from tunesmith_gui.widgets.fact_list import FactList
 from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.setup_progress import SetupProgress
 from tunesmith_gui.widgets.status_chip import StatusChip
@@ -273,21 +275,22 @@ class TryStep(StepCard):
         super().__init__(step, parent)
         self.proof = SafeLabel(wrap=True, parent=self)
         self.steps = FactList(self)
-        words = self.tr("The check trains a tiny model on 20 examples for about two minutes.")
+        words = self.tr("The check is a real run: a small model learns 20 invented facts, in about two minutes.")
         self.words = SafeLabel(words, tone="muted", wrap=True, parent=self)
         for widget in (self.proof, self.steps, self.words):
             self.column.addWidget(widget)
         self.run = button(self.tr("Run the 2-minute check"), lambda: self.asked.emit("try"), parent=self)
-        self.row = self.add_buttons(self.run)
-        self.progress = SetupProgress(self)
-        self.progress.cancel_asked.connect(lambda: self.asked.emit("cancel"))
-        self.column.addWidget(self.progress)
+        self.watch = button(self.tr("Watch it"), lambda: self.asked.emit("watch"), parent=self)
+        self.row = self.add_buttons(self.run, self.watch)
+        self.result = SafeLabel(wrap=True, parent=self)
+        self.column.addWidget(self.result)
+        self.meter = Meter(self.tr("Progress"), parent=self)
+        self.column.addWidget(self.meter)
+        self.show_trial(None)
 
     def show_inside(self, flow: SetupFlow) -> None:
-        """Draws the proof and the check."""
+        """Draws the proof."""
         model = flow.model
-        activity = model.activity
-        mine = activity if activity is not None and activity.command is Command.TRY else None
         installed = model.installed
         ready = installed is not None and installed.problem is None
         self.proof.setText(
@@ -296,9 +299,31 @@ class TryStep(StepCard):
             else self.tr("Install the training environment first; then this shows that it works.")
         )
         self.steps.show_facts(proof_facts(installed.proof) if installed is not None and installed.proof else [])
-        self.run.setEnabled(ready and not model.changing)
-        self.row.setVisible(mine is None or not mine.running)
-        self.progress.show_activity(mine)
+        self.run.setEnabled(ready and not model.changing and flow.trial != "going")
+
+    def show_trial(self, trial: ExampleRun | None) -> None:
+        """Draws how the check goes."""
+        state = trial.state if trial is not None else ""
+        going = state == "going"
+        known = trial is not None and bool(trial.run_id)
+        self.row.show_only([self.run, self.watch] if known else [self.run])
+        words, tone = {
+            "going": (self.tr("The check is going."), "text"),
+            "finished": (self.tr("It works: the model has learned the facts."), "ok"),
+            "stopped": (self.tr("The check was stopped."), "muted"),
+            "": ("", "muted"),
+        }.get(state, (self.tr("The check failed; its page says why."), "error"))
+        if trial is not None and trial.problem is not None:
+            words, tone = error_words(trial.problem), "error"
+        elif trial is not None and going and trial.num_steps:
+            words = fill(self.tr("Step %1 of %2"), number(trial.step), number(trial.num_steps))
+        self.result.setText(words)
+        self.result.set_tone(tone)
+        self.result.setVisible(bool(words))
+        share = trial.step / trial.num_steps if trial is not None and going and trial.num_steps else None
+        self.meter.setVisible(share is not None)
+        if share is not None:
+            self.meter.set_share(share)
 
 
 def proof_facts(proof: Proof) -> list[Fact]:

@@ -212,7 +212,7 @@ class EnvironmentPage(Page):
             Command.PLAN: partial(self.setup.plan, self.setup.profile),
             Command.REPAIR: self.setup.repair,
             Command.ROLL_BACK: self.setup.roll_back,
-            Command.TRY: self.setup.try_it,
+            Command.WSL: self.setup.set_up_wsl,
             Command.FULL_CHECK: partial(self.setup.check, full=True),
         }
         again.get(command, self.setup.look)()
@@ -234,10 +234,8 @@ class EnvironmentPage(Page):
         installed = self.setup.model.installed
         text = fill(self.tr("The environment %1 is used again."), installed.previous if installed else "")
         note = self.tr("The present one stays, so that you can come back to it. Nothing is downloaded.")
-        self._confirm(self.tr("Go back to the previous environment?"), text, note, self.tr("Roll back"), self._go_back)
-
-    def _go_back(self) -> None:
-        self.setup.roll_back()
+        title = self.tr("Go back to the previous environment?")
+        self._confirm(title, text, note, self.tr("Roll back"), self.setup.roll_back)
 
     def _ask_profile(self) -> None:
         model = self.setup.model
@@ -250,11 +248,14 @@ class EnvironmentPage(Page):
         self.navigate.emit("setup", "environment")
 
     def _ask_wsl(self) -> None:
-        self.ask("wsl")
+        text = self.tr("Windows may ask for administrator rights and for a restart; afterwards, ask for this again.")
+        note = self.tr("Linux gets an environment of its own, of the same size as the one here. Your files stay here.")
+        title = self.tr("Set up the Windows Subsystem for Linux?")
+        self._confirm(title, text, note, self.tr("Set up WSL"), self.setup.set_up_wsl)
 
-    def _confirm(self, title: str, text: str, note: str, accept: str, deed: object) -> None:
+    def _confirm(self, title: str, text: str, note: str, accept: str, deed: Callable[[], object]) -> None:
         dialog = ConfirmDialog(title, text, note, accept, self.window())
-        dialog.accepted.connect(deed)
+        dialog.accepted.connect(lambda: deed())
         _open(dialog)
 
     def _hand_out(self, action: str) -> None:

@@ -80,7 +80,7 @@ class SetupService(QObject):
 
     def plan(self, profile: str = "") -> None:
         """Find out what an installation takes; nothing is fetched or changed."""
-        self._order(Command.PLAN, "install", "--plan", *_profile(profile), "--events")
+        self._order(Command.PLAN, "install", "--plan", "--training-only", *_profile(profile), "--events")
 
     def install(self, profile: str = "") -> None:
         """Install, or go on with, the training environment."""
@@ -95,9 +95,9 @@ class SetupService(QObject):
         """Go back to the environment before."""
         self._order(Command.ROLL_BACK, "rollback", "--yes", "--events")
 
-    def try_it(self) -> None:
-        """Train a tiny model on twenty examples."""
-        self._order(Command.TRY, "try", "--events")
+    def set_up_wsl(self) -> None:
+        """Set up Linux inside Windows, with the same environment in it; the person has agreed."""
+        self._order(Command.WSL, "wsl", "install", "--yes", "--events")
 
     def cancel(self) -> None:
         """End the present command and forget those that wait."""

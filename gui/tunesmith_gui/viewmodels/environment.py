@@ -170,7 +170,7 @@ class EnvironmentModel:
     @property
     def verdict(self) -> Verdict:
         """The environment in one word."""
-        if self.changing and self.activity is not None and self.activity.command is not Command.TRY:
+        if self.changing:
             return Verdict.WORKING
         if self.installed is None:
             return Verdict.UNKNOWN

@@ -31,12 +31,12 @@ class Command(StrEnum):
     INSTALL = "install"
     REPAIR = "repair"
     ROLL_BACK = "roll-back"
-    TRY = "try"
+    WSL = "wsl"
 
     @property
     def changes(self) -> bool:
         """Whether it changes what is installed, so that the person started it and may cancel it."""
-        return self in (Command.INSTALL, Command.REPAIR, Command.ROLL_BACK, Command.TRY)
+        return self in (Command.INSTALL, Command.REPAIR, Command.ROLL_BACK, Command.WSL)
 
 
 class Stage(StrEnum):
@@ -137,7 +137,7 @@ class Activity:
             Command.INSTALL: translate("Setup", "Installing the training environment"),
             Command.REPAIR: translate("Setup", "Repairing"),
             Command.ROLL_BACK: translate("Setup", "Going back to the previous environment"),
-            Command.TRY: translate("Setup", "Trying it: a tiny model learns 20 examples"),
+            Command.WSL: translate("Setup", "Setting up the Windows Subsystem for Linux"),
         }
         return words[self.command]
 
@@ -153,7 +153,7 @@ class Activity:
                 Command.INSTALL: translate("Setup", "Installed, verified and proven on this computer."),
                 Command.REPAIR: translate("Setup", "Repaired and checked."),
                 Command.ROLL_BACK: translate("Setup", "The previous environment is in use again."),
-                Command.TRY: translate("Setup", "It works: the tiny model learned its examples."),
+                Command.WSL: translate("Setup", "WSL is ready: choose it under Hardware for a run."),
             }.get(self.command, "")
         return ""
 

@@ -60,7 +60,7 @@ class SetupFlow:
         current: the step that is open.
         skipped: steps that were left out.
         place: the chosen folder, None before it was looked at.
-        tried: whether the check of the last step ended well.
+        trial: the check of the last step: "" before, "going", then the state at the run's end.
     """
 
     def __init__(self, model: EnvironmentModel) -> None:
@@ -69,7 +69,7 @@ class SetupFlow:
         self.skipped: set[str] = set()
         self.visited: set[str] = {COMPUTER}
         self.place: Place | None = None
-        self.tried = False
+        self.trial = ""
 
     # Ways
 
@@ -165,12 +165,9 @@ class SetupFlow:
         return all(check.state != "warning" for check in self.checks(ENVIRONMENT))
 
     def _try_state(self) -> str:
-        activity = self.model.activity
-        if activity is not None and activity.command is Command.TRY:
-            return {Stage.RUNNING: "checking", Stage.DONE: "ok", Stage.FAILED: "failed", Stage.CANCELLED: "waiting"}[
-                activity.stage
-            ]
-        return "ok" if self.tried else "waiting"
+        return {"going": "checking", "finished": "ok", "failed": "failed", "interrupted": "failed"}.get(
+            self.trial, "waiting"
+        )
 
     @property
     def ready(self) -> bool:
