@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tunesmith_core import claims
+
+logger = logging.getLogger(__name__)
 
 if sys.platform == "win32":  # pragma: no cover
     import ctypes
@@ -55,11 +60,12 @@ class FileLock:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._descriptor: int | None = None
+        self._claimed = False
 
     @property
     def held(self) -> bool:
         """Whether this object holds the lock."""
-        return self._descriptor is not None
+        return self._descriptor is not None or self._claimed
 
     def acquire(self) -> bool:
         """Take the lock if nobody holds it; return whether it is held now."""
@@ -69,9 +75,12 @@ class FileLock:
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(descriptor)
-        except OSError:
+        except OSError as error:
             os.close(descriptor)
-            return False
+            self._claimed = error.errno in claims.WITHOUT_LOCKS and claims.take(self.path)
+            if self._claimed:
+                logger.warning("%s: this drive knows no locks; a file stands for one", self.path)
+            return self._claimed
         self._descriptor = descriptor
         return True
 
@@ -80,6 +89,9 @@ class FileLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+        if self._claimed:
+            claims.drop(self.path)
+            self._claimed = False
 
     def __enter__(self) -> Self:
         if not self.acquire():
@@ -100,8 +112,8 @@ def is_locked(path: Path) -> bool:
         return False
     try:
         _probe(descriptor)
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno not in claims.WITHOUT_LOCKS or claims.is_taken(path)
     finally:
         os.close(descriptor)
     return False
