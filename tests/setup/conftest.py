@@ -111,18 +111,25 @@ def real_uv() -> Path:
 class TinyIndex:
     """A package index of wheels in a folder, on this computer's loopback address.
 
+    Its address stays the same for all tests, because uv's download cache belongs to an address.
+
     Attributes:
         folder: where `wheel` puts the wheels.
         requests: the paths that were asked for.
         cut: names of wheels whose download breaks off in the middle.
+        reachable: whether it answers.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.requests: list[str] = []
-        self.cut: set[str] = set()
+    def __init__(self) -> None:
+        self.open(Path("nowhere"))
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def open(self, folder: Path) -> None:
+        """Answer from now on, with the wheels of a folder."""
+        self.folder, self.reachable = folder, True
+        self.requests: list[str] = []
+        self.cut: set[str] = set()
 
     @property
     def address(self) -> str:
@@ -133,6 +140,8 @@ class TinyIndex:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
+                if not index.reachable:
+                    return
                 index.requests.append(self.path)
                 name = self.path.strip("/").rpartition("/")[2]
                 if self.path.startswith("/simple/"):
@@ -152,53 +161,96 @@ class TinyIndex:
         return Handler
 
     def close(self) -> None:
-        """Stop answering: from now on the address is unreachable."""
+        """Stop answering: from now on connections break."""
+        self.reachable = False
+
+    def end(self) -> None:
+        """End the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
-@pytest.fixture
-def tiny_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TinyIndex]:
-    """The only package index that uv knows."""
-    index = TinyIndex(tmp_path / "wheels")
-    for name in ("UV_CACHE_DIR", "UV_INDEX_URL", "UV_FIND_LINKS", "UV_OFFLINE", "PIP_INDEX_URL"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("UV_DEFAULT_INDEX", index.address)
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+@pytest.fixture(scope="session")
+def index_server() -> Iterator[TinyIndex]:
+    """The server of all tests."""
+    index = TinyIndex()
     yield index
-    index.close()
+    index.end()
 
 
 @pytest.fixture
-def tiny_training(
-    home: Path, tmp_path: Path, interpreter: Interpreter, tiny_index: TinyIndex, monkeypatch: pytest.MonkeyPatch
-) -> Environment:
-    """What a tiny training environment should be; its lock is among the program's locks."""
-    monkeypatch.setenv("UV_NO_PROGRESS", "1")
-    locks = tmp_path / "locks"
-    locks.mkdir()
-    lock = locks / f"tiny-linux-{interpreter.tag}.txt"
+def tiny_index(tmp_path: Path, index_server: TinyIndex, monkeypatch: pytest.MonkeyPatch) -> TinyIndex:
+    """The only package index that uv knows."""
+    index_server.open(tmp_path / "wheels")
+    _know_only(index_server, monkeypatch)
+    return index_server
+
+
+def _know_only(index: TinyIndex, patch: pytest.MonkeyPatch) -> None:
+    """Let uv know no other index."""
+    for name in ("UV_CACHE_DIR", "UV_INDEX_URL", "UV_FIND_LINKS", "UV_OFFLINE", "PIP_INDEX_URL"):
+        patch.delenv(name, raising=False)
+    patch.setenv("UV_DEFAULT_INDEX", index.address)
+    patch.setenv("UV_HTTP_RETRIES", "0")
+    patch.setenv("UV_NO_PROGRESS", "1")
+
+
+def _tiny_environment(folder: Path, interpreter: Interpreter) -> Environment:
+    """Return what a tiny training environment should be; wheels and lock are below `folder`."""
+    lock = folder / "locks" / f"tiny-linux-{interpreter.tag}.txt"
+    return Environment("train-tiny", interpreter, (lock,), ("torch", "tiny_tools"), 1000, TRAINING_POINTER)
+
+
+@pytest.fixture(scope="session")
+def tiny_template(tmp_path_factory: pytest.TempPathFactory, index_server: TinyIndex) -> Path:
+    """A folder with wheels, lock, and a data root on which a tiny training environment was built from them."""
+    folder = tmp_path_factory.mktemp("tiny")
+    (folder / "home").mkdir()
+    environment = _tiny_environment(folder, Interpreter(Path(sys.executable).resolve(), sys.version_info[:2]))
     version = "__version__ = '2.6.0+cu124'\ncuda = '12.4'\n"
     torch = {"torch/__init__.py": "", "torch/version.py": version, "torch/lib/big.py": LARGE}
     tools = {"tiny_tools/__init__.py": "value = 1\n", "tiny_tools/main.py": "def main(): pass\n"}
     script = {"tiny_tools-1.0.dist-info/entry_points.txt": "[console_scripts]\ntiny-tool = tiny_tools.main:main\n"}
-    lock.write_text(
-        wheel(tiny_index.folder, "torch", "2.6.0", torch)
-        + wheel(tiny_index.folder, "tiny-tools", "1.0", tools | script)
-        + wheel(tiny_index.folder, "tiny-data", "3.1", {"tiny_data/__init__.py": "", "tiny_data/rows.txt": LARGE})
+    environment.locks[0].parent.mkdir()
+    environment.locks[0].write_text(
+        wheel(folder / "wheels", "torch", "2.6.0", torch)
+        + wheel(folder / "wheels", "tiny-tools", "1.0", tools | script)
+        + wheel(folder / "wheels", "tiny-data", "3.1", {"tiny_data/__init__.py": "", "tiny_data/rows.txt": LARGE})
     )
-    environment = Environment("train-tiny", interpreter, (lock,), ("torch", "tiny_tools"), 1000, TRAINING_POINTER)
-    monkeypatch.setattr(scratch, "LOCKS", locks)
+    uv = shutil.which("uv")
+    assert uv, "run the tests with: python3 installers/bootstrap.py test"
+    index_server.open(folder / "wheels")
+    with pytest.MonkeyPatch.context() as patch:
+        _know_only(index_server, patch)
+        patch.setenv("TUNESMITH_HOME", str(folder / "home"))
+        envs.build(environment, Uv(Path(uv)), RecordedProgress())
+    return folder
+
+
+@pytest.fixture
+def tiny_training(
+    home: Path, tmp_path: Path, interpreter: Interpreter, tiny_template: Path, monkeypatch: pytest.MonkeyPatch
+) -> Environment:
+    """What a tiny training environment should be; its lock is among the program's locks, its wheels in the index."""
+    for name in ("wheels", "locks"):
+        shutil.copytree(tiny_template / name, tmp_path / name, dirs_exist_ok=True)
+    environment = _tiny_environment(tmp_path, interpreter)
+    monkeypatch.setattr(scratch, "LOCKS", tmp_path / "locks")
     monkeypatch.setattr(repair, "environment_of", lambda name, python: environment)
     return environment
 
 
 @pytest.fixture
 def built_training(
-    tiny_training: Environment, real_uv: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+    home: Path,
+    tiny_template: Path,
+    tiny_training: Environment,
+    tiny_index: TinyIndex,
+    real_uv: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Path:
-    """The folder of a tiny training environment."""
+    """The folder of a tiny training environment; its wheels are in the download cache too."""
+    shutil.copytree(tiny_template / "home", home, symlinks=True, dirs_exist_ok=True)
     monkeypatch.setattr(uvtool, "obtain", lambda progress: Uv(real_uv))
-    envs.build(tiny_training, Uv(real_uv), progress)
     assert repair.is_sound(tiny_training.folder)
     return tiny_training.folder

@@ -1,0 +1,430 @@
+"""Repair climbs its ladder: files from what is at hand, another Python, a new environment; killed, it is resumed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.setup import breaking
+from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
+from tunesmith_core import files, paths, runs
+from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER, environment_python
+from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.machine import Machine
+from tunesmith_core.runs import Run
+from tunesmith_setup import checks, envs, interpreters, inventory, probe, repair, scratch, stores
+from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_setup.commands import repair as command
+from tunesmith_setup.envs import Environment
+from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.progress import Progress
+
+DATA = "tiny_data/rows.txt"
+MACHINE = Machine(system="linux")
+
+
+def site(folder: Path) -> Path:
+    return inventory.site_folders(folder)[0]
+
+
+def mend(progress: RecordedProgress) -> None:
+    repair.mend(TRAINING_POINTER, progress)
+
+
+# Stores
+
+
+def test_an_intact_file_is_taken_from_another_environment(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress
+) -> None:
+    tiny_index.close()
+    shutil.copytree(built_training, paths.envs_dir() / "train-other", symlinks=True)
+    shutil.rmtree(paths.cache_dir())
+    (site(built_training) / DATA).write_text("short")
+    mend(progress)
+    assert (site(built_training) / DATA).read_text() == LARGE
+    assert "1 file: envs/train-other/lib/python3" in progress.text
+
+
+def test_an_intact_file_is_taken_from_the_folder_of_wheels(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny_index.close()
+    shutil.rmtree(paths.cache_dir())
+    (tiny_index.folder / "broken-1.0-py3-none-any.whl").write_text("no zip")
+    monkeypatch.setattr(scratch, "wheel_folder", lambda: tiny_index.folder)
+    breaking.flip(site(built_training) / DATA, random.Random(3))
+    mend(progress)
+    assert (site(built_training) / DATA).read_text() == LARGE
+    assert "1 file: tiny_data-3.1-py3-none-any.whl" in progress.text
+
+
+def test_the_folder_of_wheels_is_a_setting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert scratch.wheel_folder() is None
+
+    class Chosen:
+        values = argparse.Namespace(wheel_folder="/wheels")
+
+    monkeypatch.setattr(scratch, "SettingsFile", Chosen)
+    assert scratch.wheel_folder() == Path("/wheels")
+
+
+def test_a_store_with_other_bytes_gives_nothing(built_training: Path, tmp_path: Path) -> None:
+    listed = inventory.read(built_training)
+    assert listed is not None
+    name = f"{site(built_training).relative_to(built_training).as_posix()}/{DATA}"
+    other = paths.envs_dir() / "train-other" / name
+    other.parent.mkdir(parents=True)
+    other.write_text("y" * len(LARGE))
+    shutil.rmtree(paths.cache_dir())
+    assert stores.intact_copy(built_training, name, listed.entries[name], tmp_path / "copy") is None
+    (tmp_path / "target").mkdir()
+    assert not stores.from_folder(built_training, name, listed.entries[name], tmp_path / "target" / "no" / "folder")
+
+
+# Files
+
+
+def test_a_whole_package_that_is_gone_comes_back(built_training: Path, progress: RecordedProgress) -> None:
+    shutil.rmtree(site(built_training))
+    mend(progress)
+    assert repair.is_sound(built_training)
+    assert "reinstalling tiny-data, tiny-tools, torch" in progress.text or "files: cache" in progress.text
+
+
+def test_strangers_are_moved_away_and_not_deleted(built_training: Path, progress: RecordedProgress) -> None:
+    name = breaking.stray_path_file(built_training)
+    (site(built_training) / "__pycache__").mkdir(exist_ok=True)
+    (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").write_bytes(b"no header")
+    mend(progress)
+    moved = list((paths.data_root() / repair.QUARANTINE).glob(f"*/{name}"))
+    assert len(moved) == 1
+    assert repair.is_sound(built_training)
+    assert not (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").exists()
+
+
+def test_a_lost_list_is_made_again_when_all_files_are_right(built_training: Path, progress: RecordedProgress) -> None:
+    (built_training / inventory.INVENTORY).unlink()
+    (site(built_training) / DATA).unlink()
+    mend(progress)
+    assert repair.is_sound(built_training)
+    assert "listed all files of the environment again" in progress.text
+
+
+def test_list_and_manifest_lost_together_mean_building_again(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress
+) -> None:
+    (built_training / inventory.INVENTORY).unlink()
+    (built_training / inventory.MANIFEST).unlink()
+    mend(progress)
+    assert repair.is_sound(built_training)
+    assert not list(paths.envs_dir().glob(f"*{repair.BROKEN_MARK}*"))
+
+
+def test_a_folder_in_the_place_of_a_file_means_building_again(built_training: Path, progress: RecordedProgress) -> None:
+    (site(built_training) / DATA).unlink()
+    (site(built_training) / DATA / "inside").mkdir(parents=True)
+    mend(progress)
+    assert repair.is_sound(built_training)
+
+
+def test_a_package_that_the_locks_do_not_pin_is_not_fetched(
+    built_training: Path, tiny_index: TinyIndex, tiny_training: Environment, progress: RecordedProgress
+) -> None:
+    tiny_index.close()
+    shutil.rmtree(paths.cache_dir())
+    (site(built_training) / DATA).unlink()
+    with pytest.raises(EnvironmentProblem):
+        mend(progress)
+    assert built_training.is_dir(), "the broken environment came back"
+    assert not list(paths.envs_dir().glob(f"*{repair.BROKEN_MARK}*"))
+
+
+# Interpreter
+
+
+def test_another_python_of_the_version_takes_over(
+    built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, interpreter: Interpreter
+) -> None:
+    """The base Python was removed; the list names a dangling link, as it was right when the list was made."""
+    (built_training / "pyvenv.cfg").write_text("home = /nowhere/bin\n")
+    breaking.dangle_interpreter(built_training)
+    manifest = json.loads((built_training / inventory.MANIFEST).read_text()) | {"python": "/nowhere/bin/python3"}
+    inventory.seal(built_training, manifest)
+    assert repair.starts(built_training) is False
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(interpreters, "find", lambda version: (asked.append(version), interpreter)[1])
+    mend(progress)
+    assert asked[0] == interpreter.version
+    assert repair.is_sound(built_training)
+    assert json.loads((built_training / inventory.MANIFEST).read_text())["python"] == str(interpreter.executable)
+    assert (site(built_training) / DATA).read_text() == LARGE, "the packages stayed"
+
+
+def test_damage_is_never_blessed_by_a_new_list(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress, interpreter: Interpreter
+) -> None:
+    (built_training / "pyvenv.cfg").write_text("home = /nowhere/bin\n")
+    breaking.dangle_interpreter(built_training)
+    inventory.seal(built_training, json.loads((built_training / inventory.MANIFEST).read_text()))
+    tiny_index.close()
+    shutil.rmtree(paths.cache_dir())
+    (site(built_training) / DATA).write_text("damaged")
+    with pytest.raises(EnvironmentProblem):
+        mend(progress)
+    listed = inventory.read(built_training)
+    assert listed is not None
+    assert inventory.compare(built_training, listed)
+
+
+def test_the_interpreter_is_the_recorded_one_or_one_of_the_version(
+    home: Path, monkeypatch: pytest.MonkeyPatch, interpreter: Interpreter
+) -> None:
+    monkeypatch.setattr(interpreters, "find", lambda version: Interpreter(Path("/found"), version))
+    assert scratch.interpreter_for(home / "train-cpu-linux-py311-1") == Interpreter(Path("/found"), (3, 11))
+    assert scratch.interpreter_for(home / "odd") is None
+    (home / "odd").mkdir()
+    (home / "odd" / inventory.MANIFEST).write_text(json.dumps({"python": str(interpreter.executable)}))
+    assert scratch.interpreter_for(home / "odd") == interpreter
+    (home / "odd" / inventory.MANIFEST).write_text("[]")
+    assert scratch.manifest_of(home / "odd") == {}
+    assert scratch.locks_of(home / "odd") == []
+
+
+# Pointer and building again
+
+
+def test_a_lost_pointer_finds_the_newest_good_environment(built_training: Path, progress: RecordedProgress) -> None:
+    broken = paths.envs_dir() / "train-broken"
+    broken.mkdir()
+    (broken / inventory.MANIFEST).write_text("{}")
+    (paths.envs_dir() / TRAINING_POINTER).write_text("\0garbage")
+    mend(progress)
+    assert repair.pointed_folder(TRAINING_POINTER) == built_training
+    assert f"names {built_training.name} again" in progress.text
+
+
+def test_nothing_to_mend_is_said(home: Path, progress: RecordedProgress) -> None:
+    (home / "envs").mkdir()
+    with pytest.raises(EnvironmentProblem, match="does not exist"):
+        mend(progress)
+    (home / "envs" / TRAINING_POINTER).write_text("somebody-elses")
+    with pytest.raises(EnvironmentProblem, match="no environment of this program"):
+        mend(progress)
+
+
+def test_a_vanished_environment_is_built_again(built_training: Path, progress: RecordedProgress) -> None:
+    shutil.rmtree(built_training)
+    mend(progress)
+    assert repair.is_sound(built_training)
+
+
+def test_a_running_run_keeps_its_environment(
+    built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(built_training)
+    monkeypatch.setattr(runs, "iter_runs", lambda: iter([Run(Path("x"))]))
+    monkeypatch.setattr(Run, "is_supervised", lambda run: True)
+    with pytest.raises(EnvironmentProblem, match="a run is using it"):
+        mend(progress)
+
+
+def test_building_again_that_does_not_help_is_said(
+    built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(envs, "build", lambda environment, uv, progress: None)
+    shutil.rmtree(built_training)
+    with pytest.raises(EnvironmentProblem, match="did not help"):
+        mend(progress)
+
+
+def test_environments_of_this_program_are_known_by_name(interpreter: Interpreter) -> None:
+    launcher = repair.environment_of("launcher-linux-py311-1", interpreter)
+    training = repair.environment_of("train-cpu-linux-py311-1", interpreter)
+    assert launcher is not None
+    assert training is not None
+    assert (launcher.kind, training.kind) == ("launcher", "train-cpu")
+    assert repair.environment_of("train-odd-linux-py311-1", interpreter) is None
+    assert repair.environment_of("cpu-linux-py311-1", interpreter) is None
+
+
+# Kills
+
+POINTS = (
+    "repair.quarantined",
+    "repair.before-replace",
+    "repair.after-replace",
+    "repair.interpreter",
+    "repair.set-aside",
+    "repair.rebuilt",
+)
+
+REPAIR = """
+import sys
+from pathlib import Path
+from tunesmith_setup import repair, scratch, uvtool
+from tunesmith_setup.envs import Environment
+from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.progress import Progress
+lock, python, uv = (Path(argument) for argument in sys.argv[1:])
+interpreter = Interpreter(python, sys.version_info[:2])
+environment = Environment("train-tiny", interpreter, (lock,), ("torch",), 1000, "train.current")
+scratch.LOCKS = lock.parent
+repair.environment_of = lambda name, python: environment
+uvtool.obtain = lambda progress: uvtool.Uv(uv)
+repair.mend("train.current", Progress())
+"""
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_repair_killed_anywhere_is_finished_by_the_next(
+    point: str,
+    built_training: Path,
+    tiny_training: Environment,
+    real_uv: Path,
+    progress: RecordedProgress,
+) -> None:
+    if point == "repair.interpreter":
+        (built_training / "pyvenv.cfg").write_text("home = /nowhere/bin\n")
+        breaking.dangle_interpreter(built_training)
+        inventory.seal(built_training, json.loads((built_training / inventory.MANIFEST).read_text()))
+    elif point in ("repair.set-aside", "repair.rebuilt"):
+        (built_training / inventory.INVENTORY).unlink()
+        (built_training / inventory.MANIFEST).unlink()
+    else:
+        breaking.stray_path_file(built_training)
+        breaking.damage_files(built_training, 4, random.Random(5))
+    arguments = [str(tiny_training.locks[0]), str(tiny_training.interpreter.executable), str(real_uv)]
+    environment = os.environ | {
+        files.CRASHPOINT_VARIABLE: point,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    killed = subprocess.run(
+        [sys.executable, "-c", REPAIR, *arguments], env=environment, capture_output=True, timeout=120, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    mend(progress)
+    folder = repair.pointed_folder(TRAINING_POINTER)
+    assert folder is not None
+    assert repair.is_sound(folder)
+
+
+# The command
+
+
+class Sick(Check):
+    """A check whose fault is mended after some attempts.
+
+    Attributes:
+        num_fixes: attempts so far.
+    """
+
+    id = "sick"
+    title = "Sick"
+
+    def __init__(self, helps: bool, automatic: bool = True, state: State = State.FAILED) -> None:
+        self.helps, self.automatic, self.state = helps, automatic, state
+        self.num_fixes = 0
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:
+        del machine, progress
+        if self.num_fixes and self.helps:
+            return Finding(State.OK, "well")
+        return Finding(self.state, "ill", "disk-full", fix=Fix("Heal it", "retry", automatic=self.automatic))
+
+    def fix(self, progress: Progress) -> None:
+        self.num_fixes += 1
+        if not self.helps:
+            raise OSError(28, "No space left", str(progress.timings))
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(arguments))
+
+
+@pytest.fixture
+def sick(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
+    """The checks that the command sees; fill it."""
+    listed: list[Check] = []
+    monkeypatch.setattr(checks, "all_checks", lambda full: listed)
+    monkeypatch.setattr(probe, "machine", lambda: MACHINE)
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("check", "code", "words", "num_fixes"),
+    [
+        (Sick(helps=True), 0, "Nothing more must be repaired", 1),
+        (Sick(helps=False), 3, "this did not help", 1),
+        (Sick(helps=True, automatic=False), 3, "Still to be done: Sick", 0),
+        (Sick(helps=False, state=State.WARNING), 0, "Nothing more", 1),
+        (Sick(helps=True, state=State.UNKNOWN), 0, "Nothing more", 0),
+    ],
+)
+def test_each_fault_is_mended_once_and_looked_at_again(
+    check: Sick, code: int, words: str, num_fixes: int, sick: list[Check], capsys: pytest.CaptureFixture[str]
+) -> None:
+    sick.append(check)
+    assert run("--yes") == code
+    output = capsys.readouterr()
+    assert words in output.out
+    assert check.num_fixes == num_fixes
+    if not check.helps:
+        assert "error: The disk is full [disk-full]" in output.err
+
+
+def test_one_check_can_be_named(sick: list[Check], capsys: pytest.CaptureFixture[str]) -> None:
+    sick.append(Sick(helps=True))
+    assert run("--yes", "--check", "sick") == 0
+    assert "Heal it" in capsys.readouterr().out
+    with pytest.raises(UserError, match="There is no check other"):
+        run("--check", "other")
+
+
+@pytest.mark.parametrize(("answer", "num_fixes"), [("y\n", 1), ("yes\n", 1), ("\n", 0), ("", 0)])
+def test_the_person_is_asked_about_each_fault(
+    answer: str,
+    num_fixes: int,
+    sick: list[Check],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check = Sick(helps=True)
+    sick.append(check)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdin, "readline", lambda: answer, raising=False)
+    assert run() == (0 if num_fixes else 3)
+    assert check.num_fixes == num_fixes
+    assert "Heal it? [y/N]" in capsys.readouterr().out
+
+
+def test_without_a_terminal_nothing_is_done_unasked(
+    sick: list[Check], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Sick(helps=True)
+    sick.append(check)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    assert run() == 3
+    assert check.num_fixes == 0
+    assert "Still to be done" in capsys.readouterr().out
+
+
+def test_the_launcher_may_be_built_again_during_a_run(
+    built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "has_live_run", lambda: True)
+    (paths.envs_dir() / LAUNCHER_POINTER).write_text("launcher-gone")
+    repair.mend(LAUNCHER_POINTER, progress)
+    assert environment_python(built_training).exists()
