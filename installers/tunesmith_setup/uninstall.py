@@ -112,7 +112,8 @@ def remove(planned: Plan, progress: Progress) -> list[Item]:
         left = [item for item in planned.removed if item.path != paths.locks_dir() and not _remove(item, progress)]
     finally:
         lock.release()
-    left += [item for item in planned.removed if item.path == paths.locks_dir() and not _remove(item, progress)]
+    # Not as planned: taking the lock has made the folder even where there was none.
+    shutil.rmtree(paths.locks_dir(), ignore_errors=True)
     root = paths.data_root()
     if root.is_dir() and not any(root.iterdir()):
         root.rmdir()

@@ -1,0 +1,157 @@
+"""Uninstalling frees every byte that was written, keeps what is the person's, and says both before."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.setup.conftest import RecordedProgress
+from tunesmith_core import files
+from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.locks import FileLock
+from tunesmith_setup import repair, uninstall
+from tunesmith_setup.commands import uninstall as command
+
+OURS = {
+    "envs/train.current": "train-cpu-1",
+    "envs/train.previous": "train-cpu-0",
+    "envs/train-cpu-1/bin/python": "x" * 1000,
+    "cache/uv/wheel": "x" * 500,
+    "tools/uv": "x" * 100,
+    "tmp/leftover": "x",
+    "quarantine/stray.pth": "x",
+    "logs/window.log": "x",
+    "locks/other.lock": "",
+    "library.sqlite": "x",
+    "library.sqlite-wal": "x",
+}
+PERSONAL = {
+    "runs/one/spec.json": "x" * 300,
+    "models/base/config.json": "x" * 200,
+    "config/settings.json": "x",
+}
+
+
+@pytest.fixture(autouse=True)
+def installed(home: Path) -> Path:
+    """A data root as an installation leaves it."""
+    for name, text in (OURS | PERSONAL).items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return home
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    return command.run(parser.parse_args(arguments))
+
+
+def there(home: Path) -> set[str]:
+    """Return the names of all files of the data root."""
+    return {path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file()}
+
+
+def test_runs_models_and_settings_are_kept_unless_they_are_named(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (home / "photo.jpg").write_text("not ours")
+    assert run("--yes") == 0
+    assert there(home) == {*PERSONAL, "photo.jpg"}
+    output = capsys.readouterr().out
+    assert f"Goes: {home / 'envs'}, environments" in output
+    assert f"Stays: {home / 'runs'}, runs" in output
+    assert f"Stays: {home / 'photo.jpg'}, not written by Tunesmith" in output
+    assert run("--yes", "--with-runs") == 0
+    assert there(home) == {*PERSONAL, "photo.jpg"} - {"runs/one/spec.json"}
+
+
+def test_with_everything_named_nothing_is_left(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--yes", "--with-runs", "--with-models") == 0
+    assert not home.exists()
+    assert "Freed" in capsys.readouterr().out
+    assert run("--yes") == 0
+    assert "Nothing is installed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 5)])
+def test_the_person_is_asked(
+    answer: str, code: int, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdin, "readline", lambda: answer, raising=False)
+    assert run() == code
+    assert (home / "envs").exists() == bool(code)
+    assert "[y/N]" in capsys.readouterr().out
+
+
+def test_without_a_terminal_nothing_goes_unasked(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    assert run() == 5
+    assert set(OURS) <= there(home)
+    assert "Nothing was removed" in capsys.readouterr().out
+
+
+def test_a_going_run_or_installation_stops_it(
+    home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = uninstall.plan(with_runs=False, with_models=False)
+    with (
+        FileLock(home / "locks" / "setup.lock"),
+        pytest.raises(EnvironmentProblem, match="An installation or a repair is at work"),
+    ):
+        uninstall.remove(planned, progress)
+    monkeypatch.setattr(repair, "has_live_run", lambda: True)
+    with pytest.raises(EnvironmentProblem, match="A run is going"):
+        uninstall.remove(planned, progress)
+    assert set(OURS) <= there(home)
+
+
+def test_a_link_goes_and_its_target_stays(home: Path, tmp_path: Path, progress: RecordedProgress) -> None:
+    elsewhere = tmp_path / "big-drive"
+    (home / "cache").rename(elsewhere)
+    (home / "cache").symlink_to(elsewhere)
+    assert not uninstall.remove(uninstall.plan(with_runs=False, with_models=False), progress)
+    assert not (home / "cache").is_symlink()
+    assert (elsewhere / "uv" / "wheel").exists()
+
+
+def test_what_can_not_be_removed_is_named(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = shutil.rmtree
+
+    def refuse(path: Path) -> None:
+        if path.name == "cache":
+            raise PermissionError(13, "Permission denied", str(path))
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    assert run("--yes") == 3
+    assert f"{home / 'cache'} could not be removed: Permission denied" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("point", ["uninstall.unpointed", "uninstall.removed"])
+def test_killed_in_between_nothing_looks_installed_and_the_next_one_finishes(
+    point: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command_line = "from tunesmith_setup import __main__; __main__.main(['uninstall', '--yes'])"
+    environment = os.environ | {files.CRASHPOINT_VARIABLE: point, "PYTHONPATH": os.pathsep.join(sys.path)}
+    killed = subprocess.run(
+        [sys.executable, "-c", command_line], env=environment, capture_output=True, timeout=120, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert not (home / "envs" / "train.current").exists()
+    assert run("--yes") == 0
+    assert there(home) == set(PERSONAL)
+    assert "Freed" in capsys.readouterr().out
