@@ -6,6 +6,7 @@ one. Named crash points let tests kill the process between any two of these step
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -135,13 +136,16 @@ def free_bytes(path: Path) -> int:
 
 def folder_bytes(folder: Path) -> int:
     """Return the size of all files below a folder; files that vanish meanwhile count as nothing."""
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            try:
-                total += (Path(parent) / name).lstat().st_size
-            except OSError:
-                continue
+    # Not os.walk and Path: this is asked for every other second while twenty thousand files are installed.
+    total, pending = 0, [str(folder)]
+    while pending:
+        with contextlib.suppress(OSError), os.scandir(pending.pop()) as items:
+            for item in items:
+                with contextlib.suppress(OSError):
+                    if item.is_dir(follow_symlinks=False):
+                        pending.append(item.path)
+                    else:
+                        total += item.stat(follow_symlinks=False).st_size
     return total
 
 

@@ -213,6 +213,7 @@ def _fill(environment: Environment, staging: Path, uv: Uv, progress: Progress) -
         EnvironmentProblem: `environment-build-failed`.
     """
     _install(environment, staging, uv, progress)
+    progress.note("comparing every file with what its wheel recorded")
     damages = _damages(staging)
     packages = sorted({name for name, _ in stores.packages_of(staging, [item.path for item in damages]).values()})
     if packages:

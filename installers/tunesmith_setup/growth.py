@@ -23,7 +23,7 @@ COPY_BEGINS_BYTES = 1_000_000
 """An environment without packages is smaller."""
 WINDOW = 20
 """Looks over which the speed is averaged."""
-SHARE_OF_TIME = 0.1
+SHARE_OF_TIME = 0.2
 """Looking may take this share of the time: counting twenty thousand files is work for a slow disk."""
 
 

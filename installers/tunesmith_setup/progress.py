@@ -133,7 +133,9 @@ class Progress:
     def progress(
         self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None
     ) -> None:
-        """Show how far a part is; `remaining_s` is None while it can't be told."""
+        """Show how far a part is; `remaining_s` is None while it can't be told. On a terminal uv draws its own bars."""
+        if sys.stderr.isatty():
+            return
         left = f", {duration_text(remaining_s)} left" if remaining_s is not None else ""
         self.note(f"{name}: {size_text(done_bytes)} of {size_text(total_bytes)}, {bytes_per_s / MB:.1f} MB/s{left}")
 

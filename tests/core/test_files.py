@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -80,10 +81,11 @@ def test_sizes_sums_and_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert files.sha256_file(tmp_path / "c").startswith("ba7816bf")
     assert files.free_bytes(tmp_path / "not" / "there") > 0
 
-    def gone(_self: Path) -> None:
-        raise FileNotFoundError
+    class Gone:
+        def is_dir(self, follow_symlinks: bool) -> bool:
+            raise FileNotFoundError(follow_symlinks)
 
-    monkeypatch.setattr(Path, "lstat", gone)
+    monkeypatch.setattr(files.os, "scandir", lambda _: contextlib.nullcontext([Gone()]))
     assert files.folder_bytes(tmp_path) == 0
 
 

@@ -91,6 +91,14 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert written.err.startswith("the last lines\nerror: The disk is full [disk-full]\n  /data: 9 GiB are needed.\n")
 
 
+def test_a_terminal_shows_the_bars_of_uv_instead(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting.sys.stderr, "isatty", lambda: True)
+    Progress().progress("download", 1, 2, 1.0, 1.0)
+    assert capsys.readouterr().out == ""
+
+
 def test_events_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     tell_everything(EventProgress())
     written = capsys.readouterr()
