@@ -131,10 +131,10 @@ def test_what_can_not_be_removed_is_named(
 ) -> None:
     remove = shutil.rmtree
 
-    def refuse(path: Path) -> None:
+    def refuse(path: Path, **options: bool) -> None:
         if path.name == "cache":
             raise PermissionError(13, "Permission denied", str(path))
-        remove(path)
+        remove(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
     assert run("--yes") == 3
