@@ -33,7 +33,7 @@ def formats(device: torch.device) -> list[torch.dtype]:
 
 def relative_error(values: torch.Tensor, oracle: torch.Tensor) -> float:
     """Return the norm of the difference from the oracle by the oracle's norm."""
-    exact = oracle.double().cpu()
+    exact = oracle.detach().double().cpu()
     return float((values.detach().double().cpu() - exact).norm() / exact.norm())
 
 
