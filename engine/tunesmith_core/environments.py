@@ -32,7 +32,7 @@ REMOVED_PREFIXES = ("PYTHON", "CONDA_", "VIRTUAL_ENV")
 
 PROXY_VARIABLES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 
-_SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|API_?KEY|ACCESS_KEY)(_|$)")
+_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|API_?KEY|ACCESS_KEY)(_|$)")
 
 WSL_LIBRARIES = Path("/usr/lib/wsl/lib")
 """Where the Windows Subsystem for Linux puts the driver's libraries; bitsandbytes and Triton look there only when

@@ -18,7 +18,7 @@ VCToolsVersion WindowsSdkDir WindowsSDKVersion PYTHONPATH PYTHONHOME PYTHONSTART
 CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV LD_LIBRARY_PATH LD_PRELOAD CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING
 cuda_path Cuda_Home""".split()
 SECRETS = """HF_TOKEN HUGGING_FACE_HUB_TOKEN GITHUB_TOKEN WANDB_API_KEY AWS_SECRET_ACCESS_KEY AZURE_CREDENTIALS
-OPENAI_APIKEY PGPASSWORD_X DB_PASSWORD UV_INDEX_OURS_PASSWORD""".split()
+OPENAI_APIKEY PGPASSWORD DB_PASSWORD UV_INDEX_OURS_PASSWORD""".split()
 PROXIES = "http_proxy HTTPS_PROXY all_proxy".split()
 KEPT = {"LANG": "C.UTF-8", "NO_PROXY": "localhost", "TOKENIZERS_X": "1", "KEYBOARD": "de", "HF_ENDPOINT": "https://m"}
 
@@ -26,7 +26,7 @@ KEPT = {"LANG": "C.UTF-8", "NO_PROXY": "localhost", "TOKENIZERS_X": "1", "KEYBOA
 def make_environment(folder: Path) -> Path:
     python = environments.environment_python(folder)
     python.parent.mkdir(parents=True)
-    python.symlink_to(sys.executable)
+    python.touch()
     return python
 
 
@@ -63,7 +63,7 @@ def shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_engine_sees_no_foreign_compilers_libraries_secrets_or_proxies(shell: Path) -> None:
     seen = environments.engine_environment()
-    assert [name for name, value in seen.items() if value == "foreign"] == ["PGPASSWORD_X"]
+    assert [name for name, value in seen.items() if value == "foreign"] == []
     assert {name: seen[name] for name in KEPT} == KEPT
     assert "LD_LIBRARY_PATH" not in seen
 
@@ -91,13 +91,15 @@ def test_a_chosen_proxy_reaches_the_engine(shell: Path) -> None:
     file.save()
     seen = environments.engine_environment()
     names = [f"{scheme}_proxy" for scheme in ("http", "https", "all")]
-    assert {seen[name] for name in [*names, *map(str.upper, names)]} == {"http://proxy.example:8080"}
+    # Windows knows a variable by its name in any letters.
+    spelled = [*map(str.upper, names)] + ([] if os.name == "nt" else names)
+    assert {seen[name] for name in spelled} == {"http://proxy.example:8080"}
 
 
 def test_a_model_of_the_hub_comes_through_the_persons_own_proxy(shell: Path) -> None:
     seen = environments.engine_environment("someone/model")
-    assert {name: seen.get(name) for name in PROXIES} == dict.fromkeys(PROXIES, "foreign")
-    assert not set(SECRETS[:-3]) & seen.keys()
+    assert {name: seen.get(name.upper(), seen.get(name)) for name in PROXIES} == dict.fromkeys(PROXIES, "foreign")
+    assert not set(SECRETS) & seen.keys()
 
 
 def test_a_folder_that_looks_like_a_model_of_the_hub_needs_no_proxy(
