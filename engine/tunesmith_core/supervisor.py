@@ -18,6 +18,7 @@ from tunesmith_core import devices, environments, files, paths, run_queue
 from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
 from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
 from tunesmith_core.errors import RunFailure, TunesmithError, UserError, wrap
+from tunesmith_core.explain.failure import explained
 from tunesmith_core.locks import FileLock
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
@@ -186,7 +187,8 @@ class Supervisor:
         elif status.error:
             self._write("result", status="failed", code=status.error.get("code"), step=status.step, artifacts={})
         else:
-            self._end_failed(engine_error(code).with_context(clean(tail_of(self.run.engine_log_path))))
+            output = clean(tail_of(self.run.engine_log_path))
+            self._end_failed(explained(engine_error(code).with_context(output), output))
 
     def _end_failed(self, error: TunesmithError) -> None:
         try:

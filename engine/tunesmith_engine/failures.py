@@ -1,4 +1,4 @@
-"""Turns exceptions of the training libraries into our errors: by type where there is one, else by text."""
+"""Turns exceptions of the training libraries into our errors: by words, by type, else by the diagnosis of failures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import traceback
 
 from tunesmith_core.errors import EnvironmentProblem, RunFailure, TunesmithError, UserError, wrap
+from tunesmith_core.explain.failure import explained
 
 MAX_MESSAGE_CHARS = 600
 
@@ -66,11 +67,11 @@ def translate(error: BaseException) -> TunesmithError:
     known = wrap(error)
     if isinstance(error, TunesmithError) or known.code != "bug":
         return known
+    context = "".join(traceback.format_exception(error))
     found = _classify(error)
     if found is None:
-        return known
+        return explained(known, context)
     kind, code = found
-    context = "".join(traceback.format_exception(error))
     return kind(code, f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARS], context=context)
 
 

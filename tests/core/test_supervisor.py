@@ -114,6 +114,18 @@ def test_an_engine_without_a_result_gets_one(
     assert read_journal(run.journal_path)[-1].data["code"] == code
 
 
+def test_the_engines_last_words_name_the_cause(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    words = "OSError: [WinError 1455] Die Auslagerungsdatei ist zu klein"
+    run, _ = supervise(["hello"], ["say", words], ["exit", 1])
+    error = run.status().error
+    assert error is not None
+    assert error["code"] == "page-file-too-small"
+    assert words in error["message"]
+    assert "page file" in error["hint"]
+    assert words in error["context"]
+    assert read_journal(run.journal_path)[-1].data["code"] == "page-file-too-small"
+
+
 def test_odd_exit_codes_have_words() -> None:
     assert "signal 63" in engine_error(-63).message
     assert "0xc0000005" in engine_error(0xC0000005).message

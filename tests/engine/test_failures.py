@@ -362,6 +362,13 @@ def test_library_errors_get_their_code(error: Exception, code: str, exit_code: i
     assert found.hint
 
 
+def test_what_no_rule_names_goes_through_the_diagnosis() -> None:
+    found = translate(RuntimeError("Triton Error [CUDA]: device kernel image is invalid"))
+    assert (found.code, found.exit_code) == ("triton-arch-unsupported", 3)
+    assert "device kernel image is invalid" in found.message
+    assert "Traceback" in str(found.context) or "RuntimeError" in str(found.context)
+
+
 def test_cause_decides_where_the_outer_error_says_nothing() -> None:
     error = RuntimeError("could not get the model")
     error.__cause__ = LocalEntryNotFoundError("cannot find the requested files")

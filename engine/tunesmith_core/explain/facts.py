@@ -73,3 +73,6 @@ _RULES = {
     "dll-load-failed-vcredist": _library_load,
     "wsl-libcuda-missing": _no_libcuda,
 }
+
+AMBIGUOUS = frozenset(_RULES)
+"""The causes that facts can change."""

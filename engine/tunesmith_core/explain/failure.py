@@ -1,0 +1,58 @@
+"""Puts a cause into a failure of our own that has none: the output of the process that failed is explained here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from tunesmith_core import hardware
+from tunesmith_core.error_codes import CODES
+from tunesmith_core.errors import EnvironmentProblem, RunFailure, TunesmithError, UserError
+from tunesmith_core.explain import facts
+from tunesmith_core.explain.answer import UNKNOWN, explain
+from tunesmith_core.machine import Driver, Gpu, Machine
+
+GENERIC_CODES = frozenset({"bug", "engine-crashed", "environment-build-failed"})
+"""They say that something failed, not why."""
+
+DRIVER_TIMEOUT_S = 2.0
+
+_BY_INPUT = ("dataset-", "model-files", "lora-target", "hub-gated")
+_BY_RUN = ("cuda-oom", "nan-loss", "illegal-memory", "device-mismatch")
+
+
+def explained(failure: TunesmithError, output: str) -> TunesmithError:
+    """Return a failure with the cause that the output of its process tells.
+
+    Args:
+        failure: returned as it is when it names a cause already, or when none is found for sure.
+        output: the last output of the process.
+    """
+    if failure.code not in GENERIC_CODES:
+        return failure
+    # The facts take a moment, so they are asked only where a cause was found that they can change.
+    answer = explain(output)
+    if answer.code in facts.AMBIGUOUS:
+        answer = explain(output, this_machine())
+    if answer.code == UNKNOWN or answer.confidence == "low":
+        return failure
+    kind = UserError if answer.code.startswith(_BY_INPUT) else EnvironmentProblem
+    kind = RunFailure if answer.code.startswith(_BY_RUN) else kind
+    message = f"{CODES[answer.code].title}: {answer.evidence}"
+    return kind(answer.code, message, context=failure.context, hint=answer.fix)
+
+
+def this_machine() -> Machine:
+    """Return the facts about this computer that decide between causes and cost next to nothing."""
+    reading = hardware.nvidia_reading(DRIVER_TIMEOUT_S)
+    gpus = reading.gpus if reading else None
+    return Machine(
+        system="windows" if sys.platform == "win32" else "linux",
+        is_wsl=Path("/usr/lib/wsl/lib").is_dir(),
+        gpus=None
+        if gpus is None
+        else tuple(Gpu(index=gpu.index, name=gpu.name, compute_capability=gpu.compute_capability) for gpu in gpus),
+        driver=Driver(version="") if gpus else None,
+        leaks={name: os.environ[name] for name in facts.PTXAS_LEAKS if name in os.environ},
+    )
