@@ -11,7 +11,7 @@ from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem, RunFailure, TunesmithError, UserError
 from tunesmith_core.explain import facts
 from tunesmith_core.explain.answer import UNKNOWN, explain
-from tunesmith_core.machine import Driver, Gpu, Machine
+from tunesmith_core.machine import Machine
 
 GENERIC_CODES = frozenset({"bug", "engine-crashed", "environment-build-failed"})
 """They say that something failed, not why."""
@@ -46,13 +46,10 @@ def explained(failure: TunesmithError, output: str) -> TunesmithError:
 def this_machine() -> Machine:
     """Return the facts about this computer that decide between causes and cost next to nothing."""
     reading = hardware.nvidia_reading(DRIVER_TIMEOUT_S)
-    gpus = reading.gpus if reading else None
     return Machine(
         system="windows" if sys.platform == "win32" else "linux",
         is_wsl=Path("/usr/lib/wsl/lib").is_dir(),
-        gpus=None
-        if gpus is None
-        else tuple(Gpu(index=gpu.index, name=gpu.name, compute_capability=gpu.compute_capability) for gpu in gpus),
-        driver=Driver(version="") if gpus else None,
+        gpus=reading.gpus if reading else None,
+        driver=reading.driver if reading else None,
         leaks={name: os.environ[name] for name in facts.PTXAS_LEAKS if name in os.environ},
     )

@@ -156,9 +156,9 @@ def _looks_like_utf16(data: bytes) -> bool:
 def decode(data: bytes) -> str:
     """Return the text of a log in UTF-8, UTF-16 (as PowerShell redirects, also without a mark) or a code page."""
     if data[:2] == b"\xfe\xff" or (_looks_like_utf16(data) and data[:1] == b"\0"):
-        return data.decode("utf-16-be", "replace")
+        return data.decode("utf-16-be", "replace").lstrip("\ufeff")
     if _looks_like_utf16(data):
-        return data.decode("utf-16-le", "replace")
+        return data.decode("utf-16-le", "replace").lstrip("\ufeff")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError:
