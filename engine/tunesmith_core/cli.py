@@ -36,6 +36,7 @@ SETUP_COMMANDS = {
     "start": "open the window, after getting its libraries the first time",
     "program": "install the program's own files for this user, check or remove them",
     "wsl": "set up training inside the Windows Subsystem for Linux",
+    "settings": "show the settings, such as mirror and proxy, or change them",
     "explain": "name the cause of a failure from its output",
 }
 """Commands of the installer and doctor; they get their arguments untouched."""

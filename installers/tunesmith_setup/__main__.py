@@ -28,6 +28,7 @@ COMMANDS = {
     "start": "open the window, after getting its libraries the first time",
     "program": "install the program's own files for this user, check or remove them",
     "wsl": "set up training inside the Windows Subsystem for Linux",
+    "settings": "show the settings, such as mirror and proxy, or change them",
     "test": "run every check and test",
 }
 """Name and help of each command; the module of the same name in `commands` is imported when it is called."""

@@ -1,0 +1,48 @@
+"""Show the settings, or change them with NAME=VALUE.
+
+`NAME=` empties a setting; `NAME=-` reads its value from the standard input, so that an address with a password stands
+in no list of processes. What is shown has no passwords.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from tunesmith_core.errors import EXIT_DONE, UserError
+from tunesmith_core.redact import redact
+from tunesmith_core.settings import SettingsFile, iter_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of the command."""
+    parser.add_argument("changes", nargs="*", metavar="NAME=VALUE", help="for example proxy=http://proxy.example:8080")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Change and save, or show. Raises UserError `usage` when a name or value does not fit; nothing is changed then."""
+    file = SettingsFile()
+    if arguments.changes:
+        file.change(**dict(change(text) for text in arguments.changes))
+        file.save()
+    for name, _type, default, declaration in iter_settings():
+        value = getattr(file.values, name)
+        shown = redact(value) if isinstance(value, str) else json.dumps(value)
+        mark = "" if value == default else "  (changed)"
+        sys.stdout.write(f"{name}={shown}{mark}\n    {declaration.meaning}\n")
+    return EXIT_DONE
+
+
+def change(text: str) -> tuple[str, object]:
+    """Return name and value of a NAME=VALUE. Raises UserError `usage` when it is none."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise UserError("usage", f"{name!r} is no NAME=VALUE.", hint="For example: tunesmith settings theme=dark")
+    if value == "-":
+        value = sys.stdin.readline().strip()
+    kinds = {known: kind for known, kind, _default, _declaration in iter_settings()}
+    try:
+        return name, value if kinds.get(name) is str else json.loads(value)
+    except ValueError:
+        return name, value
