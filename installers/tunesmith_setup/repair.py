@@ -58,11 +58,6 @@ def starts(folder: Path) -> bool | None:
     return result.returncode == 0
 
 
-def list_of(folder: Path) -> Inventory:
-    """Return the list of an environment's files, or what its wheels' RECORDs tell where it has no good list."""
-    return inventory.read(folder) or inventory.from_records(folder)
-
-
 def is_sound(folder: Path) -> bool:
     """Return whether an environment is as it was built and its Python starts."""
     listed = inventory.read(folder)
@@ -88,6 +83,7 @@ class Mending:
     def run(self) -> list[Damage]:
         """Replace what is damaged; return what could not be mended."""
         listed = inventory.read(self.folder)
+        # Without a good list, the wheels' own records tell most.
         expected = listed or inventory.from_records(self.folder)
         damages = inventory.compare(self.folder, expected, full=True)
         staging = paths.envs_dir() / f"{MENDING_MARK}{os.getpid()}"
@@ -316,10 +312,9 @@ class Ladder:
 def _move_in(fresh: Path, folder: Path) -> None:
     """Rename the start files of a fresh environment over those of another."""
     for name in inventory.scan(fresh):
-        if stores.inside_packages(name) is None:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            files.replace(fresh / name, folder / name)
-            files.crashpoint("repair.interpreter")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        files.replace(fresh / name, folder / name)
+        files.crashpoint("repair.interpreter")
 
 
 def _list_with(folder: Path, interpreter: Interpreter) -> None:

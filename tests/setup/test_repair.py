@@ -26,6 +26,7 @@ from tunesmith_setup.checks.base import Check, Finding, Fix, State
 from tunesmith_setup.commands import repair as command
 from tunesmith_setup.envs import Environment
 from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.inventory import Entry
 from tunesmith_setup.progress import Progress
 
 DATA = "tiny_data/rows.txt"
@@ -87,6 +88,11 @@ def test_a_store_with_other_bytes_gives_nothing(built_training: Path, tmp_path: 
     other.write_text("y" * len(LARGE))
     shutil.rmtree(paths.cache_dir())
     assert stores.intact_copy(built_training, name, listed.entries[name], tmp_path / "copy") is None
+    wheels = tmp_path / "others"
+    wheels.mkdir()
+    (wheels / "other-1.0-py3-none-any.whl").write_text("no zip")
+    assert stores.intact_copy(built_training, name, listed.entries[name], tmp_path / "copy", wheels) is None
+    assert stores.intact_copy(built_training, "share/x", Entry(9, None, "x"), tmp_path / "copy", wheels) is None
     (tmp_path / "target").mkdir()
     assert not stores.from_folder(built_training, name, listed.entries[name], tmp_path / "target" / "no" / "folder")
 
@@ -115,6 +121,8 @@ def test_strangers_are_moved_away_and_not_deleted(built_training: Path, progress
 def test_a_lost_list_is_made_again_when_all_files_are_right(built_training: Path, progress: RecordedProgress) -> None:
     (built_training / inventory.INVENTORY).unlink()
     (site(built_training) / DATA).unlink()
+    (site(built_training) / "__pycache__").mkdir()
+    (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").write_bytes(b"no header")
     mend(progress)
     assert repair.is_sound(built_training)
     assert "listed all files of the environment again" in progress.text
@@ -228,6 +236,31 @@ def test_a_vanished_environment_is_built_again(built_training: Path, progress: R
     assert repair.is_sound(built_training)
 
 
+def test_without_network_and_store_a_vanished_environment_stays_away(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress
+) -> None:
+    tiny_index.close()
+    shutil.rmtree(paths.cache_dir())
+    shutil.rmtree(built_training)
+    with pytest.raises(EnvironmentProblem):
+        mend(progress)
+    assert not built_training.exists()
+
+
+def test_pins_are_read_with_their_hashes(tmp_path: Path) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text(
+        "# a comment\ntorch==2.6.0+cu124 \\\n    --hash=sha256:1\n# more\nTiny_Tools==1.0 --hash=sha256:2\n"
+    )
+    assert scratch.pins([lock]) == {("torch", "2.6.0+cu124"): torch, ("tiny-tools", "1.0"): tools}
+
+
+def test_a_lost_permission_comes_back(built_training: Path, progress: RecordedProgress) -> None:
+    (built_training / "bin" / "tiny-tool").chmod(0o644)
+    mend(progress)
+    assert os.access(built_training / "bin" / "tiny-tool", os.X_OK)
+
+
 def test_a_running_run_keeps_its_environment(
     built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +307,7 @@ from pathlib import Path
 from tunesmith_setup import repair, scratch, uvtool
 from tunesmith_setup.envs import Environment
 from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.inventory import Entry
 from tunesmith_setup.progress import Progress
 lock, python, uv = (Path(argument) for argument in sys.argv[1:])
 interpreter = Interpreter(python, sys.version_info[:2])
