@@ -249,9 +249,8 @@ def test_without_network_and_store_a_vanished_environment_stays_away(
 
 def test_pins_are_read_with_their_hashes(tmp_path: Path) -> None:
     lock = tmp_path / "lock.txt"
-    lock.write_text(
-        "# a comment\ntorch==2.6.0+cu124 \\\n    --hash=sha256:1\n# more\nTiny_Tools==1.0 --hash=sha256:2\n"
-    )
+    torch, tools = "torch==2.6.0+cu124 \\\n    --hash=sha256:1\n", "Tiny_Tools==1.0 --hash=sha256:2\n"
+    lock.write_text(f"# a comment\n{torch}# more\n{tools}")
     assert scratch.pins([lock]) == {("torch", "2.6.0+cu124"): torch, ("tiny-tools", "1.0"): tools}
 
 
