@@ -119,7 +119,7 @@ class TestPages:
         assert page is not None
         stops = [stop for stop in tab_stops(window) if page.isAncestorOf(stop)]
         tops = [stop.mapTo(page, QPoint(0, 0)).y() for stop in stops]
-        assert len(stops) == 8
+        assert len(stops) == 12
         assert tops == sorted(tops)
 
     def test_page_is_told_when_it_comes_and_goes(self, runs: FakeRuns, recorder: None, window: MainWindow) -> None:
@@ -464,6 +464,27 @@ class TestSettingsPage:
         page._reset()  # type: ignore[union-attr]
         assert combo.currentData() == "system"
         settle()
+
+    def test_addresses_are_saved_and_wrong_ones_are_told(
+        self, runs: FakeRuns, window: MainWindow, context: Context
+    ) -> None:
+        window.show_page("settings")
+        page = window.pages.currentWidget()
+        edit = page._texts["proxy"]  # type: ignore[union-attr]
+        edit.setText(" http://proxy.example:8080 ")
+        edit.editingFinished.emit()
+        settle()
+        assert SettingsFile().values.proxy == "http://proxy.example:8080"
+        edit.setText("proxy.example")
+        edit.editingFinished.emit()
+        context.preferences.change(theme="dark")
+        assert (edit.property("invalid"), edit.text()) == (True, "proxy.example"), "what was typed can be corrected"
+        settle()
+        assert SettingsFile().values.proxy == "http://proxy.example:8080"
+        page._reset()  # type: ignore[union-attr]
+        assert (edit.property("invalid"), edit.text()) == (False, "")
+        settle()
+        assert SettingsFile().values.proxy == ""
 
     def test_language_asks_for_a_new_window(
         self, runs: FakeRuns, window: MainWindow, context: Context, qtbot: QtBot

@@ -3080,6 +3080,22 @@
         <translation>回退</translation>
     </message>
     <message>
+        <source>Windows may ask for administrator rights and for a restart; afterwards, ask for this again.</source>
+        <translation>Windows 可能会要求管理员权限并重新启动；之后请再次执行此操作。</translation>
+    </message>
+    <message>
+        <source>Linux gets an environment of its own, of the same size as the one here. Your files stay here.</source>
+        <translation>Linux 中会有一个独立的环境，大小与这里的相同。您的文件仍在这里。</translation>
+    </message>
+    <message>
+        <source>Set up the Windows Subsystem for Linux?</source>
+        <translation>要安装适用于 Linux 的 Windows 子系统吗？</translation>
+    </message>
+    <message>
+        <source>Set up WSL</source>
+        <translation>安装 WSL</translation>
+    </message>
+    <message>
         <source>Text (*.txt)</source>
         <translation>文本 (*.txt)</translation>
     </message>
@@ -4399,6 +4415,18 @@
         <translation>运行</translation>
     </message>
     <message>
+        <source>Network</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This is no address such as https://mirror.example/simple or http://proxy.example:8080.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>This is not the full path of a folder.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>Storage</source>
         <translation>存储</translation>
     </message>
@@ -4493,8 +4521,12 @@
         <translation>正在回到上一个环境</translation>
     </message>
     <message>
-        <source>Trying it: a tiny model learns 20 examples</source>
-        <translation>试一试：让一个很小的模型学习 20 个样本</translation>
+        <source>Setting up the Windows Subsystem for Linux</source>
+        <translation>正在安装适用于 Linux 的 Windows 子系统</translation>
+    </message>
+    <message>
+        <source>WSL is ready: choose it under Hardware for a run.</source>
+        <translation>WSL 已就绪：可在运行的“硬件”中选择它。</translation>
     </message>
     <message>
         <source>Cancelled. What was downloaded is kept, and nothing in use was changed.</source>
@@ -4515,10 +4547,6 @@
     <message>
         <source>The previous environment is in use again.</source>
         <translation>已重新使用上一个环境。</translation>
-    </message>
-    <message>
-        <source>It works: the tiny model learned its examples.</source>
-        <translation>可以使用：小模型学会了这些样本。</translation>
     </message>
     <message>
         <source>Cancelling…</source>
@@ -4927,16 +4955,44 @@
 <context>
     <name>TryStep</name>
     <message>
-        <source>The check trains a tiny model on 20 examples for about two minutes.</source>
-        <translation>检查会用 20 个样本训练一个很小的模型，大约两分钟。</translation>
+        <source>The check is a real run: a small model learns 20 invented facts, in about two minutes.</source>
+        <translation>检查就是一次真实的运行：一个小模型学习 20 条虚构的事实，大约两分钟。</translation>
     </message>
     <message>
         <source>Run the 2-minute check</source>
         <translation>运行两分钟检查</translation>
     </message>
     <message>
+        <source>Watch it</source>
+        <translation>查看</translation>
+    </message>
+    <message>
+        <source>Progress</source>
+        <translation>进度</translation>
+    </message>
+    <message>
         <source>Install the training environment first; then this shows that it works.</source>
         <translation>请先安装训练环境；之后这里会显示它能用。</translation>
+    </message>
+    <message>
+        <source>The check is going.</source>
+        <translation>检查正在进行。</translation>
+    </message>
+    <message>
+        <source>It works: the model has learned the facts.</source>
+        <translation>可以使用：模型学会了这些事实。</translation>
+    </message>
+    <message>
+        <source>The check was stopped.</source>
+        <translation>检查已停止。</translation>
+    </message>
+    <message>
+        <source>The check failed; its page says why.</source>
+        <translation>检查失败；原因见它的页面。</translation>
+    </message>
+    <message>
+        <source>Step %1 of %2</source>
+        <translation>第 %1 步，共 %2 步</translation>
     </message>
 </context>
 <context>

@@ -182,20 +182,23 @@ class GpuCard(Card):
         if gpu.total_bytes is None or gpu.free_bytes is None:
             words = self.tr("The driver does not tell how much of it is in use.")
             column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=row))
-            return row
-        used = gpu.total_bytes - gpu.free_bytes
-        share = used / max(gpu.total_bytes, 1)
-        meter = Meter(fill(self.tr("Memory of %1"), gpu.name), parent=row)
-        meter.set_share(share, "warn" if share > TIGHT_SHARE else "accent")
-        column.addWidget(meter)
-        words = fill(self.tr("%1 of %2 in use, %3 free"), size(used), size(gpu.total_bytes), size(gpu.free_bytes))
-        column.addWidget(SafeLabel(words, parent=row, wrap=True))
+        else:
+            self._add_use(gpu, gpu.total_bytes, gpu.free_bytes, column)
         for tone, note in gpu_notes(gpu):
             column.addWidget(SafeLabel(note, tone=tone, wrap=True, parent=row))
         holders = self._holders(gpu)
         if holders:
             column.addWidget(SafeLabel(holders, role="caption", tone="muted", wrap=True, selectable=True, parent=row))
         return row
+
+    def _add_use(self, gpu: Gpu, total_bytes: int, free_bytes: int, column: QVBoxLayout) -> None:
+        used = total_bytes - free_bytes
+        share = used / max(total_bytes, 1)
+        meter = Meter(fill(self.tr("Memory of %1"), gpu.name), parent=self)
+        meter.set_share(share, "warn" if share > TIGHT_SHARE else "accent")
+        column.addWidget(meter)
+        words = fill(self.tr("%1 of %2 in use, %3 free"), size(used), size(total_bytes), size(free_bytes))
+        column.addWidget(SafeLabel(words, parent=self, wrap=True))
 
     def _holders(self, gpu: Gpu) -> str:
         if gpu.processes is None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from PySide6.QtCore import QSignalBlocker, Qt
-from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
 from tunesmith_core import __version__, paths
+from tunesmith_core.errors import UserError
 from tunesmith_core.settings import Settings, iter_settings
 from tunesmith_gui import tr
 from tunesmith_gui.context import Context
@@ -28,7 +29,7 @@ _COLUMN_PX = SPACE * 96
 
 
 class SettingsPage(Page):
-    """General, Runs, Storage, Shortcuts, About."""
+    """General, Runs, Network, Storage, Shortcuts, About."""
 
     icon_name: ClassVar[str] = "settings"
 
@@ -37,6 +38,7 @@ class SettingsPage(Page):
         self._declared = {name: declaration for name, _type, _default, declaration in iter_settings()}
         self._combos: dict[str, QComboBox] = {}
         self._boxes: dict[str, QCheckBox] = {}
+        self._texts: dict[str, QLineEdit] = {}
         column = page_column(self, max_width_px=_COLUMN_PX)
         header = PageHeader(self.tr("Settings"), parent=self)
         header.add_action(button(self.tr("Reset"), self._reset, kind="quiet", icon_name="reset", parent=self))
@@ -53,6 +55,7 @@ class SettingsPage(Page):
         column.addWidget(self.language_banner)
         column.addWidget(self._build_general())
         column.addWidget(self._build_runs())
+        column.addWidget(self._build_network())
         column.addWidget(self._build_storage())
         column.addWidget(self._build_shortcuts())
         column.addWidget(self._build_about())
@@ -96,6 +99,14 @@ class SettingsPage(Page):
             pair.addWidget(box)
             pair.addWidget(words)
             card.body.addLayout(pair)
+        return card
+
+    def _build_network(self) -> Card:
+        card = Card(self.tr("Network"), parent=self)
+        wrong_address = self.tr("This is no address such as https://mirror.example/simple or http://proxy.example:8080.")
+        wrong_folder = self.tr("This is not the full path of a folder.")
+        for name in ("package_index", "pytorch_index", "proxy", "wheel_folder"):
+            card.body.addWidget(self._text(name, wrong_folder if name == "wheel_folder" else wrong_address))
         return card
 
     def _build_storage(self) -> Card:
@@ -144,6 +155,22 @@ class SettingsPage(Page):
         declared = self._declared[name]
         return Field(core_text(declared.label), combo, help_text=core_text(declared.meaning), inline=True, parent=self)
 
+    def _text(self, name: str, wrong: str) -> Field:
+        edit = self._texts[name] = QLineEdit(self)
+        declared = self._declared[name]
+        field = Field(core_text(declared.label), edit, help_text=core_text(declared.meaning), parent=self)
+
+        def take() -> None:
+            try:
+                self.context.preferences.change(**{name: edit.text().strip()})
+            except UserError:
+                field.set_error(wrong)
+            else:
+                field.set_error("")
+
+        edit.editingFinished.connect(take)
+        return field
+
     def _show_values(self) -> None:
         values = self.context.preferences.values
         for name, combo in self._combos.items():
@@ -152,6 +179,9 @@ class SettingsPage(Page):
         for name, box in self._boxes.items():
             with QSignalBlocker(box):
                 box.setChecked(getattr(values, name))
+        for name, edit in self._texts.items():
+            if not edit.property("invalid"):
+                edit.setText(getattr(values, name))
         self.language_banner.setVisible(
             tr.resolve_language(values.language) != tr.resolve_language(self._language_in_force)
         )
@@ -160,6 +190,9 @@ class SettingsPage(Page):
         default = Settings()
         names = (*self._combos, *self._boxes)
         self.context.preferences.change(**{name: getattr(default, name) for name in names})
+        for name, edit in self._texts.items():
+            edit.setText(getattr(default, name))
+            edit.editingFinished.emit()
         self.notify.emit("ok", self.tr("All settings have their first values again."))
 
     def _open_folder(self) -> None:

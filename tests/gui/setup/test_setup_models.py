@@ -55,7 +55,7 @@ from tunesmith_gui.viewmodels.setup_flow import (
 )
 
 GIB = 2**30
-NUM_ORDERS = 40
+NUM_ORDERS = 12
 PROBLEM = EnvironmentProblem("disk-full", "3 GiB free")
 MISSING = Installed(problem=EnvironmentProblem("environment-missing", "no pointer"))
 THERE = Installed(name="train-cu124-x", profile="cu124", built_at=1e9)
