@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from tests.windows import linux_only
 from tunesmith_core.spec import RunSpec
 
 TESTS = Path(__file__).resolve().parent
@@ -35,6 +36,14 @@ if "tunesmith_engine" in sys.orig_argv:
         os._exit(ended.code or 0)
 """
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip on Windows what can't run there."""
+    if sys.platform == "win32":
+        for item in items:
+            if why := linux_only.reason(item.nodeid):
+                item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.fixture

@@ -14,6 +14,13 @@ def test_the_data_root_is_chosen_by_variable_then_by_system(tmp_path: Path, monk
     monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "x"))
     assert paths.data_root() == tmp_path / "x"
     monkeypatch.delenv("TUNESMITH_HOME")
+    if os.name == "nt":
+        monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "local"))
+        assert paths.data_root() == tmp_path / "local" / "Tunesmith"
+        monkeypatch.delenv("LOCALAPPDATA")
+        monkeypatch.setenv("USERPROFILE", str(tmp_path))
+        assert paths.data_root() == tmp_path / "AppData" / "Local" / "Tunesmith"
+        return
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "xdg"))
     assert paths.data_root() == tmp_path / "xdg" / "tunesmith"
     monkeypatch.delenv("XDG_DATA_HOME")
