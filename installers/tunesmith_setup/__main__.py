@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 
 from tunesmith_core.errors import EXIT_STOPPED, wrap
@@ -48,15 +49,16 @@ def parse(argv: list[str]) -> argparse.Namespace:
     name = command_of(argv)
     module = importlib.import_module(f"tunesmith_setup.commands.{name}")
     listing = "\n".join(f"  {command:<12}{text}" for command, text in COMMANDS.items())
+    named = argv[:1] == [name]
     parser = argparse.ArgumentParser(
-        prog=f"tunesmith-setup {name}" if argv[:1] == [name] else "bootstrap.py",
-        description=module.__doc__ if argv[:1] == [name] else DESCRIPTION,
-        epilog=f"commands:\n{listing}",
+        prog=f"tunesmith {name}" if named else "bootstrap.py",
+        description=module.__doc__ if named else DESCRIPTION,
+        epilog=None if named else f"commands:\n{listing}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(command=module.run, rest_allowed=False)
     module.add_arguments(parser)
-    arguments, rest = parser.parse_known_args(argv[1:] if argv[:1] == [name] else argv)
+    arguments, rest = parser.parse_known_args(argv[1:] if named else argv)
     if rest and not arguments.rest_allowed:
         parser.error(f"unknown argument: {rest[0]}")
     arguments.rest = rest
@@ -84,4 +86,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Who asks it to end, such as the window's Cancel, gets what Ctrl-C does: children end, staging folders go.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

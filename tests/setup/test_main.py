@@ -117,7 +117,7 @@ def test_a_command_may_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert command_line.main(["install", "--demo", "--profile", "cpu"]) == 7
     with pytest.raises(SystemExit):
         command_line.main(["install", "--help"])
-    assert "tunesmith-setup install" in capsys.readouterr().out
+    assert "usage: tunesmith install" in capsys.readouterr().out
 
 
 def test_the_window_reads_how_a_command_ended(
