@@ -4416,15 +4416,15 @@
     </message>
     <message>
         <source>Network</source>
-        <translation type="unfinished"></translation>
+        <translation>网络</translation>
     </message>
     <message>
         <source>This is no address such as https://mirror.example/simple or http://proxy.example:8080.</source>
-        <translation type="unfinished"></translation>
+        <translation>这不是地址，例如 https://mirror.example/simple 或 http://proxy.example:8080。</translation>
     </message>
     <message>
         <source>This is not the full path of a folder.</source>
-        <translation type="unfinished"></translation>
+        <translation>这不是文件夹的完整路径。</translation>
     </message>
     <message>
         <source>Storage</source>
