@@ -318,7 +318,8 @@ def _move_in(fresh: Path, folder: Path) -> None:
 
 
 def _list_with(folder: Path, interpreter: Interpreter) -> None:
-    """List an environment anew that got another Python."""
+    """List an environment anew that got another Python; what was proven with the one before has to be proven again."""
+    (folder / inventory.PROOF).unlink(missing_ok=True)
     manifest = scratch.manifest_of(folder) | {"python": str(interpreter.executable)}
     inventory.seal(folder, manifest)
 

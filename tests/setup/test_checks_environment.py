@@ -18,7 +18,7 @@ from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.locks import FileLock
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
 from tunesmith_core.runs import Run, RunState, RunStatus
-from tunesmith_setup import checks, install, inventory, proof, repair, scratch
+from tunesmith_setup import checks, install, inventory, program, proof, repair, scratch
 from tunesmith_setup.checks import environment, gpu, leftovers, packages
 from tunesmith_setup.checks.base import Check, Finding
 from tunesmith_setup.checks.environment import EnvironmentFiles, EnvironmentPython
@@ -163,6 +163,23 @@ def test_the_checks_of_an_environment_mend_it(monkeypatch: pytest.MonkeyPatch, p
     EnvironmentFiles(TRAINING_POINTER).fix(progress)
     packages.TorchBuild().fix(progress)
     assert mended == [LAUNCHER_POINTER, TRAINING_POINTER, TRAINING_POINTER]
+
+
+def test_the_files_of_the_program_are_compared_with_what_was_packed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = tmp_path / "Tunesmith" / "app"
+    (app / "tunesmith_core").mkdir(parents=True)
+    (app / "tunesmith_core" / "start.py").write_text("x = 1\n")
+    monkeypatch.setattr(paths, "package_folder", lambda name: app / name)
+    check = environment.ProgramFiles()
+    assert "has no list" in look(check).message
+    program.write_manifest(app.parent, "1.0")
+    assert "as they were packed" in look(check).message
+    (app / "tunesmith_core" / "start.py").write_text("x = 2\n")
+    finding = look(check)
+    assert (finding.state, finding.code) == ("failed", "environment-damaged")
+    assert "app/tunesmith_core/start.py" in finding.message
 
 
 # Packages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_setup.checks.base import Check
 from tunesmith_setup.checks.disk import CompileCaches, FreeSpace
-from tunesmith_setup.checks.environment import EnvironmentFiles, EnvironmentPython
+from tunesmith_setup.checks.environment import EnvironmentFiles, EnvironmentPython, ProgramFiles
 from tunesmith_setup.checks.gpu import GpuMemory, GpuServed, Proof
 from tunesmith_setup.checks.host import (
     DataFolder,
@@ -33,6 +33,7 @@ def all_checks(*, full: bool = False) -> list[Check]:
         LongPaths(),
         Memory(),
         ProgramPython(),
+        ProgramFiles(),
         EnvironmentPython(LAUNCHER_POINTER),
         EnvironmentFiles(LAUNCHER_POINTER, full=full),
         EnvironmentPython(TRAINING_POINTER),

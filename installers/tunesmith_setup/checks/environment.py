@@ -1,4 +1,4 @@
-"""The two environments: is the pointer right, does their Python start, is every file as it was installed."""
+"""Program and environments: is the pointer right, does their Python start, is every file as it was installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.machine import Machine
 from tunesmith_core.runs import RunState
-from tunesmith_setup import inventory, repair
+from tunesmith_setup import inventory, program, repair
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
 from tunesmith_setup.inventory import Damage, Kind
 from tunesmith_setup.progress import Progress
@@ -16,6 +16,25 @@ from tunesmith_setup.progress import Progress
 NAMES = {LAUNCHER_POINTER: "launcher", TRAINING_POINTER: "training"}
 FULL_EVERY_S = 7 * 24 * 3600
 NUM_SHOWN = 20
+
+
+class ProgramFiles(Check):
+    """The program's own files are as they were packed."""
+
+    id = "program"
+    title = "Files of the program"
+
+    def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
+        """Compare an installed program folder with its payload manifest; a checkout has none."""
+        folder = paths.package_folder("tunesmith_core").parents[1]
+        if not (folder / program.MANIFEST_NAME).is_file():
+            return Finding(State.OK, f"It runs from {folder}, which has no list of its files.")
+        damaged = program.damaged_files(folder)
+        if not damaged:
+            return Finding(State.OK, f"All files of {folder} are as they were packed.")
+        fix = Fix("Install Tunesmith again", "retry", automatic=False, needs_network=True)
+        text = f"{folder}: {len(damaged)} files are not as they were packed: {damaged[0]}."
+        return Finding(State.FAILED, text, "environment-damaged", "\n".join(damaged[:NUM_SHOWN]), fix)
 
 
 def _repair_fix(num_files: int = 0) -> Fix:
