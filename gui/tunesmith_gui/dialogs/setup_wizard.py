@@ -111,6 +111,7 @@ class SetupWizard(QDialog):
         self.flow.open(step if step in STEPS else self.flow.current)
         self.refresh()
         self.show()
+        self._bring_up()
         self.raise_()
         self.activateWindow()
         (self.next if self.next.isEnabled() else self.back).setFocus()
@@ -161,8 +162,12 @@ class SetupWizard(QDialog):
         """Opens a step and brings it into view."""
         self.flow.open(step)
         self.refresh()
-        card = next(card for card in self.steps if card.step == step)
-        QTimer.singleShot(0, card, lambda: self._scroll.ensureWidgetVisible(card, 0, 0))
+        self._bring_up()
+
+    def _bring_up(self) -> None:
+        """Scrolls the open step to the top, once the layouts know how high everything is."""
+        card = next(card for card in self.steps if card.step == self.flow.current)
+        QTimer.singleShot(0, card, lambda: self._scroll.verticalScrollBar().setValue(card.y()))
 
     def _go_on(self) -> None:
         if NEXT[self.flow.current] is None:

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 from tunesmith_gui.services.example_run import ExampleRun
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, size, translate
-from tunesmith_gui.viewmodels.environment import Proof, profile_words, proof_words, seconds_words
+from tunesmith_gui.viewmodels.environment import SEPARATOR, Proof, profile_words, proof_words, seconds_words
 from tunesmith_gui.viewmodels.setup_activity import Command
 from tunesmith_gui.viewmodels.setup_events import CheckEvent
 from tunesmith_gui.viewmodels.setup_flow import COMPUTER, ENVIRONMENT, STEPS, Fact, SetupFlow
@@ -331,6 +331,6 @@ def proof_facts(proof: Proof) -> list[Fact]:
     facts = []
     for name, ok, seconds in proof.steps:
         word = translate("SetupFlow", "OK") if ok else translate("SetupFlow", "Failed")
-        took = f", {seconds_words(seconds)}" if seconds is not None else ""
+        took = f"{SEPARATOR}{seconds_words(seconds)}" if seconds is not None else ""
         facts.append(Fact(core_text(name), word + took, "ok" if ok else "error"))
     return facts

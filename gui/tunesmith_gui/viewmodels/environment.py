@@ -25,6 +25,7 @@ _GRAVITY = {"ok": 0, "waiting": 1, "checking": 1, "unknown": 2, "warning": 3, "f
 SMALL_GPU_BYTES = 6 * 2**30 * 0.9
 """GPUs with less memory train models under about 1 B parameters only; a 6 GiB card reports a little less than 6."""
 BUSY_BYTES = 2**30
+SEPARATOR = "  ·  "
 
 
 class Verdict(StrEnum):
@@ -275,7 +276,7 @@ def gpu_words(gpu: Gpu) -> str:
         parts.append(f"{size(gpu.total_bytes)} ({free})" if free else size(gpu.total_bytes))
     if gpu.compute_capability is not None:
         parts.append(fill(translate("Environment", "compute %1"), ".".join(map(str, gpu.compute_capability))))
-    return ", ".join(parts)
+    return SEPARATOR.join(parts)
 
 
 def gpu_notes(gpu: Gpu) -> list[tuple[str, str]]:
@@ -310,7 +311,7 @@ def proof_words(proof: Proof | None, built_at: float | None) -> str:
 
 def seconds_words(seconds: float) -> str:
     """A short time with its tenths, a longer one rounded."""
-    return f"{number(seconds, 1)} s" if seconds < 10 else duration(seconds)
+    return fill(translate("Duration", "%1 s"), number(seconds, 1)) if seconds < 10 else duration(seconds)
 
 
 def proof_steps(proof: Proof) -> str:

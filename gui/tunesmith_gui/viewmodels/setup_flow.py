@@ -11,7 +11,14 @@ from pathlib import Path
 
 from tunesmith_core.machine import Machine
 from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
-from tunesmith_gui.viewmodels.environment import EnvironmentModel, Verdict, gpu_notes, gpu_words, profile_words
+from tunesmith_gui.viewmodels.environment import (
+    SEPARATOR,
+    EnvironmentModel,
+    Verdict,
+    gpu_notes,
+    gpu_words,
+    profile_words,
+)
 from tunesmith_gui.viewmodels.setup_activity import Command, Stage
 from tunesmith_gui.viewmodels.setup_events import CheckEvent
 
@@ -231,7 +238,7 @@ class SetupFlow:
             parts.append(fill(translate("SetupFlow", "%1 free"), size(self.place.free_bytes)))
         if self.model.plan is not None:
             parts.append(fill(translate("SetupFlow", "needs about %1, models included"), size(self.needed_bytes())))
-        return "  ·  ".join(parts)
+        return SEPARATOR.join(parts)
 
     def plan_words(self) -> str:
         """Download, disk and time of the installation, each where it is known."""
@@ -246,7 +253,7 @@ class SetupFlow:
         ]
         if plan.seconds:
             parts.append(fill(translate("SetupFlow", "about %1"), duration(plan.seconds)))
-        return "  ·  ".join(parts)
+        return SEPARATOR.join(parts)
 
     def count_words(self, step: str) -> str:
         """How many checks of a step are done and well, in one line; "" without checks."""
@@ -291,7 +298,9 @@ def machine_facts(machine: Machine) -> list[Fact]:
     if machine.driver is not None:
         cuda = machine.driver.cuda_version
         served = fill(translate("SetupFlow", "serves CUDA %1"), ".".join(map(str, cuda))) if cuda else ""
-        facts.append(Fact(translate("SetupFlow", "Driver"), ", ".join(filter(None, (machine.driver.version, served)))))
+        facts.append(
+            Fact(translate("SetupFlow", "Driver"), SEPARATOR.join(filter(None, (machine.driver.version, served))))
+        )
     if machine.ram_total_bytes is not None:
         free = machine.ram_free_bytes
         words = fill(translate("SetupFlow", "%1 free"), size(free)) if free is not None else ""
@@ -299,7 +308,7 @@ def machine_facts(machine: Machine) -> list[Fact]:
         facts.append(Fact(translate("SetupFlow", "Memory"), f"{total} ({words})" if words else total))
     if machine.cpu_name or machine.cpu_threads:
         threads = fill(translate("SetupFlow", "%1 threads"), number(machine.cpu_threads)) if machine.cpu_threads else ""
-        words = ", ".join(filter(None, (machine.cpu_name, threads)))
+        words = SEPARATOR.join(filter(None, (machine.cpu_name, threads)))
         facts.append(Fact(translate("SetupFlow", "Processor"), words))
     system = machine.system_name or core_text(machine.system.capitalize())
     facts.append(Fact(translate("SetupFlow", "System"), system))

@@ -269,8 +269,8 @@ def test_words_about_computers() -> None:
     flow.model.know_machine(MACHINE.to_dict() | {"choice": {"profile": {"name": "cu124"}, "sentence": "because"}})
     flow.place = Place(Path("/d"), 50 * GIB)
     facts = {fact.label: fact for fact in flow.facts()}
-    assert facts["GPU"].value == "RTX 3060, 6.0 GiB (5.0 GiB free), compute 8.6"
-    assert facts["Driver"].value == "560.94, serves CUDA 12.6"
+    assert facts["GPU"].value == "RTX 3060  ·  6.0 GiB (5.0 GiB free)  ·  compute 8.6"
+    assert facts["Driver"].value == "560.94  ·  serves CUDA 12.6"
     assert facts["Disk"].value == "50.0 GiB free at /d"
     assert (flow.model.profile, flow.model.choice, flow.summary(COMPUTER)) == ("cu124", "because", "because")
     for gpus, words, state in (
@@ -289,7 +289,7 @@ def test_small_and_busy_gpus_are_remarked_upon() -> None:
     game = GpuProcess(pid=7, name="game.exe", used_bytes=3 * GIB)
     holders = (game, GpuProcess(pid=8), GpuProcess(pid=9, used_bytes=9))
     gpu = Gpu(index=1, name="GTX 1650", total_bytes=4 * GIB, processes=holders)
-    assert gpu_words(gpu) == "GTX 1650, 4.0 GiB"
+    assert gpu_words(gpu) == "GTX 1650  ·  4.0 GiB"
     tones = [tone for tone, _words in gpu_notes(gpu)]
     sentences = " ".join(words for _tone, words in gpu_notes(gpu))
     assert tones == ["warn", "warn"]

@@ -94,8 +94,8 @@ def test_facts_choice_and_faults_of_the_computer(wizard: SetupWizard, quiet: Any
     show(wizard)
     text = words(wizard.computer)
     for part in (
-        "NVIDIA GeForce RTX 3060 Laptop GPU, 6.0 GiB (2.0 GiB free), compute 8.6",
-        "560.94, serves CUDA 12.6",
+        "NVIDIA GeForce RTX 3060 Laptop GPU  ·  6.0 GiB (2.0 GiB free)  ·  compute 8.6",
+        "560.94  ·  serves CUDA 12.6",
         "RTX 3060, driver 560: CUDA 12.4",
         "GTX 1650 trains without Triton kernels.",
         "1 of 3 checks are OK",
@@ -169,7 +169,7 @@ def test_an_installation_from_plan_to_proof(wizard: SetupWizard, quiet: Any, qtb
     assert wizard.flow.current == TRY
     show(wizard)
     assert "Import the libraries" in words(wizard.trial)
-    assert "OK, 4.1 s" in words(wizard.trial)
+    assert "OK  ·  4.1 s" in words(wizard.trial)
 
 
 def test_install_says_why_it_can_not(wizard: SetupWizard, quiet: Any) -> None:
