@@ -70,6 +70,8 @@ def main(argv: list[str] | None = None) -> int:
 
     With `--events` the last line says how the command ended, also after an error.
     """
+    # Who asks it to end, such as the window's Cancel, gets what Ctrl-C does: children end, staging folders go.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     arguments = argparse.Namespace()
     try:
         arguments = parse(sys.argv[1:] if argv is None else argv)
@@ -86,6 +88,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # Who asks it to end, such as the window's Cancel, gets what Ctrl-C does: children end, staging folders go.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())

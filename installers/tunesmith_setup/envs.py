@@ -137,15 +137,28 @@ def build(environment: Environment, uv: Uv, progress: Progress) -> None:
             _check_imports(environment, staging)
             _seal(environment, staging)
             files.publish_folder(staging, environment.folder)
-        except BaseException:
+        except FileNotFoundError as error:
+            raise _disappeared(environment, error) from error
+        finally:
             shutil.rmtree(staging, ignore_errors=True)
-            raise
         progress.note(f"{environment.name}: {size_text(files.folder_bytes(environment.folder))}")
-    if environment.device and not proof.is_proven(environment.folder):
-        proof.prove(environment.folder, environment.device, progress)
-    if environment.pointer:
-        _switch(paths.envs_dir() / environment.pointer, environment.name)
-        _remove_older(paths.envs_dir() / environment.pointer, progress)
+    try:
+        if environment.device and not proof.is_proven(environment.folder):
+            proof.prove(environment.folder, environment.device, progress)
+        if environment.pointer:
+            _switch(paths.envs_dir() / environment.pointer, environment.name)
+            _remove_older(paths.envs_dir() / environment.pointer, progress)
+    except FileNotFoundError as error:
+        raise _disappeared(environment, error) from error
+
+
+def _disappeared(environment: Environment, error: FileNotFoundError) -> EnvironmentProblem:
+    """Return what is told when somebody, or a virus scanner, takes files away while they are in use."""
+    return EnvironmentProblem(
+        "environment-missing",
+        f"{environment.kind}: {error.filename or paths.envs_dir()} disappeared in the meantime.",
+        hint="Run the same command again: it brings back what is missing.",
+    )
 
 
 def previous_pointer(pointer: Path) -> Path:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from tunesmith_core import files, paths
 from tunesmith_core.environments import engine_environment, module_command
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_setup import attached
 from tunesmith_setup.progress import Part, Progress, size_text
 from tunesmith_setup.uvtool import Uv
 
@@ -75,10 +75,10 @@ def ensure(lock: Path, python: Path, uv: Uv, progress: Progress) -> Path:
 
 def _convert(python: Path, source: Path, target: Path) -> None:
     command = module_command(python, "tunesmith_engine", "import-gguf", str(source), str(target))
-    result = subprocess.run(command, env=engine_environment(), capture_output=True, check=False)
-    if result.returncode != 0:
+    code, words = attached.run(command, engine_environment())
+    if code != 0:
         raise EnvironmentProblem(
             "environment-build-failed",
-            f"The engine could not convert the example's base model (exit code {result.returncode}).",
-            context=result.stderr.decode("utf-8", errors="replace")[-4000:],
+            f"The engine could not convert the example's base model (exit code {code}).",
+            context=words or None,
         )

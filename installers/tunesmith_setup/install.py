@@ -215,7 +215,7 @@ def _mend(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
     from tunesmith_setup import repair
 
     folder = environment.folder
-    listed = repair.list_of(folder)
+    listed = inventory.read(folder) or inventory.from_records(folder)
     damages = inventory.compare(folder, listed)
     if not damages:
         return

@@ -128,7 +128,8 @@ class Progress:
             self.note(f"{part.name}: {needed}")
         self.note(f"folder: {plan.folder}")
         self.note(f"needed at most: {size_text(plan.disk_bytes)}, free: {size_text(plan.free_bytes)}")
-        self.note(f"roughly {duration_text(plan.seconds)}")
+        if plan.seconds:
+            self.note(f"roughly {duration_text(plan.seconds)}")
 
     def progress(
         self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None

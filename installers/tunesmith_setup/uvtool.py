@@ -20,12 +20,16 @@ from pathlib import Path
 from tunesmith_core import files, paths
 from tunesmith_core.environments import environment_python, scrubbed_environment
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import system_libraries
+from tunesmith_core.explain import explain
+from tunesmith_setup import attached, system_libraries
 from tunesmith_setup.progress import Progress
 from tunesmith_setup.sources import Sources, lock_files
 
 OLDEST_VERSION = (0, 8, 0)
 """First uv whose options we use all."""
+
+LOCAL_CAUSES = frozenset({"disk-full", "permission-or-antivirus", "path-too-long"})
+"""Causes on this computer that uv's words tell; what is said about others is about models, not packages."""
 
 PROGRAM = "uv.exe" if sys.platform == "win32" else "uv"
 LOCKS = Path(__file__).resolve().parents[1] / "locks"
@@ -66,15 +70,12 @@ class Uv:
         """Run a command and let its progress through to the person.
 
         Raises:
-            EnvironmentProblem: `environment-build-failed`; uv has said why on the lines above.
+            EnvironmentProblem: `environment-build-failed`, or the cause that uv's last words tell.
         """
         command = [str(self.executable), *_options(arguments)]
-        result = subprocess.run(command, env=_environment(lock_files(arguments)), check=False)
-        if result.returncode != 0:
-            raise EnvironmentProblem(
-                "environment-build-failed",
-                f"uv {' '.join(arguments[:2])} ended with exit code {result.returncode}; the lines above say why.",
-            )
+        code, words = attached.run(command, _environment(lock_files(arguments)))
+        if code != 0:
+            raise _failure(arguments, code, words)
 
     def run_offline_first(self, *arguments: str) -> None:
         """Run a command with the download cache alone; only when that holds too little, with the network.
@@ -92,6 +93,16 @@ class Uv:
         if own_cache().is_dir():
             command = [str(self.executable), "--quiet", "--cache-dir", str(own_cache()), "cache", "clean", *packages]
             subprocess.run(command, env=_environment(), capture_output=True, check=False)
+
+
+def _failure(arguments: tuple[str, ...], code: int, words: str) -> EnvironmentProblem:
+    """Return why uv failed; its words are on the lines above already, and kept for a window that shows none."""
+    cause = explain(words).code
+    return EnvironmentProblem(
+        cause if cause in LOCAL_CAUSES else "environment-build-failed",
+        f"uv {' '.join(arguments[:2])} ended with exit code {code}; the lines above say why.",
+        context=words or None,
+    )
 
 
 def version_of(executable: Path) -> tuple[int, ...] | None:

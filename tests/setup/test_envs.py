@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.setup.conftest import RecordedProgress, TinyIndex, wheel
+from tests.setup.conftest import RecordedProgress, TinyIndex, script, wheel
 from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
@@ -22,6 +23,7 @@ from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.uvtool import Uv
 from tunesmith_setup.wheel_sizes import Weight
 
+SITE = Path("Lib/site-packages" if os.name == "nt" else "lib/python3.11/site-packages")
 POINTER, PREVIOUS = "tiny.current", "tiny.previous"
 
 
@@ -30,7 +32,7 @@ class FakeUv(Uv):
 
     commands: list[list[str]]
 
-    def __init__(self, contents: dict[str, tuple[str, int]] | None = None, python: str = "#!/bin/sh\nexit 0\n") -> None:
+    def __init__(self, contents: dict[str, tuple[str, int]] | None = None, python: str = "") -> None:
         object.__setattr__(self, "executable", Path("/nowhere/uv"))
         object.__setattr__(self, "commands", [])
         object.__setattr__(self, "contents", contents or {"tiny.py": ("x = 1\n", 6)})
@@ -38,18 +40,15 @@ class FakeUv(Uv):
 
     def run(self, *arguments: str) -> None:
         self.commands.append(list(arguments))
-        python = environments.environment_python(Path(arguments[-1]))
-        python.parent.mkdir(parents=True)
-        python.write_text(self.python)  # type: ignore[attr-defined]
-        python.chmod(0o755)
-        (Path(arguments[-1]) / "lib" / "python3.11" / "site-packages" / "tiny-1.0.dist-info").mkdir(parents=True)
+        script(environments.environment_python(Path(arguments[-1])), self.python)  # type: ignore[attr-defined]
+        (Path(arguments[-1]) / SITE / "tiny-1.0.dist-info").mkdir(parents=True)
 
     def run_offline_first(self, *arguments: str) -> None:
         self.commands.append(list(arguments))
-        folder = Path(arguments[arguments.index("--python") + 1]).parents[1] / "lib" / "python3.11" / "site-packages"
+        folder = Path(arguments[arguments.index("--python") + 1]).parents[1] / SITE
         rows = []
         for name, (text, num_bytes) in self.contents.items():  # type: ignore[attr-defined]
-            (folder / name).write_text(text)
+            (folder / name).write_text(text, newline="\n")
             rows.append(f"{name},,{num_bytes}\n")
         (folder / "tiny-1.0.dist-info" / "RECORD").write_text("".join([*rows, "tiny-1.0.dist-info/RECORD,,\n"]))
 
@@ -72,7 +71,7 @@ def names_in_envs() -> list[str]:
 
 def test_the_name_tells_kind_system_python_and_locks(tiny: Environment, interpreter: Interpreter) -> None:
     prefix, _, digest = tiny.name.rpartition("-")
-    assert prefix == f"tiny-linux-{interpreter.tag}"
+    assert prefix == f"tiny-{envs.SYSTEM}-{interpreter.tag}"
     assert len(digest) == 8
     tiny.locks[0].write_text("tiny==1.1 --hash=sha256:00\n")
     assert tiny.name != f"{prefix}-{digest}"
@@ -154,7 +153,7 @@ def test_damaged_files_stop_the_build_and_leave_the_old_environment(
 
 
 def test_packages_that_can_not_be_imported_stop_the_build(tiny: Environment, progress: RecordedProgress) -> None:
-    uv = FakeUv(python="#!/bin/sh\necho 'ImportError: no tiny' >&2\nexit 1\n")
+    uv = FakeUv(python="sys.stderr.buffer.write(b'ImportError: no tiny\\n'); sys.exit(1)")
     with pytest.raises(EnvironmentProblem, match="can't be imported") as caught:
         envs.build(tiny, uv, progress)
     assert caught.value.context == "ImportError: no tiny\n"
@@ -322,6 +321,21 @@ def test_only_a_proven_environment_is_pointed_to(
         assert uv.commands == []
     assert asked == [(proven.folder, "cpu")] * 2, "once proven, it is not proven again"
     assert pointer_text() == f"{proven.name}\n"
+
+
+def test_files_that_disappear_meanwhile_are_told(
+    tiny: Environment, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file", "/data/envs/tiny/lib")
+
+    for name in ("_seal", "_switch"):
+        with monkeypatch.context() as context:
+            context.setattr(envs, name, vanish)
+            with pytest.raises(EnvironmentProblem, match="/data/envs/tiny/lib disappeared") as caught:
+                envs.build(tiny, FakeUv(), progress)
+        assert caught.value.code == "environment-missing"
+        assert not list(paths.envs_dir().glob(f"*{envs.STAGING_MARK}*"))
 
 
 def test_only_what_is_missing_needs_room(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:

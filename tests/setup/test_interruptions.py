@@ -21,7 +21,7 @@ import pytest
 from tests.processes import KILLED
 from tests.setup.conftest import TinyIndex, wheel
 from tunesmith_core import environments, files
-from tunesmith_setup import inventory, proof, wheel_sizes
+from tunesmith_setup import envs, inventory, proof, wheel_sizes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
@@ -223,22 +223,56 @@ def test_an_unreachable_index_is_told_and_the_command_continues(
     assert_installed(home, bootstrap())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no gentle way to end a process without a window")
+def test_asking_it_to_end_leaves_nothing_half_done(bootstrap: Bootstrap, home: Path) -> None:
+    process = bootstrap(*TRAINING, "--events")
+    assert process.stdout is not None
+    for line in process.stdout:
+        if '"Training environment"' in line:
+            break
+    process.terminate()
+    output = process.communicate(timeout=120)[0]
+    assert process.returncode == 5, output
+    assert json.loads(output.splitlines()[-1]) == {"type": "result", "ok": False, "exit_code": 5}
+    assert not list((home / "envs").glob(f"*{envs.STAGING_MARK}*"))
+    assert_training_installed(home, bootstrap(*TRAINING))
+
+
 def kill_at_random(bootstrap: Bootstrap, home: Path, num_kills: int) -> None:
-    """Kill installations at random moments; now and then remove something meanwhile, as a person might."""
+    """Kill installations at random moments; now and then remove something in between, as a person might."""
     moments = random.Random(20261121)
     plant_old_environments(home)
     for _ in range(num_kills):
         process = bootstrap(*TRAINING)
         time.sleep(moments.uniform(0.05, 2.0))
-        if moments.random() < 0.2:
-            shutil.rmtree(home / "envs", ignore_errors=True)
         process.kill()
         process.communicate()
-        if (home / "envs").exists():
-            assert_never_ready_and_broken(home)
-        if moments.random() < 0.2:
+        assert_never_ready_and_broken(home)
+        if moments.random() < 0.3:
             shutil.rmtree(home / moments.choice(["envs", "cache", "models"]), ignore_errors=True)
     assert_training_installed(home, bootstrap(*TRAINING))
+
+
+def remove_meanwhile(bootstrap: Bootstrap, home: Path, num_times: int) -> None:
+    """Remove all environments at random moments of an installation: it goes on, or says so, and the next one heals."""
+    moments = random.Random(20261122)
+    for _ in range(num_times):
+        process = bootstrap(*TRAINING)
+        time.sleep(moments.uniform(0.4, 2.0))
+        shutil.rmtree(home / "envs", ignore_errors=True)
+        output = process.communicate(timeout=120)[0]
+        assert process.returncode in (0, 3), output
+        assert "Traceback" not in output
+        assert_training_installed(home, bootstrap(*TRAINING))
+
+
+def test_environments_that_are_removed_meanwhile_come_back(bootstrap: Bootstrap, home: Path) -> None:
+    remove_meanwhile(bootstrap, home, 2)
+
+
+@pytest.mark.long
+def test_environments_that_are_removed_fifty_times_come_back(bootstrap: Bootstrap, home: Path) -> None:
+    remove_meanwhile(bootstrap, home, 50)
 
 
 def test_kills_at_random_moments(bootstrap: Bootstrap, home: Path) -> None:

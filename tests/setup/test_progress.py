@@ -91,6 +91,11 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert written.err.startswith("the last lines\nerror: The disk is full [disk-full]\n  /data: 9 GiB are needed.\n")
 
 
+def test_a_plan_of_nothing_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress().plan(Plan((Part("training", 0, 0),), Path("/data"), 0, 0, "cpu", "No NVIDIA GPU: CPU"))
+    assert "roughly" not in capsys.readouterr().out
+
+
 def test_a_terminal_shows_the_bars_of_uv_instead(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,24 @@ def test_a_failure_of_uv_is_an_environment_problem(home: Path, tmp_path: Path) -
     with pytest.raises(EnvironmentProblem, match="uv pip sync ended with exit code 2") as caught:
         uv.run("pip", "sync", "lock.txt")
     assert caught.value.code == "environment-build-failed"
+    assert caught.value.context is None
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("failed to extract archive: No space left on device (os error 28)", "disk-full"),
+        ("error sending request for url: Connection refused (os error 111)", "environment-build-failed"),
+    ],
+)
+def test_the_cause_of_a_failure_is_read_from_the_last_words_of_uv(
+    home: Path, tmp_path: Path, words: str, code: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    uv, _ = recording_uv(tmp_path, f"sys.exit({words!r})")
+    with pytest.raises(EnvironmentProblem) as caught:
+        uv.run("pip", "sync", "lock.txt")
+    assert (caught.value.code, caught.value.context) == (code, f"{words}\n")
+    assert words in capfd.readouterr().err
 
 
 def test_the_network_is_used_only_when_the_cache_lacks_something(home: Path, tmp_path: Path) -> None:
