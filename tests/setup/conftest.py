@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.resources
+import io
+import os
 import shutil
 import stat
 import sys
@@ -66,9 +69,19 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def script(path: Path, body: str) -> Path:
-    """Write an executable Python script; `args` holds its arguments."""
+    """Write an executable Python script; `args` holds its arguments. On Windows its name ends in .exe."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!{PYTHON}\nimport os, sys\nargs = sys.argv[1:]\n{body}\n")
+    text = f"import os, sys\nargs = sys.argv[1:]\n{body}\n"
+    if os.name == "nt":
+        # What pip makes of a command: a small program, behind it the Python's path, behind that an archive to run.
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as packed:
+            packed.writestr("__main__.py", text)
+        launcher = importlib.resources.files("pip._vendor.distlib").joinpath("t64.exe").read_bytes()
+        path = path if path.suffix == ".exe" else path.with_name(f"{path.name}.exe")
+        path.write_bytes(launcher + f"#!{PYTHON}\r\n".encode() + archive.getvalue())
+        return path
+    path.write_text(f"#!{PYTHON}\n{text}")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 

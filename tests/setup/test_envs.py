@@ -75,7 +75,7 @@ def test_the_name_tells_kind_system_python_and_locks(tiny: Environment, interpre
     assert len(digest) == 8
     tiny.locks[0].write_text("tiny==1.1 --hash=sha256:00\n")
     assert tiny.name != f"{prefix}-{digest}"
-    assert envs.lock_path(Path("locks"), "cpu", interpreter) == Path(f"locks/cpu-linux-{interpreter.tag}.txt")
+    assert envs.lock_path(Path("locks"), "cpu", interpreter) == Path(f"locks/cpu-{envs.SYSTEM}-{interpreter.tag}.txt")
 
 
 def test_the_packages_of_the_locks_are_known(tiny: Environment) -> None:

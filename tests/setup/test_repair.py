@@ -7,13 +7,13 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import KILLED
 from tests.setup import breaking
 from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
 from tunesmith_core import files, paths, runs
@@ -345,7 +345,7 @@ def test_a_repair_killed_anywhere_is_finished_by_the_next(
     killed = subprocess.run(
         [sys.executable, "-c", REPAIR, *arguments], env=environment, capture_output=True, timeout=120, check=False
     )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()[-2000:]
+    assert killed.returncode == KILLED, killed.stderr.decode()[-2000:]
     mend(progress)
     folder = repair.pointed_folder(TRAINING_POINTER)
     assert folder is not None

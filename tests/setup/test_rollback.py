@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import KILLED
 from tests.setup import breaking
 from tests.setup.conftest import RecordedProgress
 from tunesmith_core import files, paths
@@ -86,7 +86,7 @@ def test_killed_between_the_pointers_a_good_one_is_in_use(built_training: Path, 
     command = [sys.executable, "-c", "from tunesmith_setup import __main__; __main__.main(['rollback'])"]
     environment = os.environ | {files.CRASHPOINT_VARIABLE: "rollback.switched", "PYTHONPATH": os.pathsep.join(sys.path)}
     killed = subprocess.run(command, env=environment, capture_output=True, timeout=120, check=False)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert killed.returncode == KILLED, killed.stderr.decode()
     assert repair.pointed_folder(TRAINING_POINTER) == older
     assert repair.is_sound(older)
     assert repair.is_sound(built_training)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.processes import KILLED
 from tests.setup.conftest import RecordedProgress
 from tunesmith_core import files
 from tunesmith_core.errors import EnvironmentProblem
@@ -150,7 +150,7 @@ def test_killed_in_between_nothing_looks_installed_and_the_next_one_finishes(
     killed = subprocess.run(
         [sys.executable, "-c", command_line], env=environment, capture_output=True, timeout=120, check=False
     )
-    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert killed.returncode == KILLED, killed.stderr.decode()
     assert not (home / "envs" / "train.current").exists()
     assert run("--yes") == 0
     assert there(home) == set(PERSONAL)

@@ -10,9 +10,9 @@ from tunesmith_setup.wheel_records import RecordedFile, damaged_files, digest_of
 def test_missing_cut_and_changed_files_are_named(tmp_path: Path) -> None:
     info = tmp_path / "tiny-1.0.dist-info"
     info.mkdir()
-    (tmp_path / "whole.py").write_text("x = 1\n")
+    (tmp_path / "whole.py").write_bytes(b"x = 1\n")
     (tmp_path / "cut.py").write_text("x")
-    (tmp_path / "changed.py").write_text("x = 2\n")
+    (tmp_path / "changed.py").write_bytes(b"x = 2\n")
     (tmp_path / "unsized.pyc").write_text("")
     whole = digest_of(tmp_path / "whole.py")
     rows = [f"whole.py,sha256={whole},6", '"cut.py",sha256=b,6', "gone.py,sha256=c,6", "unsized.pyc,,"]
