@@ -1,4 +1,4 @@
-"""Where things live: one data root per person, moved as a whole by the variable TUNESMITH_HOME.
+"""Where things live: one data root per person, chosen at the first run or by the variable TUNESMITH_HOME.
 
 Below it: envs, cache, tmp, runs, models, logs, config, locks and library.sqlite. On Windows the first three may lie in
 a short work folder on the same drive instead (see `placement`). Functions name folders and create nothing.
@@ -10,21 +10,46 @@ import os
 import sys
 from pathlib import Path
 
-from tunesmith_core import placement
+from tunesmith_core import files, placement
 
 HOME_VARIABLE = "TUNESMITH_HOME"
+ROOT_RECORD = "data-folder.txt"
+"""File in the default root that names the folder chosen instead of it."""
 
 
-def data_root() -> Path:
-    """Return the data root: TUNESMITH_HOME, else the operating system's folder for local application data."""
-    chosen = os.environ.get(HOME_VARIABLE)
-    if chosen:
-        return Path(chosen).expanduser().absolute()
+def default_root() -> Path:
+    """Return the operating system's folder for local application data, where nothing else was chosen."""
     if sys.platform == "win32":  # pragma: no cover
         local = os.environ.get("LOCALAPPDATA")
         return (Path(local) if local else Path.home() / "AppData" / "Local") / "Tunesmith"
     data_home = os.environ.get("XDG_DATA_HOME")
     return (Path(data_home) if data_home else Path.home() / ".local" / "share") / "tunesmith"
+
+
+def data_root() -> Path:
+    """Return the data root: TUNESMITH_HOME, else the folder chosen at the first run, else the default one."""
+    chosen = os.environ.get(HOME_VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    root = default_root()
+    try:
+        recorded = (root / ROOT_RECORD).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return root
+    return Path(recorded) if Path(recorded).is_absolute() else root
+
+
+def root_before() -> Path | None:
+    """Return the default root when another folder was chosen at the first run and is in use, else None."""
+    first = default_root()
+    return first if not os.environ.get(HOME_VARIABLE) and data_root() != first else None
+
+
+def record_root(folder: Path) -> None:
+    """Make a chosen data root last for this person. Raises OSError when the record can't be written."""
+    record = default_root() / ROOT_RECORD
+    record.parent.mkdir(parents=True, exist_ok=True)
+    files.atomic_write_text(record, f"{folder}\n")
 
 
 def work_root() -> Path:

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core import files, paths
+from tunesmith_core import files, paths, placement
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
@@ -57,6 +57,7 @@ def plan(*, with_runs: bool, with_models: bool) -> Plan:
     root = paths.data_root()
     alone = with_runs and with_models
     index = paths.library_path()
+    first = paths.root_before()
     judged = [
         (paths.envs_dir(), "environments", True),
         (paths.cache_dir(), "caches and downloads", True),
@@ -70,6 +71,11 @@ def plan(*, with_runs: bool, with_models: bool) -> Plan:
         (paths.config_dir(), "settings", alone),
         (paths.locks_dir(), "locks", True),
     ]
+    if first is not None:
+        judged += [
+            (placement.work_folder(first) / "envs", "environments of the first start", True),
+            (first / paths.ROOT_RECORD, "choice of the data folder", alone),
+        ]
     ours = [(Item(path, what, _bytes(path)), goes) for path, what, goes in judged if path.exists() or path.is_symlink()]
     known = {item.path for item, _ in ours}
     foreign = sorted(path for path in root.glob("*") if path not in known) if root.is_dir() else []
@@ -101,7 +107,10 @@ def remove(planned: Plan, progress: Progress) -> list[Item]:
     """
     if repair.has_live_run():
         raise EnvironmentProblem("run-busy", "A run is going: stop it first, or wait for its end.")
-    lock = FileLock(paths.locks_dir() / "setup.lock")
+    # The choice of the folder may go with it.
+    roots = (paths.data_root(), paths.root_before() or paths.data_root())
+    locks = paths.locks_dir()
+    lock = FileLock(locks / "setup.lock")
     if not lock.acquire():
         raise EnvironmentProblem("run-busy", "An installation or a repair is at work: wait for its end.")
     try:
@@ -109,14 +118,14 @@ def remove(planned: Plan, progress: Progress) -> list[Item]:
             for path in (paths.envs_dir() / pointer, envs.previous_pointer(paths.envs_dir() / pointer)):
                 path.unlink(missing_ok=True)
         files.crashpoint("uninstall.unpointed")
-        left = [item for item in planned.removed if item.path != paths.locks_dir() and not _remove(item, progress)]
+        left = [item for item in planned.removed if item.path != locks and not _remove(item, progress)]
     finally:
         lock.release()
     # Not as planned: taking the lock has made the folder even where there was none.
-    shutil.rmtree(paths.locks_dir(), ignore_errors=True)
-    root = paths.data_root()
-    if root.is_dir() and not any(root.iterdir()):
-        root.rmdir()
+    shutil.rmtree(locks, ignore_errors=True)
+    for root in roots:
+        if root.is_dir() and not any(root.iterdir()):
+            root.rmdir()
     return left
 
 

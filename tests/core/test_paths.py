@@ -28,6 +28,20 @@ def test_the_data_root_is_chosen_by_variable_then_by_system(tmp_path: Path, monk
     assert paths.data_root() == tmp_path / ".local" / "share" / "tunesmith"
 
 
+def test_a_recorded_root_is_used_as_far_as_it_makes_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TUNESMITH_HOME", raising=False)
+    monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME", str(tmp_path))
+    default = paths.default_root()
+    assert (paths.data_root(), paths.root_before()) == (default, None)
+    paths.record_root(tmp_path / "模型 here")
+    assert (paths.data_root(), paths.root_before()) == (tmp_path / "模型 here", default)
+    for nonsense in (b"", b"relative", b"\xff\xfe"):
+        (default / paths.ROOT_RECORD).write_bytes(nonsense)
+        assert paths.data_root() == default
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / "x"))
+    assert (paths.data_root(), paths.root_before()) == (tmp_path / "x", None)
+
+
 def test_everything_lies_below_the_data_root(home: Path) -> None:
     names = "runs models envs cache tmp logs config locks".split()
     assert [getattr(paths, f"{name}_dir")() for name in names] == [home / name for name in names]

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import KILLED
 from tests.setup.conftest import RecordedProgress
-from tunesmith_core import files
+from tunesmith_core import files, paths
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
 from tunesmith_setup import repair, uninstall
@@ -155,3 +155,22 @@ def test_killed_in_between_nothing_looks_installed_and_the_next_one_finishes(
     assert run("--yes") == 0
     assert there(home) == set(PERSONAL)
     assert "Freed" in capsys.readouterr().out
+
+
+def test_what_a_chosen_folder_left_behind_goes_too(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The window's first environment stayed in the default folder when another folder was chosen at the first run."""
+    monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME", str(tmp_path / "local"))
+    first = paths.default_root()
+    (first / "envs" / "launcher-1").mkdir(parents=True)
+    (first / "envs" / "launcher-1" / "python").write_text("x")
+    monkeypatch.delenv("TUNESMITH_HOME")
+    paths.record_root(home)
+    assert run("--yes") == 0
+    assert there(home) == set(PERSONAL)
+    assert [path.name for path in first.iterdir()] == [paths.ROOT_RECORD], "runs and settings are still to be found"
+    assert run("--yes", "--with-runs", "--with-models") == 0
+    assert "environments of the first start" in capsys.readouterr().out
+    assert not home.exists()
+    assert not first.exists()
