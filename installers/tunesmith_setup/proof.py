@@ -17,6 +17,7 @@ from tunesmith_core.engine_process import EngineProcess
 from tunesmith_core.environments import engine_environment, environment_python, module_command
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain import explain
+from tunesmith_core.explain.failure import this_machine
 from tunesmith_setup.inventory import PROOF
 from tunesmith_setup.progress import Progress
 
@@ -52,8 +53,8 @@ def prove(folder: Path, device: str, progress: Progress, timeout_s: float = TIME
         timeout_s: after which the proof is given up as unknown.
 
     Returns:
-        proven_at, state ("ok"), device, seconds, versions, gpus, fused_kernels, and steps with id, name, ok, state,
-        seconds, details and, after a failure, error.
+        proven_at, state ("ok"), device, seconds, versions, gpus, driver, fused_kernels, and steps with id, name, ok,
+        state, seconds, details and, after a failure, error.
 
     Raises:
         EnvironmentProblem: under the name of the cause; `engine-hung` when it took too long.
@@ -133,7 +134,7 @@ def _failure(answer: Record, in_time: bool, code: int, output: str) -> Tunesmith
         return TunesmithError.from_dict(answer["error"])
     if answer.get("state") == "ok":
         return None
-    read_code = explain(output).code
+    read_code = explain(output, this_machine()).code
     return EnvironmentProblem(
         "engine-crashed" if read_code == "unknown" else read_code,
         f"The proof of the environment ended with exit code {code} at the step: {step}.",
@@ -149,6 +150,7 @@ def _record(answer: Record, failure: TunesmithError | None, in_time: bool) -> Re
         for step in answer["steps"]
     ]
     details = {step["id"]: step.get("details", {}) for step in steps}
+    driver = this_machine().driver if answer.get("device") == "cuda" else None
     return {
         "version": 1,
         "proven_at": round(time.time(), 3),
@@ -157,6 +159,7 @@ def _record(answer: Record, failure: TunesmithError | None, in_time: bool) -> Re
         "seconds": answer.get("seconds"),
         "versions": details.get("imports", {}).get("versions", {}),
         "gpus": details.get("gpu", {}).get("gpus", []),
+        "driver": driver.version if driver else None,
         "fused_kernels": answer.get("fused_kernels", False),
         "steps": steps,
         "error": failure.to_dict() if failure else None,

@@ -12,6 +12,7 @@ from tests.setup.conftest import RecordedProgress, script
 from tunesmith_core import paths
 from tunesmith_core.environments import environment_python
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
+from tunesmith_core.machine import Driver, Machine
 from tunesmith_setup import proof
 
 STEPS = """
@@ -47,7 +48,10 @@ def environment(home: Path, tmp_path: Path) -> Environment:
     return make
 
 
-def test_a_proof_is_shown_and_kept(environment: Environment, progress: RecordedProgress) -> None:
+def test_a_proof_is_shown_and_kept(
+    environment: Environment, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof, "this_machine", lambda: Machine(system="linux", driver=Driver(version="552.44")))
     folder = environment(GOOD)
     assert proof.read(folder) is None
     assert not proof.is_proven(folder)
@@ -57,6 +61,7 @@ def test_a_proof_is_shown_and_kept(environment: Environment, progress: RecordedP
     assert (record["state"], record["device"], record["seconds"], record["error"]) == ("ok", "cuda", 3.5, None)
     assert record["versions"] == {"torch": "2.6.0"}
     assert record["gpus"] == [{"name": "RTX 3060"}]
+    assert record["driver"] == "552.44"
     assert record["fused_kernels"] is False
     assert [(step["id"], step["name"], step["ok"]) for step in record["steps"]] == [
         ("imports", "Do imports", True),

@@ -18,6 +18,7 @@ from tunesmith_core import files
 from tunesmith_core.devices import nvidia_present
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain import explain
+from tunesmith_core.explain.failure import this_machine
 from tunesmith_engine.failures import translate
 
 VERSION = 1
@@ -108,7 +109,7 @@ def cause(step: Step, error: Exception) -> TunesmithError:
     if isinstance(error, TunesmithError):
         return known
     text = "".join(traceback.format_exception(error))
-    read = explain(text)
+    read = explain(text, this_machine())
     message = f"{step.title}: {type(error).__name__}: {error}"
     if read.code != "unknown":
         return EnvironmentProblem(read.code, message, context=text, hint=read.fix)
