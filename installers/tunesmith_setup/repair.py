@@ -128,8 +128,15 @@ class Mending:
             target.parent.mkdir(parents=True, exist_ok=True)
             files.replace(self.folder / damage.path, target)
             files.crashpoint("repair.quarantined")
+            self._remove_empty((self.folder / damage.path).parent)
         if damages:
             self._count(f"moved to {place}, nobody knows where they come from", len(damages))
+
+    def _remove_empty(self, folder: Path) -> None:
+        """Remove a folder that held strangers only: even empty, a package's metadata folder counts as a package."""
+        while folder != self.folder and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
 
     def _restore(self, expected: Inventory, damage: Damage, staging: Path) -> bool:
         """Bring one file back from what is on this computer; return whether it is right now."""

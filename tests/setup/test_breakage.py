@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
 from tunesmith_core import files
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_setup import envs, install, inventory, profiles, repair, uvtool
+from tunesmith_setup.checks.packages import installed_packages
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.uvtool import Uv
 
@@ -66,7 +68,7 @@ def damage_all_ways(
     folder: Path, pointer: str, num_rounds: int, per_round: int, progress: RecordedProgress, seed: int
 ) -> Tally:
     """Damage files at random in rounds, then list and manifest, then everything that is no single file."""
-    chance, tally = random.Random(seed), Tally()
+    chance, tally, packages = random.Random(seed), Tally(), installed_packages(folder)
     for _ in range(num_rounds):
         tally.round(folder, pointer, list(breaking.damage_files(folder, per_round, chance)), progress)
     for name in (inventory.INVENTORY, inventory.MANIFEST):
@@ -76,6 +78,7 @@ def damage_all_ways(
     for other in breaking.OTHER_DAMAGES:
         if other is not breaking.foreign_torch or any(folder.glob("lib/python3.*/site-packages/torch")):
             tally.round(folder, pointer, [other(folder)], progress)
+    assert installed_packages(folder) == packages
     return tally
 
 
@@ -108,15 +111,16 @@ def test_a_poisoned_cache_is_never_installed(
 
 
 @pytest.fixture
-def launcher(home: Path, interpreter: Interpreter, real_uv: Path, progress: RecordedProgress) -> Path:
+def launcher(home: Path, interpreter: Interpreter, real_uv: Path, progress: RecordedProgress) -> Iterator[Path]:
     """A real launcher environment of its own, whose wheels are in the download cache of the data root."""
     environment = install.launcher_environment(interpreter)
     envs.build(environment, Uv(real_uv), progress)
-    return environment.folder
+    yield environment.folder
+    shutil.rmtree(home)
 
 
 @pytest.fixture
-def training(home: Path, interpreter: Interpreter) -> Path:
+def training(home: Path, interpreter: Interpreter) -> Iterator[Path]:
     """A copy of the real training environment, with the original beside it as another environment."""
     original = real_runs.training_environment()
     environment = install.training_environment(interpreter, profiles.PROFILES["cpu"])
@@ -127,7 +131,8 @@ def training(home: Path, interpreter: Interpreter) -> Path:
     locks = {lock.name: files.sha256_file(lock) for lock in environment.locks}
     inventory.seal(environment.folder, {"python": str(interpreter.executable), "locks": locks})
     (home / "envs" / TRAINING_POINTER).write_text(environment.name)
-    return environment.folder
+    yield environment.folder
+    shutil.rmtree(home)
 
 
 @pytest.mark.long
@@ -150,7 +155,7 @@ def test_500_damages_of_a_real_launcher_environment(
 def test_25_damages_of_a_real_training_environment(
     training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    chance, tally = random.Random(13), Tally()
+    chance, tally, packages = random.Random(13), Tally(), installed_packages(training)
     monkeypatch.setenv("UV_OFFLINE", "1")
     for _ in range(2):
         tally.round(training, TRAINING_POINTER, list(breaking.damage_files(training, 10, chance)), progress)
@@ -166,3 +171,4 @@ def test_25_damages_of_a_real_training_environment(
     with capsys.disabled():
         sys.stdout.write(f"\ntraining: {tally}\n")
     assert tally.num_found == tally.num_mended == tally.num_done >= 25
+    assert installed_packages(training) == packages

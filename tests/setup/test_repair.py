@@ -118,6 +118,12 @@ def test_strangers_are_moved_away_and_not_deleted(built_training: Path, progress
     assert not (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").exists()
 
 
+def test_of_a_foreign_build_nothing_is_left(built_training: Path, progress: RecordedProgress) -> None:
+    breaking.foreign_torch(built_training)
+    mend(progress)
+    assert sorted(path.name for path in site(built_training).glob("torch*")) == ["torch", "torch-2.6.0.dist-info"]
+
+
 def test_a_lost_list_is_made_again_when_all_files_are_right(built_training: Path, progress: RecordedProgress) -> None:
     (built_training / inventory.INVENTORY).unlink()
     (site(built_training) / DATA).unlink()

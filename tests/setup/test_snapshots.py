@@ -28,7 +28,9 @@ def environments(home: Path) -> Path:
         site = folder / name / "lib" / "python3.11" / "site-packages"
         site.mkdir(parents=True)
         for package, version in packages.items():
-            (site / f"{package.replace('-', '_')}-{version}.dist-info").mkdir()
+            info = site / f"{package.replace('-', '_')}-{version}.dist-info"
+            info.mkdir()
+            (info / "RECORD").write_text("")
         (folder / name / inventory.MANIFEST).write_text(json.dumps({"built_at": 1e9 + number} if number else {}))
     (folder / TRAINING_POINTER).write_text("train-cpu-2")
     (folder / "train.previous").write_text("train-cpu-1")

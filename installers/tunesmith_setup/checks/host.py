@@ -46,11 +46,14 @@ class DataFolder(Check):
         disk = _disk_of(folder, machine)
         if disk and disk.kind in ("network", "removable"):
             return Finding(State.WARNING, f"{folder} is on a {disk.kind} drive, which may vanish in a run.", fix=MOVE)
-        return _plain(str(folder), machine)
+        if machine.system == "windows" and "onedrive" in str(folder).lower():
+            text = f"{folder}: OneDrive moves and locks files while they are used."
+            return Finding(State.FAILED, text, "permission-or-antivirus", fix=MOVE)
+        return _plain(str(paths.work_root()), machine)
 
 
 def _plain(folder: str, machine: Machine) -> Finding:
-    """Judge the name of a folder; Linux has no rule for it."""
+    """Judge the name of the folder of environments and caches; Linux has no rule for it."""
     if machine.system != "windows":
         return Finding(State.OK, f"{folder} can be written.")
     if not folder.isascii():
@@ -59,9 +62,6 @@ def _plain(folder: str, machine: Machine) -> Finding:
         return Finding(State.FAILED, text, "path-non-ascii", fix=MOVE)
     if " " in folder:
         return Finding(State.FAILED, f"{folder}: compilers fail with spaces in a path.", "path-non-ascii", fix=MOVE)
-    if "onedrive" in folder.lower():
-        text = f"{folder}: OneDrive moves and locks files while they are used."
-        return Finding(State.FAILED, text, "permission-or-antivirus", fix=MOVE)
     if len(folder) > MAX_ROOT_CHARS and not machine.long_paths:
         text = f"{folder} has {len(folder)} characters; above {MAX_ROOT_CHARS}, compilers exceed Windows' limit."
         return Finding(State.FAILED, text, "path-too-long", fix=MOVE)

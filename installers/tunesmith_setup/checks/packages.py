@@ -39,8 +39,8 @@ def installed_packages(folder: Path) -> dict[str, str]:
     """Return normal name and version of the packages of an environment, as the names of their metadata tell."""
     found = {}
     for site in inventory.site_folders(folder):
-        for info in site.glob("*.dist-info"):
-            name, _, version = info.name.removesuffix(".dist-info").partition("-")
+        for record in site.glob("*.dist-info/RECORD"):
+            name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
             found[stores.normal_name(name)] = version
     return found
 
