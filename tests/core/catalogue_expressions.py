@@ -130,14 +130,22 @@ def _is_gap(repeat: Any) -> bool:
     return repeat[0] == 0 and (kind is kinds.ANY or (kind is kinds.NOT_LITERAL and value == ord("\n")))
 
 
-CATEGORIES = {kinds.CATEGORY_NOT_SPACE: "x", kinds.CATEGORY_NOT_WORD: " ", kinds.CATEGORY_DIGIT: "1", kinds.CATEGORY_WORD: "w", kinds.CATEGORY_SPACE: " "}
+CATEGORIES = {
+    kinds.CATEGORY_NOT_SPACE: "x",
+    kinds.CATEGORY_NOT_WORD: " ",
+    kinds.CATEGORY_DIGIT: "1",
+    kinds.CATEGORY_WORD: "w",
+    kinds.CATEGORY_SPACE: " ",
+}
 
 
 def _member(members: Nodes) -> str:
     if members[0][0] is kinds.NEGATE:
         return "人" if (kinds.RANGE, (0, 127)) in members else "x"
     kind, value = members[0]
-    return {kinds.LITERAL: lambda: chr(value), kinds.RANGE: lambda: chr(value[0])}.get(kind, lambda: CATEGORIES[value])()
+    if kind is kinds.CATEGORY:
+        return CATEGORIES[value]
+    return chr(value[0] if kind is kinds.RANGE else value)
 
 
 def write_keys() -> None:

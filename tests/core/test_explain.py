@@ -16,6 +16,7 @@ from tunesmith_core.machine import Driver, Gpu, Machine
 from tunesmith_core.nvml import Reading
 
 OOM = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+TRACEBACK = "Traceback (most recent call last):\n"
 LOCALISED = "PermissionError: [WinError 5] 拒绝访问。: 'C:\\\\训练\\\\run'"
 
 
@@ -108,9 +109,9 @@ def test_a_flood_of_one_line_is_folded() -> None:
         f"!!! Exception during processing !!! {OOM}",
         f" 18%|#8   | 11/60 [00:32<02:25]\r 20%|## | 12/60 [00:35<02:25]\n{OOM}",
         f"100%|##########| 60/60\r{OOM}\r 12%|#   | 5/60",
-        "╭──── Traceback (most recent call last) ────╮\n│ ❱ 12 │   train()       │\n╰────╯\nRuntimeError: CUDA out of \nmemory. "
-        "Tried to allocate",
-        "Traceback (most recent call last):\\n  File \\\"x.py\\\", line 1, in <module>\\n" + OOM + "\\n",
+        "╭──── Traceback (most recent call last) ────╮\n│ ❱ 12 │   train()       │\n╰────╯\n"
+        "RuntimeError: CUDA out of \nmemory. Tried to allocate",
+        'Traceback (most recent call last):\\n  File \\"x.py\\", line 1, in <module>\\n' + OOM + "\\n",
         f"ERROR:root:{OOM}",
         f"[2026-01-01 10:00:00,001] [ERROR] worker: {OOM}",
     ],
@@ -154,13 +155,20 @@ def test_roles_of_a_chain() -> None:
 # What outweighs what
 
 
+def test_a_run_that_went_on_has_not_ended_with_its_exception() -> None:
+    warning = "A matching Triton is not available, some optimizations will not be enabled.\n"
+    went_on = "".join(f"step {number} of 60 took 0.4 s\n" for number in range(60))
+    assert explain(warning + "ZeroDivisionError: division by zero\n" + went_on).code == "triton-not-installed"
+
+
 def test_the_root_outweighs_its_consequences() -> None:
     proxy = (
-        "ProxyError: Unable to connect to proxy\n\nThe above exception was the direct cause of the following exception:\n\n"
+        "ProxyError: Unable to connect to proxy\n\n"
+        "The above exception was the direct cause of the following exception:\n\n"
         "OSError: We couldn't connect to 'https://huggingface.co' to load this file\n"
     )
     assert explain(proxy).code == "hub-ssl-or-proxy"
-    spawned = "OSError: [WinError 1455] too small\nTraceback (most recent call last):\n  File \"x\", line 1, in spawn_main\n"
+    spawned = f'OSError: [WinError 1455] too small\n{TRACEBACK}  File "x", line 1, in spawn_main\n'
     assert explain(spawned).code == "page-file-too-small"
     tuned = 'File "triton/runtime/autotuner.py", line 9, in _bench\nRuntimeError: Triton Error [CUDA]: out of memory\n'
     assert explain(tuned).code == "cuda-oom"
@@ -171,7 +179,7 @@ def test_a_warning_counts_only_where_nothing_else_failed() -> None:
     assert explain(warning).code == "triton-not-installed"
     assert explain(warning).confidence != "high"
     assert explain(warning + "{'train_runtime': 12.0, 'train_loss': 1.2}\n").code == UNKNOWN
-    script = 'Traceback (most recent call last):\n  File "mine.py", line 3, in <module>\nZeroDivisionError: division by zero\n'
+    script = f'{TRACEBACK}  File "mine.py", line 3, in <module>\nZeroDivisionError: division by zero\n'
     assert explain(warning + script).code == UNKNOWN
     assert explain(warning + OOM).code == "cuda-oom"
 
@@ -187,7 +195,10 @@ def test_the_evidence_is_short_and_without_secrets() -> None:
 
 # Facts about the computer
 
-PTXAS = "RuntimeError: `ptxas` failed with error code 255: \nptxas fatal   : Value 'sm_120' is not defined for option 'gpu-name'"
+PTXAS = (
+    "RuntimeError: `ptxas` failed with error code 255\n"
+    "ptxas fatal : Value 'sm_120' is not defined for option 'gpu-name'"
+)
 NO_CUDA = "AssertionError: Torch not compiled with CUDA enabled"
 NO_LIBCUDA = "OSError: libcuda.so: cannot open shared object file: No such file or directory"
 DLL = 'OSError: [WinError 126] Error loading "C:\\torch\\lib\\shm.dll" or one of its dependencies.'

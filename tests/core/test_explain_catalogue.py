@@ -19,7 +19,7 @@ CAUSES = list(json.loads((catalogue.FOLDER / "catalogue.json").read_text(encodin
 
 def test_every_cause_is_a_known_code_and_has_signatures() -> None:
     assert len(CAUSES) == 43
-    assert CAUSES == list(CODES)[:43]
+    assert list(CODES)[:43] == CAUSES
     assert {signature.code for signature in signatures()} == set(CAUSES)
     assert catalogue.version() >= 1
 
@@ -60,7 +60,7 @@ def test_every_cause_and_variant_has_words_and_known_actions(language: str) -> N
             assert actions
             assert set(actions) <= set(ACTIONS)
     repairs = json.loads((catalogue.FOLDER / "repairs.json").read_text(encoding="utf-8"))
-    assert list(repairs) and set(repairs) == set(CAUSES)
+    assert set(repairs) == set(CAUSES)
     assert {"general"} <= set.intersection(*(set(variants) for variants in repairs.values()))
 
 

@@ -75,7 +75,9 @@ def test_facts_of_a_file_and_of_this_computer(
     assert answer(capfd)["code"] == "driver-missing"
 
 
-@pytest.mark.parametrize("words", [["missing.log"], ["train.log", "--facts", "missing.json"], ["train.log", "--facts", "bad.json"]])
+@pytest.mark.parametrize(
+    "words", [["missing.log"], ["train.log", "--facts", "missing.json"], ["train.log", "--facts", "bad.json"]]
+)
 def test_files_that_cannot_be_read(
     log: Path, words: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,14 +89,12 @@ def test_files_that_cannot_be_read(
 
 def test_a_bare_python_is_enough() -> None:
     roots = [str(REPOSITORY / name) for name in ("installers", "engine", "assets")]
-    code = f"import sys; sys.path[:0] = {roots!r}; from tunesmith_setup.__main__ import main; sys.exit(main(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, "explain", "-", "--json"], input=OOM.encode(), capture_output=True, check=True
+    code = (
+        f"import sys; sys.path[:0] = {roots!r}\nfrom tunesmith_setup.__main__ import main\nsys.exit(main(sys.argv[1:]))"
     )
+    bare = [sys.executable, "-I", "-S", "-X", "importtime", "-c", code]
+    done = subprocess.run([*bare, "explain", "-", "--json"], input=OOM.encode(), capture_output=True, check=True)
     assert json.loads(done.stdout)["code"] == "cuda-oom"
-    imports = subprocess.run(
-        [sys.executable, "-I", "-S", "-X", "importtime", "-c", code, "explain", "-"], input=b"x", capture_output=True, check=True
-    )
-    loaded = imports.stderr.decode()
+    loaded = done.stderr.decode()
     for heavy in ("subprocess", "asyncio", "urllib.request", "tunesmith_setup.probe", "tunesmith_setup.install"):
         assert f" {heavy}\n" not in loaded, heavy

@@ -37,8 +37,11 @@ def explained(failure: TunesmithError, output: str) -> TunesmithError:
         answer = explain(output, this_machine())
     if answer.code == UNKNOWN or answer.confidence == "low":
         return failure
-    kind = UserError if answer.code.startswith(_BY_INPUT) else EnvironmentProblem
-    kind = RunFailure if answer.code.startswith(_BY_RUN) else kind
+    kind: type[TunesmithError] = EnvironmentProblem
+    if answer.code.startswith(_BY_INPUT):
+        kind = UserError
+    elif answer.code.startswith(_BY_RUN):
+        kind = RunFailure
     message = f"{CODES[answer.code].title}: {answer.evidence}"
     return kind(answer.code, message, context=failure.context, hint=answer.fix)
 

@@ -13,9 +13,6 @@ from tunesmith_core.explain.catalogue import Signature, pattern, signatures
 from tunesmith_core.explain.reading import Log, Role
 
 MIN_SCORE = 40
-MAX_FINDS = 40
-"""Of one signature in one log; a flood says nothing new."""
-
 _BONUS = {Role.FINAL: 20, Role.CHAIN: 19, Role.EXCEPTION: 12, Role.PLAIN: 6, Role.WARNING: 0, Role.FRAME: 0}
 
 _ENDED_WELL = (
@@ -57,7 +54,7 @@ def _find(signature: Signature, log: Log) -> Find | None:
     if signature.forbidden and pattern(signature.forbidden).search(log.text):
         return None
     best: Find | None = None
-    for number, match in enumerate(pattern(signature.match).finditer(log.text)):
+    for match in pattern(signature.match).finditer(log.text):
         first, last = log.line_at(match.start()), log.line_at(max(match.start(), match.end() - 1))
         line = max(range(first, min(last, first + 5) + 1), key=lambda line: log.roles[line])
         role = log.roles[line]
@@ -68,6 +65,4 @@ def _find(signature: Signature, log: Log) -> Find | None:
         find = Find(signature, signature.weight + _BONUS[role], line)
         if best is None or find.score >= best.score:
             best = find
-        if number > MAX_FINDS:
-            break
     return best

@@ -20,6 +20,9 @@ MAX_LINE_CHARS = 4000
 MAX_MESSAGE_LINES = 14
 """Of an exception's message; what follows it is another program's output."""
 
+MAX_LINES_AFTER_END = 40
+"""What still goes on for longer has not ended with the exception."""
+
 _FALLBACK_ENCODINGS = ("gb18030", "cp1254", "latin-1")
 
 _ESCAPES = re.compile(r"(?:\x1b|␛|\\x1b|\\u001b)(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
@@ -216,9 +219,7 @@ def _states(raw: str) -> list[str]:
 def _without_prefix(line: str) -> str:
     for _ in range(_MAX_PREFIXES):
         found = _PREFIX.match(line)
-        if not found or not found.end():
-            break
-        line = line[found.end() :]
+        line = line[found.end() :] if found else line
     return line
 
 
@@ -273,11 +274,11 @@ def _find_final(log: Log) -> None:
             for position in range(separator + 1, low)
         ):
             start = separator - 1
-            while start > 0 and (log.roles[start] is not Role.FRAME):
+            while start >= 0 and log.roles[start] is not Role.FRAME:
                 if log.roles[start] is Role.EXCEPTION:
                     log.roles[start] = Role.CHAIN
                 start -= 1
             low = separator
-    if log.lines[last + 1 :] and sum(1 for line in log.lines[last + 1 :] if line.strip()) > 40:
+    if sum(1 for line in log.lines[last + 1 :] if line.strip()) > MAX_LINES_AFTER_END:
         return
     log.ends_with_exception = not _WRAPPERS.search(" ".join(log.lines[index : last + 1]))
