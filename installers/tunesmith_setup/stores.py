@@ -89,7 +89,7 @@ def intact_copy(folder: Path, name: str, entry: Entry, target: Path, wheel_folde
         return "the list of the environment"
     for source in _candidates(folder, name):
         if _take(source, entry, target):
-            return str(source.relative_to(paths.data_root())).split(PACKAGES, 1)[0]
+            return str(source.relative_to(paths.work_root())).split(PACKAGES, 1)[0]
     for wheel, member in _wheel_members(wheel_folder, name):
         if _extract(wheel, member, entry, target):
             return wheel.name

@@ -63,6 +63,7 @@ def plan(*, with_runs: bool, with_models: bool) -> Plan:
         (paths.cache_dir(), "caches and downloads", True),
         (root / TOOLS, "tools", True),
         (paths.tmp_dir(), "temporary files", True),
+        (paths.work_root() / placement.OWNER, "mark of the short folder", True),
         (root / repair.QUARANTINE, "files that a repair set aside", True),
         (paths.logs_dir(), "logs", True),
         (paths.runs_dir(), "runs, with checkpoints and adapters", with_runs),
@@ -107,8 +108,8 @@ def remove(planned: Plan, progress: Progress) -> list[Item]:
     """
     if repair.has_live_run():
         raise EnvironmentProblem("run-busy", "A run is going: stop it first, or wait for its end.")
-    # The choice of the folder may go with it.
-    roots = (paths.data_root(), paths.root_before() or paths.data_root())
+    # The choice of the folders may go with them.
+    roots = (paths.data_root(), paths.root_before() or paths.data_root(), paths.work_root())
     locks = paths.locks_dir()
     lock = FileLock(locks / "setup.lock")
     if not lock.acquire():

@@ -13,7 +13,7 @@ import pytest
 
 from tests.processes import KILLED
 from tests.setup.conftest import RecordedProgress
-from tunesmith_core import files, paths
+from tunesmith_core import files, paths, placement
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
 from tunesmith_setup import repair, uninstall
@@ -47,6 +47,19 @@ def installed(home: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return home
+
+
+def test_a_short_folder_of_environments_goes_too(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work = tmp_path / "Tunesmith"
+    monkeypatch.setenv("TUNESMITH_WORK", str(work))
+    for name in ("envs", "cache", "tmp"):
+        shutil.copytree(home / name, work / name)
+    (work / placement.OWNER).write_text("{}")
+    assert run("--yes") == 0
+    assert f"removed {work / 'envs'}" in capsys.readouterr().out
+    assert not work.exists()
 
 
 def run(*arguments: str) -> int:
