@@ -261,10 +261,11 @@ Section "${PRODUCT}"
 !else
   StrCpy $0 $PythonFolder
 !endif
-  nsExec::ExecToStack '"$0\python.exe" ${ISOLATED} -B "$Staging\${START}" tunesmith_setup program --check "$Staging"'
+  nsExec::ExecToStack /TIMEOUT=600000 '"$0\python.exe" ${ISOLATED} -B "$Staging\${START}" tunesmith_setup program --check "$Staging"'
   Pop $0
   Pop $1
   ${If} $0 != 0
+    SetOutPath "$TEMP" ; the current folder can't be removed
     RMDir /r "$Staging"
     RMDir "$INSTDIR"
     !insertmacro Refuse "" "$(TextDamaged)$\r$\n$\r$\n$1" ${EXIT_ENVIRONMENT}
@@ -345,7 +346,7 @@ Section "Uninstall"
 !else
   ReadRegStr $PythonFolder HKCU "${UNINSTALL_KEY}" "PythonFolder"
 !endif
-  nsExec::ExecToStack '"$PythonFolder\python.exe" ${ISOLATED} "$INSTDIR\program.old\${START}" tunesmith_setup $2'
+  nsExec::ExecToStack /TIMEOUT=600000 '"$PythonFolder\python.exe" ${ISOLATED} "$INSTDIR\program.old\${START}" tunesmith_setup $2'
   Pop $0
   Pop $1
   ${If} $0 != 0

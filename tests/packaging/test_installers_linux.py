@@ -184,13 +184,17 @@ def test_the_run_refuses_a_folder_that_is_not_its_own(archive: Path, person: Pat
     assert os.listdir(person / "diary") == ["today.txt"]
 
 
-def test_the_same_sources_give_the_same_bytes(deb: Path, archive: Path, tmp_path: Path) -> None:
-    """Assembled again, in another folder and at another time."""
-    again = make_program(tmp_path / "elsewhere", "linux")
-    for builder, first in ((debian, deb), (selfextracting, archive)):
-        second = builder.build(again, tmp_path / builder.__name__, tmp_path, VERSION, DATE_S)
-        assert second.name == first.name
-        assert second.read_bytes() == first.read_bytes(), f"{first.name} differs"
+def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
+    """Assembled twice, in other folders and at another time."""
+    folders = [tmp_path / "first", tmp_path / "and the second"]
+    programs = [make_program(folder, "linux") for folder in folders]
+    wheels = [next((folder / "wheel").iterdir()).read_bytes() for folder in folders]
+    assert wheels[0] == wheels[1]
+    for builder in (debian, selfextracting):
+        parts = [(packed, folder / builder.__name__, folder) for packed, folder in zip(programs, folders, strict=True)]
+        first, second = (builder.build(*part, VERSION, DATE_S) for part in parts)
+        assert first.name == second.name
+        assert first.read_bytes() == second.read_bytes(), f"{first.name} differs"
 
 
 def test_one_command_builds_them(tmp_path: Path, person: Path) -> None:
