@@ -3679,6 +3679,10 @@
         <translation>这个文件夹由变量 %1 指定，不能在这里更改。</translation>
     </message>
     <message>
+        <source>It holds an environment, models or runs already, so it can&apos;t be changed here.</source>
+        <translation>其中已有环境、模型或运行，不能在这里更改。</translation>
+    </message>
+    <message>
         <source>Environments and caches go to a short folder on the same drive: %1</source>
         <translation>环境和缓存会放到同一磁盘上的短路径文件夹：%1</translation>
     </message>
@@ -4580,6 +4584,10 @@
         <translation>失败</translation>
     </message>
     <message>
+        <source>Wait until everything is in the chosen folder.</source>
+        <translation>请等待所有内容放入所选的文件夹。</translation>
+    </message>
+    <message>
         <source>This computer</source>
         <translation>这台电脑</translation>
     </message>
@@ -4626,6 +4634,10 @@
     <message>
         <source>Unknown</source>
         <translation>未知</translation>
+    </message>
+    <message>
+        <source>Getting the folder ready…</source>
+        <translation>正在准备文件夹…</translation>
     </message>
     <message>
         <source>Looking at the drive…</source>

@@ -17,7 +17,7 @@ from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
 from tunesmith_gui.dialogs.setup_wizard_steps import ComputerStep, EnvironmentStep, FolderStep, StepCard, TryStep
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.example_run import ExampleRun
-from tunesmith_gui.services.places import look_at
+from tunesmith_gui.services.places import look_at, move_to
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.viewmodels.environment_report import environment_report
 from tunesmith_gui.viewmodels.fix_actions import DEEDS
@@ -229,18 +229,39 @@ class SetupWizard(QDialog):
         Job.start(self, lambda: look_at(folder, machine), self._take_place, self._take_place_error)
 
     def _take_place(self, place: Place) -> None:
-        self.flow.place = place
+        self.flow.place, self.flow.moving = place, False
         self.refresh()
 
     def _take_place_error(self, error: TunesmithError) -> None:
-        self.flow.place = Place(paths.data_root(), problem=error.message)
+        self.flow.place, self.flow.moving = Place(paths.data_root(), problem=error.message), False
         self.refresh()
 
     def _browse(self) -> None:
         before = self.flow.place.folder if self.flow.place else paths.data_root()
         folder = QFileDialog.getExistingDirectory(self, self.tr("Where to keep things"), str(before))
         if folder:
-            self.look_at_folder(Path(folder))
+            self.choose_folder(Path(folder))
+
+    def choose_folder(self, folder: Path) -> None:
+        """Looks at a folder and, when it can serve, goes there."""
+        machine = self.setup.model.machine
+
+        def look() -> Place:
+            place = look_at(folder, machine)
+            if not place.problem:
+                move_to(folder)
+            return place
+
+        self.flow.moving = True
+        self.refresh()
+        Job.start(self, look, self._take_choice, self._take_place_error)
+
+    def _take_choice(self, place: Place) -> None:
+        self._take_place(place)
+        if not place.problem:
+            self.context.preferences.follow_root()
+            self.setup.look()
+            self.setup.plan(self.setup.profile)
 
     def _ask_profile(self) -> None:
         model = self.setup.model

@@ -170,7 +170,7 @@ class FolderStep(StepCard):
             self.problem.set_message("error", self.tr("This folder can't be used"), problem)
         meaning = self.tr("Environments, models, runs and caches all go here; the program itself stays where it is.")
         self.note.setText(" ".join(filter(None, (meaning, place.note if place else ""))))
-        self.browse.setEnabled(place is not None and place.can_change and not flow.model.changing)
+        self.browse.setEnabled(place is not None and place.can_change and not flow.model.changing and not flow.moving)
         self.browse.setToolTip("" if place is None or place.can_change else place.note)
 
 

@@ -7,7 +7,7 @@ import threading
 from PySide6.QtCore import QObject, Signal
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.settings import Settings, SettingsFile
+from tunesmith_core.settings import Settings, SettingsFile, settings_path
 from tunesmith_gui.background import Job
 
 
@@ -49,6 +49,10 @@ class Preferences(QObject):
             return
         Job.start(self, self._save, lambda _nothing: None, self.save_failed.emit)
         self.changed.emit()
+
+    def follow_root(self) -> None:
+        """Another data root was chosen: the file there is the one from now on; its values are the same."""
+        self._file.path = settings_path()
 
     def _save(self) -> None:
         with self._writing:

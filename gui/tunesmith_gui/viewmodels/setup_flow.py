@@ -67,6 +67,7 @@ class SetupFlow:
         current: the step that is open.
         skipped: steps that were left out.
         place: the chosen folder, None before it was looked at.
+        moving: the data are on their way to the chosen folder.
         trial: the check of the last step: "" before, "going", then the state at the run's end.
     """
 
@@ -77,6 +78,7 @@ class SetupFlow:
         self.visited: set[str] = {COMPUTER}
         self.place: Place | None = None
         self.trial = ""
+        self.moving = False
 
     # Ways
 
@@ -106,6 +108,8 @@ class SetupFlow:
 
     def blocked(self) -> str:
         """Why one can't go on from the present step, "" when one can."""
+        if self.moving:
+            return translate("SetupFlow", "Wait until everything is in the chosen folder.")
         if self.current == FOLDER and self.place is not None and self.place.problem:
             return self.place.problem
         return ""
@@ -145,8 +149,8 @@ class SetupFlow:
         return "ok" if self.model.machine is not None else "waiting"
 
     def _folder_state(self) -> str:
-        if self.place is None:
-            return "waiting"
+        if self.place is None or self.moving:
+            return "checking" if self.moving else "waiting"
         if self.place.problem:
             return "failed"
         free, needed = self.place.free_bytes, self.needed_bytes()
@@ -231,6 +235,8 @@ class SetupFlow:
 
     def folder_words(self) -> str:
         """Free and needed room in one sentence."""
+        if self.moving:
+            return translate("SetupFlow", "Getting the folder ready…")
         if self.place is None:
             return translate("SetupFlow", "Looking at the drive…")
         parts = []

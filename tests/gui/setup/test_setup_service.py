@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from pytestqt.qtbot import QtBot
 
 from tests.gui.setup.conftest import Installer
-from tunesmith_core import paths
+from tunesmith_core import environments, paths
 from tunesmith_core.machine import Machine
 from tunesmith_gui.services import installed_environment
-from tunesmith_gui.services.places import look_at
+from tunesmith_gui.services.places import look_at, move_to
 from tunesmith_gui.services.setup_service import SetupService
 from tunesmith_gui.viewmodels.setup_activity import Activity, Command, Stage
 
@@ -169,6 +170,36 @@ def test_room_is_added_up_by_parts(home: Path) -> None:
     assert found == {"models": (11, False), "downloads": (7, False), "runs": (5, False), "compiled": (3, True)}
 
 
+def default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Lets nobody have chosen a folder; the default one lies below tmp_path."""
+    monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)
+    monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME", str(tmp_path / "local"))
+    return paths.default_root()
+
+
+def test_a_chosen_folder_gets_settings_and_the_window_and_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = default_root(tmp_path, monkeypatch)
+    for name in ("envs/launcher-1/bin/python", "config/settings.json"):
+        (first / name).parent.mkdir(parents=True)
+        (first / name).write_text("x")
+    (first / "envs" / "launcher.current").write_text("launcher-1\n")
+    chosen = tmp_path / "模型 and more"
+    move_to(chosen)
+    move_to(chosen)
+    assert paths.data_root() == chosen
+    assert (chosen / "config" / "settings.json").read_text() == "x"
+    assert environments.launcher_python().parents[1] == paths.envs_dir() / "launcher-1"
+    assert look_at(chosen).can_change, "nothing of the person's is there yet"
+    (chosen / "runs" / "one").mkdir(parents=True)
+    assert "can't be changed" in look_at(chosen).note
+    (chosen / "file").touch()
+    with pytest.raises(FileExistsError):
+        move_to(chosen / "file")
+    assert paths.data_root() == chosen
+
+
 def test_folders_are_judged_without_touching_them(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     del home
     good = look_at(tmp_path / "new" / "place")
@@ -176,7 +207,7 @@ def test_folders_are_judged_without_touching_them(tmp_path: Path, home: Path, mo
     assert not good.can_change
     assert "TUNESMITH_HOME" in good.note
     assert not (tmp_path / "new").exists()
-    monkeypatch.delenv(paths.HOME_VARIABLE)
+    default_root(tmp_path, monkeypatch)
     assert look_at(tmp_path).can_change
     assert "belongs to the system" in look_at(Path("/usr/lib/x")).problem
     assert "synchronised" in look_at(tmp_path / "OneDrive" / "x").problem

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,10 +141,15 @@ def test_a_refused_folder_says_why_and_another_one_helps(
     assert not wizard.next.isEnabled()
     assert wizard.next.accessibleDescription() == "It lies in a cloud."
     monkeypatch.delenv(paths.HOME_VARIABLE)
+    monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME", str(tmp_path / "local"))
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_words: str(tmp_path / "mine"))
     press(wizard.folder, "Browse…")
     qtbot.waitUntil(lambda: wizard.flow.place is not None and wizard.flow.place.folder == tmp_path / "mine")
     assert wizard.next.isEnabled()
+    assert paths.data_root() == tmp_path / "mine", "and it lasts"
+    wizard.context.preferences.change(font_scale_percent=110)
+    settle()
+    assert (tmp_path / "mine" / "config" / "settings.json").is_file()
 
 
 def test_an_installation_from_plan_to_proof(wizard: SetupWizard, quiet: Any, qtbot: QtBot) -> None:
