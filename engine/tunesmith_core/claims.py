@@ -15,7 +15,7 @@ import time
 import uuid
 from pathlib import Path
 
-from tunesmith_core import process_identity
+from tunesmith_core import files, process_identity
 from tunesmith_core.process_identity import ProcessIdentity
 
 WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP})
@@ -73,7 +73,7 @@ def _remove_dead(claim: Path) -> bool:
     """Move a dead process's claim out of the way; return False when somebody else's was there by now."""
     aside = claim.with_name(f"{claim.name}.{uuid.uuid4().hex[:8]}")
     try:
-        claim.rename(aside)
+        files.replace(claim, aside)
     except FileNotFoundError:
         return True
     holder = _holder(aside)

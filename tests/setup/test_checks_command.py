@@ -72,6 +72,34 @@ def test_faults_are_counted(home: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     assert "1 fault (" in capsys.readouterr().out
 
 
+def crowded_machine() -> Machine:
+    """A Windows computer whose only GPU is held by a browser and another training."""
+    holders = (GpuProcess(pid=4711, name="chrome.exe"), GpuProcess(pid=815, name="python.exe", used_bytes=5 * GIB))
+    rtx = Gpu(
+        index=0,
+        name="NVIDIA GeForce RTX 4060",
+        compute_capability=(8, 9),
+        total_bytes=8 * GIB,
+        free_bytes=GIB,
+        processes=holders,
+    )
+    return Machine(
+        system="windows",
+        ram_total_bytes=16 * GIB,
+        commit_limit_bytes=40 * GIB,
+        commit_used_bytes=20 * GIB,
+        gpus=(rtx,),
+        driver=Driver(version="560.94", cuda_version=(12, 6)),
+        disks=(Disk(path="C:\\", kind="fixed"),),
+        vc_runtime=(14, 42),
+        long_paths=True,
+        wsl=Wsl(state="not-installed"),
+        leaks={"CUDA_PATH": "C:\\CUDA\\v11.8"},
+        security=(),
+        pythons=(),
+    )
+
+
 def test_out_of_memory_though_the_gpu_is_free(
     built_training: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,31 +119,7 @@ def test_out_of_memory_though_the_gpu_is_free(
     flash.mkdir()
     (flash / "RECORD").write_text("flash_attn-2.7.4.dist-info/RECORD,,\n")
     sparse_cache(4 * GIB)
-    holders = (GpuProcess(pid=4711, name="chrome.exe"), GpuProcess(pid=815, name="python.exe", used_bytes=5 * GIB))
-    rtx = Gpu(
-        index=0,
-        name="NVIDIA GeForce RTX 4060",
-        compute_capability=(8, 9),
-        total_bytes=8 * GIB,
-        free_bytes=GIB,
-        processes=holders,
-    )
-    machine = Machine(
-        system="windows",
-        ram_total_bytes=16 * GIB,
-        commit_limit_bytes=40 * GIB,
-        commit_used_bytes=20 * GIB,
-        gpus=(rtx,),
-        driver=Driver(version="560.94", cuda_version=(12, 6)),
-        disks=(Disk(path="C:\\", kind="fixed"),),
-        vc_runtime=(14, 42),
-        long_paths=True,
-        wsl=Wsl(state="not-installed"),
-        leaks={"CUDA_PATH": "C:\\CUDA\\v11.8"},
-        security=(),
-        pythons=(),
-    )
-    monkeypatch.setattr(probe, "machine", lambda timeout_s: machine)
+    monkeypatch.setattr(probe, "machine", lambda timeout_s: crowded_machine())
     assert run("--json") == 3
     answer = json.loads(capsys.readouterr().out)
     findings: dict[str, dict[str, Any]] = {finding["id"]: finding for finding in answer["findings"]}
