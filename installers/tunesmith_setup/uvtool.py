@@ -21,6 +21,7 @@ from tunesmith_core import files, paths
 from tunesmith_core.environments import environment_python, scrubbed_environment
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.explain import explain
+from tunesmith_core.redact import redact
 from tunesmith_setup import attached, system_libraries
 from tunesmith_setup.progress import Progress
 from tunesmith_setup.sources import Sources, lock_files
@@ -101,7 +102,7 @@ def _failure(arguments: tuple[str, ...], code: int, words: str) -> EnvironmentPr
     return EnvironmentProblem(
         cause if cause in LOCAL_CAUSES else "environment-build-failed",
         f"uv {' '.join(arguments[:2])} ended with exit code {code}; the lines above say why.",
-        context=words or None,
+        context=redact(words) or None,
     )
 
 

@@ -131,7 +131,8 @@ def recorder(tmp_path: Path, code: int = 0) -> tuple[Path, Path]:
     """A program that writes its arguments and variables down; returns it and that file."""
     calls = tmp_path / "calls.jsonl"
     body = f"import json; open({str(calls)!r}, 'a').write(json.dumps([args, dict(os.environ)]) + '\\n')\n"
-    return script(tmp_path / "program", f"{body}sys.exit({code})"), calls
+    chatter = "sys.stderr.write('failed: http://me:hunter2@mirror.example' + chr(10))\n"
+    return script(tmp_path / "program", f"{body}{chatter}sys.exit({code})"), calls
 
 
 def test_uv_gets_passwords_in_variables_and_no_message_repeats_them(
@@ -141,6 +142,7 @@ def test_uv_gets_passwords_in_variables_and_no_message_repeats_them(
     program, calls = recorder(tmp_path, code=2)
     with pytest.raises(EnvironmentProblem) as caught:
         Uv(program).run_offline_first("pip", "sync", str(cuda_lock))
+    assert "failed: http://<credentials>@mirror.example" in str(caught.value.context)
     assert "hunter2" not in json.dumps(caught.value.to_dict())
     for line in calls.read_text().splitlines():
         arguments, variables = json.loads(line)
