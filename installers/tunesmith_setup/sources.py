@@ -88,7 +88,8 @@ class Sources:
         if self.package_index:
             # Empty: pip's configuration files name no second index then.
             result |= {"PIP_INDEX_URL": self.package_index, "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": ""}
-        return result
+        # pip's own option, which its files may set, goes before the variables that every program reads.
+        return result | ({"PIP_PROXY": self.proxy} if self.proxy else {})
 
     def pytorch_pages(self, locks: Iterable[Path]) -> list[str]:
         """Return the pages of PyTorch's index that list the CUDA builds that locks name.

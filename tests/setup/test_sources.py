@@ -86,6 +86,7 @@ def test_a_chosen_proxy_is_the_only_one(settings: Callable[..., None]) -> None:
         assert proxies == {PROXY}
         assert variables["NO_PROXY"] == "localhost"
         assert variables["UV_INDEX_URL"] == "https://old.example"
+    assert Sources.chosen().pip_variables(SHELL | {"PIP_PROXY": "http://theirs.example:1"})["PIP_PROXY"] == PROXY
 
 
 def test_only_a_lock_with_a_cuda_build_needs_pytorchs_index(
