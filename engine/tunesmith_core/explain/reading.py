@@ -14,8 +14,8 @@ from enum import IntEnum
 from pathlib import Path
 from typing import BinaryIO
 
-MAX_HEAD_BYTES = 1 << 18
-MAX_TAIL_BYTES = 3 << 18
+MAX_HEAD_BYTES = 1 << 17
+MAX_TAIL_BYTES = 1 << 19
 MAX_LINE_CHARS = 4000
 MAX_MESSAGE_LINES = 14
 """Of an exception's message; what follows it is another program's output."""
@@ -71,6 +71,7 @@ _FILE_FRAME = re.compile(
 )
 _CODE_FRAME = re.compile(r"^\s*(?:-{2,}>|❱|>)?\s*\d{1,5}\s*(?:[│|]|\s{2,}\S|$|\s(?=\S.*[(=:,]))")
 _MARKED_CODE = re.compile(r"^\s*(?:-{3,}>|❱)\s*\d+")
+_NOTEBOOK_HEAD = re.compile(r"^(?:\w+\.)*[A-Z]\w+\s{2,}Traceback \(most recent call last\)")
 _UNDERLINE = re.compile(r"^\s*[\^~]+\s*$")
 _WARNING = re.compile(r"\w*Warning:|\bWARN(?:ING)?\b|\bwarn\(")
 _WRAPPERS = re.compile(
@@ -230,7 +231,10 @@ def _roles(lines: list[str]) -> list[Role]:
     """Lines that may still belong to the current message."""
     for line in lines:
         stripped = line.strip()
-        if _FILE_FRAME.match(line) or _TRACEBACK.search(line):
+        if _NOTEBOOK_HEAD.match(line):
+            # A notebook names the exception before its frames, and its message after them.
+            role, in_code, message = Role.EXCEPTION, 14, 0
+        elif _FILE_FRAME.match(line) or _TRACEBACK.search(line):
             role, in_code, message = Role.FRAME, 14, 0
         elif _UNDERLINE.match(line) or _MARKED_CODE.match(line) or (in_code and _CODE_FRAME.match(line)):
             role, in_code = Role.FRAME, max(in_code, 2) - 1
