@@ -71,6 +71,11 @@ _FILE_FRAME = re.compile(
 )
 _CODE_FRAME = re.compile(r"^\s*(?:-{2,}>|❱|>)?\s*\d{1,5}\s*(?:[│|]|\s{2,}\S|$|\s(?=\S.*[(=:,]))")
 _MARKED_CODE = re.compile(r"^\s*(?:-{3,}>|❱)\s*\d+")
+_STATEMENT = re.compile(
+    r"^\s*(?:raise \w[\w.]*\(|raise$|except(?: .*)?:|def \w+\(.*|class \w+.*:|print\(|return .*[(=\"']|assert .*[,=<>(]"
+    r"|log(?:ger|ging)?\.\w+\(|warnings\.warn\(|warn\(|if .*:\s*$|elif .*:|else:|try:|with .*:\s*$|for .* in .*:\s*$"
+    r"|import \w[\w., ]*$|from [\w.]+ import |@\w[\w.]*)"
+)
 _NOTEBOOK_HEAD = re.compile(r"^(?:\w+\.)*[A-Z]\w+\s{2,}Traceback \(most recent call last\)")
 _UNDERLINE = re.compile(r"^\s*[\^~]+\s*$")
 _WARNING = re.compile(r"\w*Warning:|\bWARN(?:ING)?\b|\bwarn\(")
@@ -237,6 +242,8 @@ def _roles(lines: list[str]) -> list[Role]:
         elif _FILE_FRAME.match(line) or _TRACEBACK.search(line):
             role, in_code, message = Role.FRAME, 14, 0
         elif _UNDERLINE.match(line) or _MARKED_CODE.match(line) or (in_code and _CODE_FRAME.match(line)):
+            role, in_code = Role.FRAME, max(in_code, 2) - 1
+        elif _STATEMENT.match(line) and not message:
             role, in_code = Role.FRAME, max(in_code, 2) - 1
         elif _EXCEPTION.match(stripped) and not (line[:1].isspace() and in_code > 0):
             role, in_code, message = Role.EXCEPTION, 0, MAX_MESSAGE_LINES
