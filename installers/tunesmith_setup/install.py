@@ -137,7 +137,7 @@ class Wanted:
         seconds = sum(part.download_bytes / DOWNLOAD_BYTES_PER_S + part.disk_bytes / DISK_BYTES_PER_S for part in parts)
         if not proof.is_proven(self.training.folder):
             seconds += PROOF_S
-        root = paths.data_root()
+        root = paths.work_root()
         return Plan(tuple(parts), root, files.free_bytes(root), seconds, self.choice.profile.name, self.choice.sentence)
 
 

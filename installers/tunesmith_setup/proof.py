@@ -7,7 +7,6 @@ worse: the environment stays, and the next attempt begins with the proof.
 from __future__ import annotations
 
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +58,9 @@ def prove(folder: Path, device: str, progress: Progress, timeout_s: float = TIME
     Raises:
         EnvironmentProblem: under the name of the cause; `engine-hung` when it took too long.
     """
-    stem = paths.tmp_dir() / f"proof-{uuid.uuid4().hex[:8]}"
-    answer_path, log_path = stem.with_suffix(".json"), stem.with_suffix(".log")
+    # Names that stay the same: the next proof removes what a killed one left.
+    answer_path, log_path = (paths.tmp_dir() / f"proof-{folder.name}.{suffix}" for suffix in ("json", "log"))
+    answer_path.unlink(missing_ok=True)
     arguments = ("selftest", "--device", device, "--out", str(answer_path))
     environment = engine_environment()
     try:
@@ -93,8 +93,6 @@ def _follow(engine: EngineProcess, answer_path: Path, progress: Progress, timeou
             time.sleep(POLL_S)
             _show(_answer(answer_path), shown, progress)
         in_time = engine.ended()
-        if not in_time:
-            engine.kill()
     finally:
         code = engine.close()
     _show(_answer(answer_path), shown, progress)
