@@ -11,6 +11,7 @@ SETUP_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Long paths"),
     QT_TRANSLATE_NOOP("Core", "Memory of the computer"),
     QT_TRANSLATE_NOOP("Core", "Python"),
+    QT_TRANSLATE_NOOP("Core", "Files of the program"),
     QT_TRANSLATE_NOOP("Core", "Python of the launcher environment"),
     QT_TRANSLATE_NOOP("Core", "Files of the launcher environment"),
     QT_TRANSLATE_NOOP("Core", "Python of the training environment"),

@@ -23,6 +23,8 @@ from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.main_window import MainWindow
 from tunesmith_gui.services.preferences import Preferences
+from tunesmith_gui.services.setup_service import SetupService
+from tunesmith_gui.services.setup_task import SetupEnd, SetupTask
 from tunesmith_gui.theme import Scheme, theme
 
 PATIENCE_S = 5.0
@@ -50,10 +52,21 @@ def no_leftovers(themed: None) -> Iterator[None]:
     pytest.fail(f"left behind: {left}")
 
 
+class IdleTask(SetupTask):
+    """A command of the installer that never begins: tests of the window start no doctor."""
+
+    def start(self) -> None:
+        """Starts nothing."""
+
+    def cancel(self) -> None:
+        self.ended.emit(SetupEnd(None, cancelled=True))
+
+
 @pytest.fixture
 def context(home: Path, themed: None) -> Iterator[Context]:
-    """The services of a window."""
+    """The services of a window; its installer stands still."""
     result = Context(Preferences(SettingsFile()))
+    result.__dict__["setup"] = SetupService(IdleTask)
     yield result
     result.shutdown()
     settle()

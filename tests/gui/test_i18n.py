@@ -175,7 +175,7 @@ class PseudoTranslator(QTranslator):
         return False
 
 
-@pytest.mark.parametrize("key", ["train", "runs", "settings"])
+@pytest.mark.parametrize("key", ["train", "runs", "environment", "settings"])
 def test_window_in_a_longer_language_shows_no_english_and_cuts_nothing(
     context: Context, qtbot: QtBot, english_again: None, home: Path, key: str
 ) -> None:

@@ -1994,6 +1994,10 @@
         <translation>Python</translation>
     </message>
     <message>
+        <source>Files of the program</source>
+        <translation>程序文件</translation>
+    </message>
+    <message>
         <source>Python of the launcher environment</source>
         <translation>启动环境的 Python</translation>
     </message>

@@ -134,7 +134,8 @@ class ChecksCard(Card):
         self.empty.setText(self.tr("Checking…") if model.busy else self.tr("Nothing was checked yet."))
         self.check.setVisible(nothing and not model.busy)
         self.list.setVisible(not nothing)
-        self.list.show_checks(list(model.checks.values()), offline=model.offline, busy=model.changing)
+        checks = model.checks.values() if model.busy else model.gravest_first()
+        self.list.show_checks(list(checks), offline=model.offline, busy=model.changing)
         self.counts.setText("  ·  ".join(_count_words(state, count) for state, count in model.counts().items()))
 
 

@@ -198,6 +198,10 @@ class EnvironmentModel:
             return None
         return bool(self.machine.gpus)
 
+    def gravest_first(self) -> list[CheckEvent]:
+        """The checks, faults before the rest and otherwise in their order."""
+        return sorted(self.checks.values(), key=lambda check: -_GRAVITY[check.state])
+
     def counts(self) -> dict[str, int]:
         """How many checks are in each state."""
         states = [check.state for check in self.checks.values()]

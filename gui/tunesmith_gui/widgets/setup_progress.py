@@ -52,9 +52,8 @@ class SetupProgress(QWidget):
         foot.addWidget(self.toggle)
         foot.addStretch(1)
         column.addLayout(foot)
-        self.console = LogConsole(self)
-        self.console.hide()
-        column.addWidget(self.console)
+        self.console: LogConsole | None = None
+        self._column = column
         self.hide()
 
     def show_activity(self, activity: Activity | None) -> None:
@@ -64,7 +63,8 @@ class SetupProgress(QWidget):
             return
         if activity is not self._activity:
             self._activity = activity
-            self.console.set_lines(activity.log)
+            if self.console is not None:
+                self.console.set_lines(activity.log)
         title = activity.title
         if activity.detail:
             title = fill(self.tr("%1: %2"), title, core_text(activity.detail))
@@ -78,11 +78,17 @@ class SetupProgress(QWidget):
         self.meter.setVisible(activity.running and activity.share is not None)
         if activity.share is not None:
             self.meter.set_share(activity.share)
-        self.console.refresh()
+        if self.console is not None:
+            self.console.refresh()
         self._announce(activity, title)
 
     def set_open(self, opened: bool) -> None:
-        """Shows or hides the log."""
+        """Shows or hides the log, which is built when it is first wanted."""
+        if self.console is None:
+            self.console = LogConsole(self)
+            self._column.addWidget(self.console)
+            if self._activity is not None:
+                self.console.set_lines(self._activity.log)
         self.console.setVisible(opened)
         words = self.tr("Hide details") if opened else self.tr("Show details")
         self.toggle.setText(words)
@@ -90,7 +96,7 @@ class SetupProgress(QWidget):
         self.toggle.setIcon(icon("chevron-up" if opened else "chevron-down", "accent"))
 
     def _toggle(self) -> None:
-        self.set_open(self.console.isHidden())
+        self.set_open(self.console is None or self.console.isHidden())
 
     def _announce(self, activity: Activity, title: str) -> None:
         """Tells a screen reader of another part and of the end."""

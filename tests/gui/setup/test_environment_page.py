@@ -110,6 +110,7 @@ def test_faults_have_words_and_buttons(page: EnvironmentPage, quiet: Any, monkey
     text = words(page)
     for part in ("Needs repair", "Warning", "Failed", "3 files differ", "1 OK  ·  1 warned  ·  2 failed"):
         assert part in text
+    assert list(page.checks.list.rows) == ["training-files", "vc-runtime", "disk", "driver"], "the gravest first"
     quiet.asked.clear()
     press(page, "Repair 3 files (69 MiB)")
     press(page, "Install the Visual C++ runtime")
@@ -148,6 +149,7 @@ def test_progress_is_shown_and_can_be_cancelled(page: EnvironmentPage, quiet: An
     assert not page.environment.check.isEnabled()
     progress = page.environment.progress
     progress.toggle.click()
+    assert progress.console is not None
     assert "Downloading torch 2.6.0" in progress.console.view.toPlainText()
     page.perform("log")
     heard: list[str] = []
@@ -171,6 +173,7 @@ def test_a_failure_is_a_banner_with_a_way_on(page: EnvironmentPage, quiet: Any) 
     press(banner, "Try again")
     press(banner, "Details")
     assert quiet.asked == ["rollback --yes --events"]
+    assert page.environment.progress.console is not None
     assert page.environment.progress.console.isVisible()
     quiet.model.activity = None
     show(quiet)

@@ -347,6 +347,13 @@ def test_lines_with_wrong_values_are_no_events() -> None:
     assert event == CheckEvent("a", "a", "failed", fix=Fix("Do", "retry", False, True, 5))
 
 
+def test_every_check_of_the_doctor_has_a_name_to_translate() -> None:
+    from tunesmith_gui.setup_texts import SETUP_TEXTS
+    from tunesmith_setup.checks import all_checks
+
+    assert {check.title for check in all_checks()} <= {str(text) for text in SETUP_TEXTS}
+
+
 def test_report_names_checks_and_facts() -> None:
     model = EnvironmentModel()
     model.installed = Installed(name="train-x", proof=Proof(1e9, "RTX", {"torch": "2.6"}, (("Import", True, 0.3),)))
