@@ -11,6 +11,7 @@ from tunesmith_core.capped_log import tail_of
 from tunesmith_core.devices import Device
 from tunesmith_core.engine_process import EngineProcess
 from tunesmith_core.errors import RunFailure, TunesmithError, wrap
+from tunesmith_core.explain.failure import explained
 
 POLL_S = 0.05
 
@@ -24,7 +25,8 @@ def run_task(*arguments: str, device: Device | None = None, model: str = "") -> 
         model: the base model, a folder or a hub id.
 
     Raises:
-        TunesmithError: the one that the engine reports; RunFailure `engine-crashed` when it gives no answer.
+        TunesmithError: the one that the engine reports; the cause that its output tells, else RunFailure
+            `engine-crashed`, when it gives no answer.
     """
     command = environments.engine_command(*arguments)
     stem = f"task-{uuid.uuid4().hex[:8]}"
@@ -48,11 +50,13 @@ def run_task(*arguments: str, device: Device | None = None, model: str = "") -> 
         try:
             answer = files.read_json(answer_path)
         except (OSError, ValueError):
-            raise RunFailure(
+            output = tail_of(log_path)
+            failure = RunFailure(
                 "engine-crashed",
                 f"The engine's {arguments[0]} ended with exit code {code} and without an answer.",
-                context=tail_of(log_path),
-            ) from None
+                context=output,
+            )
+            raise explained(failure, output) from None
     finally:
         answer_path.unlink(missing_ok=True)
         log_path.unlink(missing_ok=True)
