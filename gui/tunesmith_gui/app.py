@@ -8,6 +8,7 @@ import sys
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QMessageLogContext, QObject, QThreadPool, QTimer, QtMsgType, qInstallMessageHandler
 from PySide6.QtWidgets import QApplication
@@ -21,12 +22,13 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.icons import app_icon
 from tunesmith_gui.main_window import MainWindow
 from tunesmith_gui.services.desktop import raise_window
-from tunesmith_gui.services.installed_environment import read_installed
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.services.stall_watchdog import watch_if_asked
 from tunesmith_gui.single_instance import SingleInstance, hand_over
 from tunesmith_gui.theme import Scheme, theme
-from tunesmith_gui.viewmodels.environment import Installed
+
+if TYPE_CHECKING:
+    from tunesmith_gui.viewmodels.environment import Installed
 
 WARM_UP_MS = 1000
 FIRST_LOOK_MS = 3000
@@ -60,6 +62,8 @@ class App(QObject):
 
     def first_look(self) -> None:
         """Offers the set-up once where training is not installed; else runs the quick checks in the background."""
+        from tunesmith_gui.services.installed_environment import read_installed
+
         Job.start(self, read_installed, self._take_installed, self.report_error)
 
     def _take_installed(self, installed: Installed) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QResizeEvent
@@ -20,10 +20,8 @@ from tunesmith_gui.pages.new_run_actions import NewRunActions
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill
-from tunesmith_gui.viewmodels.environment import Verdict
 from tunesmith_gui.viewmodels.new_run import SETTINGS, Missing, NewRunForm
 from tunesmith_gui.viewmodels.new_run_facts import NewRunFacts, Survey
-from tunesmith_gui.viewmodels.setup_activity import Activity
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.data_picker import DataPicker
 from tunesmith_gui.widgets.error_banner import error_banner
@@ -34,6 +32,9 @@ from tunesmith_gui.widgets.plan_card import PlanCard
 from tunesmith_gui.widgets.preset_bar import PresetBar
 from tunesmith_gui.widgets.settings_list import SettingsList
 from tunesmith_gui.widgets.start_bar import StartBar
+
+if TYPE_CHECKING:
+    from tunesmith_gui.viewmodels.setup_activity import Activity
 
 SIDE_WIDTH_PX = 320
 FORM_MIN_WIDTH_PX = 420
@@ -54,7 +55,7 @@ class NewRunPage(Page):
         self._num_skipped = 0
         self._banner_slots: dict[str, Banner] = {}
         self._surveyed: tuple[bool, bool] | None = None
-        self._verdict = Verdict.UNKNOWN
+        self._verdict = "unknown"
         self._build()
         self._bind()
         self._arrange()
@@ -160,8 +161,7 @@ class NewRunPage(Page):
         actions.error_found.connect(self._show_error)
         actions.checking_changed.connect(self.plan_card.show_checking)
         actions.recent_changed.connect(self._show_choices)
-        self.context.setup.changed.connect(self._show_environment)
-        self.context.setup.ended.connect(self._on_setup_ended)
+        QTimer.singleShot(0, self, self._follow_setup)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Moves the plan below the form when there is no room beside it."""
@@ -245,14 +245,21 @@ class NewRunPage(Page):
         words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
         return Banner("accent", self.tr("No supported GPU found"), words, dismissable=True, parent=self)
 
+    def _follow_setup(self) -> None:
+        """After the first picture, which needs none of it."""
+        self.context.setup.changed.connect(self._show_environment)
+        self.context.setup.ended.connect(self._on_setup_ended)
+
     def _on_setup_ended(self, activity: Activity) -> None:
         if activity.command.changes:
             self.facts.refresh()
 
     def _show_environment(self) -> None:
         """Says that the environment needs repair, as the last checks found it."""
+        from tunesmith_gui.viewmodels.environment import Verdict
+
         verdict = self.context.setup.model.verdict
-        if verdict is self._verdict:
+        if verdict == self._verdict:
             return
         self._verdict = verdict
         titles = {

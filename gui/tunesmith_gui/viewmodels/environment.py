@@ -14,7 +14,6 @@ from PySide6.QtCore import QDateTime, QLocale
 
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.explain.actions import ACTIONS
 from tunesmith_core.machine import Gpu, Machine
 from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.viewmodels.setup_activity import Activity, Command
@@ -244,6 +243,8 @@ def check_words(check: CheckEvent) -> str:
 
 def fix_words(fix: Fix) -> str:
     """The words of a fix's button: the installer's own where they are in the window's language, else the action's."""
+    from tunesmith_core.explain.actions import ACTIONS  # with all of the diagnosis: not at the start
+
     words = core_text(fix.label)
     if words != fix.label or QLocale().language() == QLocale.Language.English or fix.action not in ACTIONS:
         return words
