@@ -11,7 +11,6 @@ from tunesmith_core.capped_log import tail_of
 from tunesmith_core.devices import Device
 from tunesmith_core.engine_process import EngineProcess
 from tunesmith_core.errors import RunFailure, TunesmithError, wrap
-from tunesmith_core.explain.failure import explained
 
 POLL_S = 0.05
 
@@ -50,6 +49,9 @@ def run_task(*arguments: str, device: Device | None = None, model: str = "") -> 
         try:
             answer = files.read_json(answer_path)
         except (OSError, ValueError):
+            # Imported here: a job that ends well does not pay for it.
+            from tunesmith_core.explain.failure import explained
+
             output = tail_of(log_path)
             failure = RunFailure(
                 "engine-crashed",

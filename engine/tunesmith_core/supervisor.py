@@ -18,7 +18,6 @@ from tunesmith_core import devices, environments, files, paths, run_queue
 from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
 from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
 from tunesmith_core.errors import RunFailure, TunesmithError, UserError, wrap
-from tunesmith_core.explain.failure import explained
 from tunesmith_core.locks import FileLock
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
@@ -187,6 +186,9 @@ class Supervisor:
         elif status.error:
             self._write("result", status="failed", code=status.error.get("code"), step=status.step, artifacts={})
         else:
+            # Imported here: a run that ends well does not pay for it.
+            from tunesmith_core.explain.failure import explained
+
             output = clean(tail_of(self.run.engine_log_path))
             self._end_failed(explained(engine_error(code).with_context(output), output))
 

@@ -6,7 +6,6 @@ import re
 import traceback
 
 from tunesmith_core.errors import EnvironmentProblem, RunFailure, TunesmithError, UserError, wrap
-from tunesmith_core.explain.failure import explained
 
 MAX_MESSAGE_CHARS = 600
 
@@ -70,6 +69,9 @@ def translate(error: BaseException) -> TunesmithError:
     context = "".join(traceback.format_exception(error))
     found = _classify(error)
     if found is None:
+        # Imported here: a run that ends well does not pay for it.
+        from tunesmith_core.explain.failure import explained
+
         return explained(known, context)
     kind, code = found
     return kind(code, f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARS], context=context)

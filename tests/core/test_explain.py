@@ -134,6 +134,23 @@ def test_shown_source_is_not_what_happened() -> None:
     assert explain(notebook).code == UNKNOWN
 
 
+def test_the_head_of_a_notebooks_traceback_names_the_exception() -> None:
+    text = (
+        "OutOfMemoryError                          Traceback (most recent call last)\n"
+        "Cell In[4], line 1\n----> 1 trainer.train()\n"
+    )
+    assert explain(text).code == "cuda-oom"
+
+
+def test_source_that_names_errors_is_no_failure() -> None:
+    text = (
+        "def load(path):\n    try:\n        go(path)\n    except RuntimeError as error:\n"
+        '        raise RuntimeError("CUDA out of memory. Lower the batch size") from error\n'
+        '    logger.error("No space left on device")\n'
+    )
+    assert explain(text).code == UNKNOWN
+
+
 def test_roles_of_a_chain() -> None:
     log = read_log(
         "Traceback (most recent call last):\n"

@@ -20,6 +20,12 @@ MAX_LINE_CHARS = 4000
 MAX_MESSAGE_LINES = 14
 """Of an exception's message; what follows it is another program's output."""
 
+MAX_LOGGED_MESSAGE_LINES = 3
+"""Of an exception that a logger printed within a line."""
+
+MAX_SOURCE_LINES = 14
+"""That a notebook or a drawn traceback shows around the line of a frame."""
+
 MAX_LINES_AFTER_END = 40
 """What still goes on for longer has not ended with the exception."""
 
@@ -78,6 +84,7 @@ _STATEMENT = re.compile(
 )
 _NOTEBOOK_HEAD = re.compile(r"^(?:\w+\.)*[A-Z]\w+\s{2,}Traceback \(most recent call last\)")
 _UNDERLINE = re.compile(r"^\s*[\^~]+\s*$")
+_WARNING_CLASS = re.compile(r"(?:\w+\.)*\w*Warning\b")
 _WARNING = re.compile(r"\w*Warning:|\bWARN(?:ING)?\b|\bwarn\(")
 _WRAPPERS = re.compile(
     r"CalledProcessError|ChildFailedError|KeyboardInterrupt|SystemExit|BrokenPipeError|ProcessRaisedException"
@@ -231,38 +238,40 @@ def _without_prefix(line: str) -> str:
 
 def _roles(lines: list[str]) -> list[Role]:
     roles: list[Role] = []
-    in_code = 0
-    message = 0
-    """Lines that may still belong to the current message."""
+    source = message = 0  # how many lines may still belong to shown source, or to the current message
     for line in lines:
         stripped = line.strip()
         if _NOTEBOOK_HEAD.match(line):
             # A notebook names the exception before its frames, and its message after them.
-            role, in_code, message = Role.EXCEPTION, 14, 0
+            role, source, message = Role.EXCEPTION, MAX_SOURCE_LINES, 0
         elif _FILE_FRAME.match(line) or _TRACEBACK.search(line):
-            role, in_code, message = Role.FRAME, 14, 0
-        elif _UNDERLINE.match(line) or _MARKED_CODE.match(line) or (in_code and _CODE_FRAME.match(line)):
-            role, in_code = Role.FRAME, max(in_code, 2) - 1
-        elif _STATEMENT.match(line) and not message:
-            role, in_code = Role.FRAME, max(in_code, 2) - 1
-        elif _EXCEPTION.match(stripped) and not (line[:1].isspace() and in_code > 0):
-            role, in_code, message = Role.EXCEPTION, 0, MAX_MESSAGE_LINES
-            if re.match(r"(?:\w+\.)*\w*Warning\b", stripped):
+            role, source, message = Role.FRAME, MAX_SOURCE_LINES, 0
+        elif _is_source(line, bool(source), bool(message)):
+            role, source = Role.FRAME, max(source, 2) - 1
+        elif _EXCEPTION.match(stripped) and not (source and line[:1].isspace()):
+            role, source, message = Role.EXCEPTION, 0, MAX_MESSAGE_LINES
+            if _WARNING_CLASS.match(stripped):
                 role = Role.WARNING
-        elif in_code and line[:1].isspace() and stripped:
-            role, in_code = Role.FRAME, in_code - 1
+        elif source and stripped and line[:1].isspace():
+            role, source = Role.FRAME, source - 1
         elif message and stripped and not _CHAIN.search(line):
             role, message = Role.EXCEPTION, message - 1
         elif _INNER_EXCEPTION.search(line) and not _WARNING.search(line):
-            role, message = Role.EXCEPTION, 3
+            role, message = Role.EXCEPTION, MAX_LOGGED_MESSAGE_LINES
         elif _WARNING.search(line):
             role, message = Role.WARNING, 0
         else:
             role = Role.PLAIN
-            message = max(0, message - 1) if not stripped else 0
-            in_code = 0 if stripped else in_code
+            message, source = (0, 0) if stripped else (max(0, message - 1), source)
         roles.append(role)
     return roles
+
+
+def _is_source(line: str, in_source: bool, in_message: bool) -> bool:
+    """Whether a line is shown source: marked, underlined, numbered after a frame, or a statement by itself."""
+    if _UNDERLINE.match(line) or _MARKED_CODE.match(line):
+        return True
+    return bool((in_source and _CODE_FRAME.match(line)) or (not in_message and _STATEMENT.match(line)))
 
 
 def _find_final(log: Log) -> None:
