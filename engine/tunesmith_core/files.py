@@ -20,6 +20,9 @@ from typing import Any
 
 CRASHPOINT_VARIABLE = "TUNESMITH_CRASHPOINT"
 
+OTHERS_HOLD_FILES = os.name == "nt"
+"""Whether a file that another program has open can't be renamed."""
+
 RENAME_RETRY_S = 10.0
 """How long a rename is retried on Windows, where antivirus holds fresh files open (uv uses the same ladder)."""
 
@@ -58,10 +61,10 @@ def replace(source: Path, target: Path) -> None:
         try:
             source.replace(target)
         except PermissionError:
-            if os.name != "nt" or time.monotonic() > deadline:
+            if not OTHERS_HOLD_FILES or time.monotonic() > deadline:
                 raise
-            time.sleep(pause_s)  # pragma: no cover
-            pause_s = min(pause_s * 2, 1.0)  # pragma: no cover
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 2, 1.0)
         else:
             return
 

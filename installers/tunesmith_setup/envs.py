@@ -188,22 +188,33 @@ def _remove_older(pointer: Path, progress: Progress) -> None:
     if not older or any(run.is_supervised() for run in runs.iter_runs()):
         return
     for folder in older:
-        removing = folder.with_name(f"{folder.name.partition(REMOVING_MARK)[0]}{REMOVING_MARK}{os.getpid()}")
         try:
-            folder.replace(removing)
+            _remove(folder)
         except OSError:
             # On Windows a program that runs from it holds it: the next installation tries again.
             continue
-        files.crashpoint("environment.removing")
-        shutil.rmtree(removing, ignore_errors=True)
         progress.note(f"removed {folder.name}, which nothing uses any more")
 
 
+def _remove(folder: Path) -> None:
+    """Remove an environment, or leave it whole. Raises OSError when another program holds it."""
+    removing = folder.with_name(f"{folder.name.partition(REMOVING_MARK)[0]}{REMOVING_MARK}{os.getpid()}")
+    files.replace(folder, removing)
+    files.crashpoint("environment.removing")
+    shutil.rmtree(removing, ignore_errors=True)
+
+
 def _remove_incomplete(environment: Environment) -> None:
-    """Remove what an interrupted build left; the name of a running one is never reused, so it can't be mixed up."""
+    """Remove what an interrupted build left; the name of a running one is never reused, so it can't be mixed up.
+
+    Raises:
+        OSError: when another program holds the folder that has the environment's name.
+    """
     folder = environment.folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in (folder, *folder.parent.glob(f"{folder.name}{STAGING_MARK}*")):
+    if folder.exists():
+        _remove(folder)
+    for leftover in folder.parent.glob(f"{folder.name}{STAGING_MARK}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.processes import KILLED
 from tunesmith_core import files
+from tunesmith_core.errors import wrap
 
 ENGINE = Path(files.__file__).parents[1]
 
@@ -99,3 +100,39 @@ def test_a_folder_is_probed_by_writing(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Path, "write_bytes", refuse)
     with pytest.raises(PermissionError):
         files.probe_writable(tmp_path)
+
+
+class Held:
+    """Refuses to rename for a while, as Windows does while a virus scanner reads a fresh file."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        self.left = times
+        replace = Path.replace
+
+        def refuse(path: Path, target: Path) -> Path:
+            self.left -= 1
+            if self.left >= 0:
+                raise PermissionError(errno.EACCES, "held", str(path))
+            return replace(path, target)
+
+        monkeypatch.setattr(Path, "replace", refuse)
+        monkeypatch.setattr(files.time, "sleep", lambda _: None)
+
+
+def test_a_rename_waits_for_who_holds_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fresh").write_text("new")
+    monkeypatch.setattr(files, "OTHERS_HOLD_FILES", True)
+    Held(monkeypatch, 5)
+    files.replace(tmp_path / "fresh", tmp_path / "final")
+    assert (tmp_path / "final").read_text() == "new"
+
+
+def test_a_file_that_stays_held_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "OTHERS_HOLD_FILES", True)
+    monkeypatch.setattr(files, "RENAME_RETRY_S", -1.0)
+    Held(monkeypatch, 1)
+    with pytest.raises(PermissionError) as caught:
+        files.replace(tmp_path / "fresh", tmp_path / "final")
+    failure = wrap(caught.value)
+    assert failure.code == "permission-or-antivirus"
+    assert "fresh" in failure.message

@@ -347,3 +347,19 @@ def test_only_what_is_missing_needs_room(tiny: Environment, monkeypatch: pytest.
     (fetched / "2-py3-none-any.http").touch()
     (fetched / "3-py3-none-any.msgpack").touch()
     assert (tiny.missing(), tiny.required_bytes()) == (Weight(100, 300), 2600)
+
+
+def test_a_half_environment_that_a_program_holds_is_named(
+    tiny: Environment, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.folder.mkdir(parents=True)
+
+    def held(path: Path, target: Path) -> Path:
+        raise PermissionError(13, "in use", str(path))
+
+    with monkeypatch.context() as context:
+        context.setattr(Path, "replace", held)
+        with pytest.raises(PermissionError, match="in use"):
+            envs.build(tiny, FakeUv(), progress)
+    envs.build(tiny, FakeUv(), progress)
+    assert tiny.is_complete()
