@@ -25,6 +25,7 @@ from tunesmith_setup import (
     example_model,
     interpreters,
     inventory,
+    mending,
     probe,
     profiles,
     proof,
@@ -220,7 +221,7 @@ def _mend(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
     if not damages:
         return
     progress.note(f"{environment.name}: {len(damages)} files are damaged, missing or strange")
-    left = repair.Mending(folder, progress, lambda: uv).run()
+    left = mending.Mending(folder, progress, lambda: uv).run()
     if left and repair.has_live_run():
         raise EnvironmentProblem("run-busy", "The environment must be built again, and a run is using it.")
     if left:

@@ -1,8 +1,8 @@
 """Mends an environment: replaces just the damaged files, else its interpreter, else builds it again beside.
 
 Each rung of the ladder is tried when the one before did not help, and each is judged afterwards by the same comparison
-that found the fault. Every file is replaced by renaming a checked copy over it, so a repair that is killed leaves an
-environment that the next repair mends. Runs, models and settings are never touched; strangers are moved, not deleted.
+that found the fault. A repair that is killed leaves an environment that the next one mends. Runs, models and settings
+stay untouched.
 """
 
 from __future__ import annotations
@@ -11,26 +11,21 @@ import os
 import re
 import shutil
 import subprocess
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from tunesmith_core import environments, files, paths, runs
 from tunesmith_core.environments import environment_python
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import envs, install, interpreters, inventory, profiles, scratch, stores, uvtool
+from tunesmith_setup import envs, install, interpreters, inventory, profiles, scratch, uvtool
 from tunesmith_setup.envs import Environment
 from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.inventory import Damage, Inventory, Kind
+from tunesmith_setup.mending import Mending
 from tunesmith_setup.progress import Progress
 from tunesmith_setup.uvtool import Uv
 
 START_TIMEOUT_S = 30
-MENDING_MARK = ".mending-"
 BROKEN_MARK = ".broken-"
 STAGING_PATTERN = re.compile(r"\.(building|broken|removing)-")
-QUARANTINE = "quarantine"
 NUM_NAMES_SHOWN = 5
 
 
@@ -62,149 +57,6 @@ def is_sound(folder: Path) -> bool:
     """Return whether an environment is as it was built and its Python starts."""
     listed = inventory.read(folder)
     return listed is not None and not inventory.compare(folder, listed) and starts(folder) is True
-
-
-@dataclass(slots=True)
-class Mending:
-    """One repair of the files of an environment.
-
-    Attributes:
-        folder: the environment.
-        progress: takes what is done.
-        obtain_uv: gives uv when it is needed.
-        sources: how many files came from where.
-    """
-
-    folder: Path
-    progress: Progress
-    obtain_uv: Callable[[], Uv]
-    sources: dict[str, int] = field(default_factory=dict)
-
-    def run(self) -> list[Damage]:
-        """Replace what is damaged; return what could not be mended."""
-        listed = inventory.read(self.folder)
-        # Without a good list, the wheels' own records tell most.
-        expected = listed or inventory.from_records(self.folder)
-        damages = inventory.compare(self.folder, expected, full=True)
-        staging = paths.envs_dir() / f"{MENDING_MARK}{os.getpid()}"
-        staging.mkdir(parents=True, exist_ok=True)
-        try:
-            # First the packages' own records: they tell which package brought the other files.
-            left = self._mend(expected, [damage for damage in damages if ".dist-info/" in damage.path], staging)
-            left += self._mend(expected, [damage for damage in damages if ".dist-info/" not in damage.path], staging)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-        for source, num_files in self.sources.items():
-            self.progress.note(f"{num_files} {'file' if num_files == 1 else 'files'}: {source}")
-        if not left and listed is None:
-            self._list_again()
-        return left
-
-    def _mend(self, expected: Inventory, damages: list[Damage], staging: Path) -> list[Damage]:
-        compiled = [damage for damage in damages if stores.is_compiled(damage.path)]
-        strangers = [damage for damage in damages if damage.kind is Kind.UNEXPECTED and damage not in compiled]
-        missing = [damage for damage in damages if damage not in compiled and damage not in strangers]
-        self._drop_compiled(expected, compiled)
-        self._quarantine(strangers)
-        left = [damage for damage in missing if not self._restore(expected, damage, staging)]
-        return self._fetch(left, staging) if left else []
-
-    def _drop_compiled(self, expected: Inventory, damages: list[Damage]) -> None:
-        """Remove compiled Python that is damaged, from the list too: Python makes it again when it likes."""
-        if not damages:
-            return
-        for damage in damages:
-            (self.folder / damage.path).unlink(missing_ok=True)
-            expected.entries.pop(damage.path, None)
-        if expected.complete:
-            inventory.write(self.folder, expected)
-        self._count("removed, Python compiles them again", len(damages))
-
-    def _quarantine(self, damages: list[Damage]) -> None:
-        """Move files that nobody installed out of the way: what they do when Python starts is unknown."""
-        place = paths.data_root() / QUARANTINE / f"{self.folder.name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        for damage in damages:
-            target = place / damage.path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            files.replace(self.folder / damage.path, target)
-            files.crashpoint("repair.quarantined")
-            self._remove_empty((self.folder / damage.path).parent)
-        if damages:
-            self._count(f"moved to {place}, nobody knows where they come from", len(damages))
-
-    def _remove_empty(self, folder: Path) -> None:
-        """Remove a folder that held strangers only: even empty, a package's metadata folder counts as a package."""
-        while folder != self.folder and not any(folder.iterdir()):
-            folder.rmdir()
-            folder = folder.parent
-
-    def _restore(self, expected: Inventory, damage: Damage, staging: Path) -> bool:
-        """Bring one file back from what is on this computer; return whether it is right now."""
-        target = self.folder / damage.path
-        if damage.path == inventory.MANIFEST:
-            if expected.manifest is None:
-                return False
-            files.atomic_write_text(target, expected.manifest)
-            self._count("the list of the environment")
-            return True
-        assert damage.entry is not None, "only strangers have no entry"
-        copy = staging / "copy"
-        if damage.entry.is_link:
-            copy.symlink_to(damage.entry.digest.removeprefix(inventory.LINK_MARK))
-            return self._put(copy, damage, "the list of the environment")
-        source = stores.intact_copy(self.folder, damage.path, damage.entry, copy, scratch.wheel_folder())
-        return source is not None and self._put(copy, damage, source)
-
-    def _put(self, copy: Path, damage: Damage, source: str) -> bool:
-        """Rename a checked copy over a damaged file, with its time and permission; return whether that was possible."""
-        target, entry = self.folder / damage.path, damage.entry
-        if entry and not entry.is_link:
-            if entry.executable:
-                copy.chmod(copy.stat().st_mode | 0o111)
-            if entry.mtime_ns is not None:
-                os.utime(copy, ns=(entry.mtime_ns, entry.mtime_ns))
-            files.fsync_file(copy)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            files.crashpoint("repair.before-replace")
-            files.replace(copy, target)
-        except OSError:
-            # A folder stands where the file belongs, or a running program holds it: building anew is left.
-            copy.unlink(missing_ok=True)
-            return False
-        files.crashpoint("repair.after-replace")
-        self._count(source)
-        return True
-
-    def _fetch(self, damages: list[Damage], staging: Path) -> list[Damage]:
-        """Install the packages of damaged files once more, beside, and take the files from there."""
-        owners = stores.packages_of(self.folder, [damage.path for damage in damages])
-        packages = sorted(set(owners.values()))
-        if not packages:
-            return damages
-        self.progress.note(f"reinstalling {', '.join(name for name, _ in packages)}")
-        left = damages
-        for fresh in (False, True):
-            # What the download cache gives may be damaged as well: then only a fresh download is left.
-            with scratch.installed(self.folder, packages, self.obtain_uv(), fresh=fresh) as folder:
-                left = [damage for damage in left if not self._take(folder, damage, staging)]
-            if not left:
-                break
-        return left
-
-    def _take(self, folder: Path | None, damage: Damage, staging: Path) -> bool:
-        copy = staging / "copy"
-        if folder is None or damage.entry is None or not stores.from_folder(folder, damage.path, damage.entry, copy):
-            return False
-        return self._put(copy, damage, "reinstalled packages")
-
-    def _list_again(self) -> None:
-        text = (self.folder / inventory.MANIFEST).read_text(encoding="utf-8")
-        inventory.write(self.folder, inventory.take(self.folder, text))
-        self.progress.note("listed all files of the environment again")
-
-    def _count(self, source: str, num_files: int = 1) -> None:
-        self.sources[source] = self.sources.get(source, 0) + num_files
 
 
 def environment_of(name: str, interpreter: Interpreter) -> Environment | None:
@@ -255,7 +107,11 @@ class Ladder:
         return self._uv
 
     def _point(self) -> None:
-        """Point to the newest environment of the kind when the pointer names none."""
+        """Take back what a killed repair set aside, or point to the newest environment of the kind."""
+        if self.folder is not None and not self.folder.is_dir():
+            for broken in paths.envs_dir().glob(f"{self.folder.name}{BROKEN_MARK}*"):
+                files.replace(broken, self.folder)
+                break
         if self.folder is not None and self.folder.is_dir():
             return
         kind = self.pointer.partition(".")[0]

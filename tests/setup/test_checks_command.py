@@ -129,7 +129,7 @@ def test_out_of_memory_though_the_gpu_is_free(
     assert "2 broken, not in use" in told["environments"]
     assert "train-cu124-old" in told["environments"]
     assert "4.0 GiB" in told["caches"]
-    assert "Held by: chrome.exe, python.exe" in told["gpu-memory"]
+    assert "Held by: chrome.exe, python.exe (5.0 GiB)" in told["gpu-memory"]
     assert "python.exe (pid 815): 5.0 GiB" in told["gpu-memory"]
     assert "torch/version.py" in told["training-files"]
     assert findings["libraries"]["code"] == "flash-attn-missing"

@@ -18,7 +18,7 @@ from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.locks import FileLock
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
 from tunesmith_core.runs import Run, RunState, RunStatus
-from tunesmith_setup import checks, install, inventory, program, proof, repair, scratch
+from tunesmith_setup import checks, install, inventory, mending, program, proof, repair, scratch
 from tunesmith_setup.checks import environment, gpu, leftovers, packages
 from tunesmith_setup.checks.base import Check, Finding
 from tunesmith_setup.checks.environment import EnvironmentFiles, EnvironmentPython
@@ -344,7 +344,7 @@ def test_gpu_memory_is_a_snapshot_with_names() -> None:
     full = Gpu(index=0, name="RTX 3060", total_bytes=12 * GIB, free_bytes=2 * GIB, processes=holders)
     finding = look(gpu.GpuMemory(), Machine(system="linux", gpus=(full,)))
     assert (finding.state, finding.code) == ("warning", "cuda-oom")
-    assert finding.message == "RTX 3060: 2.0 GiB of 12.0 GiB free. Held by: chrome, pid 8."
+    assert finding.message == "RTX 3060: 2.0 GiB of 12.0 GiB free. Held by: chrome (2.0 GiB), pid 8."
     assert "chrome (pid 7): 2.0 GiB" in finding.evidence
     assert "unknown program (pid 8): size unknown" in finding.evidence
 
@@ -409,7 +409,7 @@ def test_half_built_folders_are_removed_when_nobody_builds(home: Path, progress:
     assert look(check).message == "There are none."
     half_built = [
         home / "envs" / "train-cpu-1.building-77",
-        home / "envs" / f"{repair.MENDING_MARK}77",
+        home / "envs" / f"{mending.MENDING_MARK}77",
         home / "tmp" / "reinstall-77",
     ]
     for folder in half_built:

@@ -22,6 +22,7 @@ from tunesmith_setup import (
     example_model,
     install,
     inventory,
+    mending,
     probe,
     profiles,
     proof,
@@ -205,7 +206,7 @@ def test_damaged_files_are_mended_where_they_can_be(
     (site / "module.py").unlink()
     with monkeypatch.context() as context:
         context.setattr(repair, "has_live_run", lambda: True)
-        context.setattr(repair.Mending, "run", lambda self: [self])
+        context.setattr(mending.Mending, "run", lambda self: [self])
         with pytest.raises(EnvironmentProblem, match="a run is using it"):
             install.bring(training, uv, progress)
         context.setattr(repair, "has_live_run", lambda: False)

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -18,19 +19,24 @@ from tests.setup import breaking
 from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
 from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER, environment_python
-from tunesmith_core.errors import EnvironmentProblem, UserError
-from tunesmith_core.machine import Machine
+from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.runs import Run
-from tunesmith_setup import checks, envs, interpreters, inventory, probe, repair, scratch, stores
-from tunesmith_setup.checks.base import Check, Finding, Fix, State
-from tunesmith_setup.commands import repair as command
+from tunesmith_setup import (
+    envs,
+    interpreters,
+    inventory,
+    mending,
+    repair,
+    scratch,
+    snapshots,
+    stores,
+    uninstall,
+)
 from tunesmith_setup.envs import Environment
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.inventory import Entry
-from tunesmith_setup.progress import Progress
 
 DATA = "tiny_data/rows.txt"
-MACHINE = Machine(system="linux")
 
 
 def site(folder: Path) -> Path:
@@ -112,7 +118,7 @@ def test_strangers_are_moved_away_and_not_deleted(built_training: Path, progress
     (site(built_training) / "__pycache__").mkdir(exist_ok=True)
     (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").write_bytes(b"no header")
     mend(progress)
-    moved = list((paths.data_root() / repair.QUARANTINE).glob(f"*/{name}"))
+    moved = list((paths.data_root() / mending.QUARANTINE).glob(f"*/{name}"))
     assert len(moved) == 1
     assert repair.is_sound(built_training)
     assert not (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").exists()
@@ -149,6 +155,54 @@ def test_a_folder_in_the_place_of_a_file_means_building_again(built_training: Pa
     (site(built_training) / DATA / "inside").mkdir(parents=True)
     mend(progress)
     assert repair.is_sound(built_training)
+
+
+def test_a_file_in_the_place_of_a_folder_means_building_again(built_training: Path, progress: RecordedProgress) -> None:
+    shutil.rmtree(built_training / "bin")
+    (built_training / "bin").write_text("in the way")
+    (built_training / inventory.INVENTORY).unlink()
+    mend(progress)
+    assert repair.is_sound(built_training)
+
+
+def test_a_stranger_in_the_place_of_a_package_makes_room(built_training: Path, progress: RecordedProgress) -> None:
+    info = next(site(built_training).glob("tiny_data-*.dist-info"))
+    shutil.rmtree(info)
+    info.write_text("in the way")
+    mend(progress)
+    assert repair.is_sound(built_training)
+    assert (paths.data_root() / mending.QUARANTINE).is_dir()
+
+
+def test_a_file_that_a_virus_scanner_holds_is_named(
+    built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(source: Path, target: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(source), None, str(target))
+
+    (site(built_training) / DATA).write_text("damaged")
+    monkeypatch.setattr(files, "replace", refuse)
+    with pytest.raises(EnvironmentProblem, match=DATA) as failure:
+        mend(progress)
+    assert failure.value.code == "permission-or-antivirus"
+    assert not list(paths.envs_dir().glob(f"{mending.MENDING_MARK}*"))
+
+
+def test_a_full_disk_is_no_missing_store(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device", str(target))
+
+    monkeypatch.setattr(shutil, "copy", full)
+    monkeypatch.setattr(shutil, "copyfileobj", full)
+    (site(built_training) / DATA).write_text("damaged")
+    with pytest.raises(OSError, match="No space left"):
+        mend(progress)
+    shutil.rmtree(paths.cache_dir())
+    monkeypatch.setattr(scratch, "wheel_folder", lambda: tiny_index.folder)
+    with pytest.raises(OSError, match="No space left"):
+        mend(progress)
 
 
 def test_a_package_that_the_locks_do_not_pin_is_not_fetched(
@@ -324,6 +378,12 @@ repair.mend("train.current", Progress())
 """
 
 
+def test_every_crash_point_is_known() -> None:
+    sources = [Path(module.__file__ or "") for module in (repair, mending, snapshots, uninstall)]
+    named = {name for path in sources for name in re.findall(r'crashpoint\("([a-z.-]+)"\)', path.read_text())}
+    assert named == {*POINTS, "rollback.switched", "uninstall.unpointed", "uninstall.removed"}
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_repair_killed_anywhere_is_finished_by_the_next(
     point: str,
@@ -356,108 +416,6 @@ def test_a_repair_killed_anywhere_is_finished_by_the_next(
     folder = repair.pointed_folder(TRAINING_POINTER)
     assert folder is not None
     assert repair.is_sound(folder)
-
-
-# The command
-
-
-class Sick(Check):
-    """A check whose fault is mended after some attempts.
-
-    Attributes:
-        num_fixes: attempts so far.
-    """
-
-    id = "sick"
-    title = "Sick"
-
-    def __init__(self, helps: bool, automatic: bool = True, state: State = State.FAILED) -> None:
-        self.helps, self.automatic, self.state = helps, automatic, state
-        self.num_fixes = 0
-
-    def verify(self, machine: Machine, progress: Progress) -> Finding:
-        del machine, progress
-        if self.num_fixes and self.helps:
-            return Finding(State.OK, "well")
-        return Finding(self.state, "ill", "disk-full", fix=Fix("Heal it", "retry", automatic=self.automatic))
-
-    def fix(self, progress: Progress) -> None:
-        self.num_fixes += 1
-        if not self.helps:
-            raise OSError(28, "No space left", str(progress.timings))
-
-
-def run(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    return command.run(parser.parse_args(arguments))
-
-
-@pytest.fixture
-def sick(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
-    """The checks that the command sees; fill it."""
-    listed: list[Check] = []
-    monkeypatch.setattr(checks, "all_checks", lambda full: listed)
-    monkeypatch.setattr(probe, "machine", lambda: MACHINE)
-    return listed
-
-
-@pytest.mark.parametrize(
-    ("check", "code", "words", "num_fixes"),
-    [
-        (Sick(helps=True), 0, "Nothing more must be repaired", 1),
-        (Sick(helps=False), 3, "this did not help", 1),
-        (Sick(helps=True, automatic=False), 3, "Still to be done: Sick", 0),
-        (Sick(helps=False, state=State.WARNING), 0, "Nothing more", 1),
-        (Sick(helps=True, state=State.UNKNOWN), 0, "Nothing more", 0),
-    ],
-)
-def test_each_fault_is_mended_once_and_looked_at_again(
-    check: Sick, code: int, words: str, num_fixes: int, sick: list[Check], capsys: pytest.CaptureFixture[str]
-) -> None:
-    sick.append(check)
-    assert run("--yes") == code
-    output = capsys.readouterr()
-    assert words in output.out
-    assert check.num_fixes == num_fixes
-    if not check.helps:
-        assert "error: The disk is full [disk-full]" in output.err
-
-
-def test_one_check_can_be_named(sick: list[Check], capsys: pytest.CaptureFixture[str]) -> None:
-    sick.append(Sick(helps=True))
-    assert run("--yes", "--check", "sick") == 0
-    assert "Heal it" in capsys.readouterr().out
-    with pytest.raises(UserError, match="There is no check other"):
-        run("--check", "other")
-
-
-@pytest.mark.parametrize(("answer", "num_fixes"), [("y\n", 1), ("yes\n", 1), ("\n", 0), ("", 0)])
-def test_the_person_is_asked_about_each_fault(
-    answer: str,
-    num_fixes: int,
-    sick: list[Check],
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    check = Sick(helps=True)
-    sick.append(check)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys.stdin, "readline", lambda: answer, raising=False)
-    assert run() == (0 if num_fixes else 3)
-    assert check.num_fixes == num_fixes
-    assert "Heal it? [y/N]" in capsys.readouterr().out
-
-
-def test_without_a_terminal_nothing_is_done_unasked(
-    sick: list[Check], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check = Sick(helps=True)
-    sick.append(check)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
-    assert run() == 3
-    assert check.num_fixes == 0
-    assert "Still to be done" in capsys.readouterr().out
 
 
 def test_the_launcher_may_be_built_again_during_a_run(

@@ -7,7 +7,7 @@ from typing import Any
 
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.machine import Gpu, Machine
+from tunesmith_core.machine import Gpu, GpuProcess, Machine
 from tunesmith_setup import install, profiles, proof, repair
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
 from tunesmith_setup.checks.packages import profile_of
@@ -83,7 +83,7 @@ class GpuMemory(Check):
         text = "; ".join(_free_text(gpu) for gpu in full or known)
         if not full:
             return Finding(State.OK, f"{text}.", evidence=evidence)
-        names = dict.fromkeys(process.name or f"pid {process.pid}" for gpu in full for process in gpu.processes or ())
+        names = dict.fromkeys(_holder(process) for gpu in full for process in gpu.processes or ())
         held = f" Held by: {', '.join(names)}." if names else ""
         fix = Fix("Close these programs, then check again", "retry", automatic=False)
         return Finding(State.WARNING, f"{text}.{held}", "cuda-oom", evidence, fix)
@@ -91,6 +91,11 @@ class GpuMemory(Check):
 
 def _free_text(gpu: Gpu) -> str:
     return f"{gpu.name}: {size_text(gpu.free_bytes or 0)} of {size_text(gpu.total_bytes or 0)} free"
+
+
+def _holder(process: GpuProcess) -> str:
+    used = f" ({size_text(process.used_bytes)})" if process.used_bytes is not None else ""
+    return f"{process.name or f'pid {process.pid}'}{used}"
 
 
 def _snapshot(gpu: Gpu) -> list[str]:

@@ -9,7 +9,7 @@ from tunesmith_core import files, paths
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.locks import is_locked
 from tunesmith_core.machine import Machine
-from tunesmith_setup import install, inventory, repair
+from tunesmith_setup import install, inventory, mending, repair
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
 from tunesmith_setup.progress import Progress, size_text
 
@@ -65,9 +65,9 @@ class OtherEnvironments(Check):
 def leftovers() -> list[Path]:
     """Return folders of installers and repairs that did not come to their end."""
     staged = [path for path in paths.envs_dir().glob("*") if path.is_dir() and repair.STAGING_PATTERN.search(path.name)]
-    mending = list(paths.envs_dir().glob(f"{repair.MENDING_MARK}*"))
+    copies = list(paths.envs_dir().glob(f"{mending.MENDING_MARK}*"))
     temporary = [path for pattern in MENDING_FOLDERS for path in paths.tmp_dir().glob(pattern)]
-    return sorted(set(staged + mending + temporary))
+    return sorted(set(staged + copies + temporary))
 
 
 class Leftovers(Check):
