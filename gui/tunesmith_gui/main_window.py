@@ -183,7 +183,10 @@ class MainWindow(QMainWindow):
         self.close()
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        """Asks what becomes of live runs, keeps the geometry."""
+        """Asks what becomes of live runs and of an installation, keeps the geometry."""
+        if self._ask_on_close and not self._may_end_setup():
+            event.ignore()
+            return
         runs = self.context.runs
         live = runs.live_runs()
         if live and self._ask_on_close and self.context.preferences.values.confirm_close:
@@ -202,6 +205,20 @@ class MainWindow(QMainWindow):
         self.pages.hide_current()
         event.accept()
         self.closed.emit()
+
+    def _may_end_setup(self) -> bool:
+        """Asks before an installation or repair is ended with the window."""
+        setup = self.context.__dict__.get("setup")
+        if setup is None or not setup.model.changing:
+            return True
+        from tunesmith_gui.dialogs.confirm import ConfirmDialog
+
+        title = self.tr("End the installation?")
+        text = self.tr("The installer is at work and ends with the window. It goes on where it was the next time.")
+        dialog = ConfirmDialog(title, text, "", self.tr("End it"), self)
+        answer = bool(dialog.exec())
+        dialog.deleteLater()
+        return answer
 
     def changeEvent(self, event: QEvent) -> None:
         """A minimised window repaints and polls nothing."""

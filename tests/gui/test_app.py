@@ -14,7 +14,7 @@ from PySide6.QtCore import QtMsgType
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from tests.gui.conftest import settle
+from tests.gui.conftest import IdleTask, settle
 from tests.gui.fake_runs import FakeRuns, training
 from tunesmith_core.environments import own_command
 from tunesmith_core.errors import UserError
@@ -25,8 +25,11 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui import app as app_module
 from tunesmith_gui import tr
 from tunesmith_gui.app import App
+from tunesmith_gui.dialogs.setup_wizard import SetupWizard
+from tunesmith_gui.services.setup_service import SetupService
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.tokens import DARK
+from tunesmith_gui.viewmodels.setup_activity import Command
 from tunesmith_gui.widgets.banner import Banner
 
 
@@ -72,6 +75,29 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     assert app.context.runs is runs
     runs.run_ended.emit("id", "support-01", "finished")
     assert app.window.toast.label.text() == "已完成：support-01"
+
+
+def test_the_first_look_offers_the_set_up_once(app: App, qtbot: QtBot) -> None:
+    app.context.__dict__["setup"] = SetupService(IdleTask)
+    app.first_look()
+    qtbot.waitUntil(lambda: app.window.findChild(SetupWizard) is not None, timeout=15_000)
+    wizard = app.window.findChild(SetupWizard)
+    assert wizard is not None
+    assert wizard.isVisible()
+    wizard.close()
+    settle()
+
+
+def test_the_first_look_checks_what_is_installed(app: App, home: Path, qtbot: QtBot) -> None:
+    service = app.context.__dict__["setup"] = SetupService(IdleTask)
+    (home / "envs" / "t" / "bin").mkdir(parents=True)
+    (home / "envs" / "t" / "bin" / "python").touch()
+    (home / "envs" / "train.current").write_text("t\n", encoding="utf-8")
+    app.first_look()
+    qtbot.waitUntil(lambda: service.model.busy, timeout=15_000)
+    assert service.model.activity is not None
+    assert service.model.activity.command is Command.CHECK
+    assert app.window.findChild(SetupWizard) is None
 
 
 def test_another_start_brings_the_window_and_its_files(app: App, monkeypatch: pytest.MonkeyPatch) -> None:

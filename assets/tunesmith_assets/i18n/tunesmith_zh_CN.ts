@@ -3443,6 +3443,18 @@
 <context>
     <name>MainWindow</name>
     <message>
+        <source>End the installation?</source>
+        <translation>要结束安装吗？</translation>
+    </message>
+    <message>
+        <source>The installer is at work and ends with the window. It goes on where it was the next time.</source>
+        <translation>安装程序正在工作，会随窗口一起结束。下次会从中断处继续。</translation>
+    </message>
+    <message>
+        <source>End it</source>
+        <translation>结束</translation>
+    </message>
+    <message>
         <source>A run is going</source>
         <translation>有运行在进行</translation>
     </message>

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtCore import QCoreApplication
+from PySide6.QtCore import QCoreApplication, QTimer
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QDialog, QFileDialog, QPushButton
 from pytestqt.qtbot import QtBot
@@ -23,6 +23,7 @@ from tunesmith_core import paths
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
+from tunesmith_gui.dialogs.confirm import ConfirmDialog
 from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
 from tunesmith_gui.dialogs.setup_wizard import SetupWizard
 from tunesmith_gui.main_window import MainWindow
@@ -87,6 +88,22 @@ def test_the_window_offers_it_once(quiet: Any, window: MainWindow) -> None:
     window.offer_setup()
     assert not wizard.isVisible()
     wizard.deleteLater()
+
+
+def test_a_window_is_not_closed_over_an_installation_without_a_question(quiet: Any, window: MainWindow) -> None:
+    states.fill(quiet.model)
+    states.work(quiet.model, Command.INSTALL)
+
+    def answer(yes: bool) -> None:
+        dialog = window.findChild(ConfirmDialog)
+        assert dialog is not None
+        (dialog.accept if yes else dialog.reject)()
+
+    QTimer.singleShot(0, lambda: answer(False))
+    assert not window.close()
+    settle()
+    QTimer.singleShot(0, lambda: answer(True))
+    assert window.close()
 
 
 def test_facts_choice_and_faults_of_the_computer(wizard: SetupWizard, quiet: Any) -> None:
