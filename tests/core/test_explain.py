@@ -217,6 +217,7 @@ PTXAS = (
     "ptxas fatal : Value 'sm_120' is not defined for option 'gpu-name'"
 )
 NO_CUDA = "AssertionError: Torch not compiled with CUDA enabled"
+NO_GPU = "RuntimeError: No CUDA GPUs are available"
 NO_LIBCUDA = "OSError: libcuda.so: cannot open shared object file: No such file or directory"
 DLL = 'OSError: [WinError 126] Error loading "C:\\torch\\lib\\shm.dll" or one of its dependencies.'
 
@@ -231,14 +232,28 @@ def gpu(*capability: int) -> tuple[Gpu, ...]:
         (NO_CUDA, {"gpus": gpu(8, 6)}, "torch-cpu-build"),
         (NO_CUDA, {"gpus": ()}, "driver-missing"),
         (NO_CUDA, {}, "torch-cpu-build"),
-        ("RuntimeError: No CUDA GPUs are available", {"gpus": (), "is_wsl": True}, "wsl-libcuda-missing"),
-        ("RuntimeError: No CUDA GPUs are available", {"gpus": ()}, "driver-missing"),
+        (NO_GPU, {"gpus": (), "is_wsl": True}, "wsl-libcuda-missing"),
+        (NO_GPU, {"gpus": ()}, "driver-missing"),
         ("PyTorch is not linked with support for cuda devices", {"gpus": gpu(8, 6)}, "torch-cpu-build"),
         (PTXAS, {}, "ptxas-mismatch"),
         (PTXAS, {"leaks": {"CUDA_PATH": "C:\\CUDA"}, "gpus": gpu(12, 0)}, "ptxas-mismatch"),
         (PTXAS, {"leaks": {}, "gpus": gpu(12, 0)}, "triton-arch-unsupported"),
         ("RuntimeError: `ptxas` failed with error code 255", {"gpus": gpu(6, 1)}, "triton-arch-unsupported"),
+        (
+            "RuntimeError: `ptxas` failed with error code 255",
+            {"gpus": gpu(7, 5), "leaks": {}},
+            "triton-arch-unsupported",
+        ),
+        (
+            "RuntimeError: `ptxas` failed with error code 255",
+            {"gpus": gpu(12, 0), "leaks": {}},
+            "triton-arch-unsupported",
+        ),
         ("RuntimeError: `ptxas` failed with error code 255", {"gpus": gpu(8, 6)}, "ptxas-mismatch"),
+        ("RuntimeError: Cannot find ptxas", {"gpus": gpu(12, 0), "leaks": {}}, "ptxas-mismatch"),
+        (NO_GPU, {"gpus": gpu(8, 6), "driver": Driver(version="470", cuda_version=(11, 4))}, "driver-too-old"),
+        (NO_GPU, {"gpus": gpu(8, 6), "driver": Driver(version="550", cuda_version=(12, 4))}, "driver-missing"),
+        (NO_GPU + "\ntorch 2.6.0+cpu", {"gpus": gpu(8, 6)}, "torch-cpu-build"),
         (DLL, {"vc_runtime": (0, 0)}, "dll-load-failed-vcredist"),
         (DLL, {"commit_limit_bytes": 20 << 30, "commit_used_bytes": 19 << 30}, "page-file-too-small"),
         (DLL, {"commit_limit_bytes": 40 << 30, "commit_used_bytes": 9 << 30}, "dll-load-failed-vcredist"),

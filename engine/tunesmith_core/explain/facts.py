@@ -5,8 +5,12 @@ from __future__ import annotations
 from tunesmith_core.machine import Machine
 
 OLDEST_TRITON_CAPABILITY = (7, 0)
+OLDEST_BF16_CAPABILITY = (8, 0)
 NEWEST_CUDA_12_4_CAPABILITY = (9, 0)
 """CUDA 12.4, its ptxas and Triton 3.2 end at Hopper."""
+
+OLDEST_CUDA_12_DRIVER = (12, 0)
+"""A driver for an older CUDA serves none of the builds for CUDA 12."""
 
 MIN_FREE_COMMIT_BYTES = 4 << 30
 """Loading the CUDA libraries reserves about this much."""
@@ -31,14 +35,14 @@ def _no_cuda(_variant: str, text: str, machine: Machine) -> tuple[str, str] | No
 
 
 def _kernel_compiler(variant: str, _text: str, machine: Machine) -> tuple[str, str] | None:
-    """ptxas failed: a stray one, or a GPU that it does not know?"""
-    capabilities = [gpu.compute_capability for gpu in machine.gpus or () if gpu.compute_capability]
-    if any(name in (machine.leaks or {}) for name in PTXAS_LEAKS):
-        return "ptxas-mismatch", "external"
-    if capabilities and max(capabilities) < OLDEST_TRITON_CAPABILITY:
-        return "triton-arch-unsupported", ""
-    if capabilities and max(capabilities) > NEWEST_CUDA_12_4_CAPABILITY and variant == "gpu-unknown":
+    """ptxas failed: a stray one, a GPU that it does not know, or code that this GPU can't run?"""
+    if variant in ("external", "missing") or any(name in (machine.leaks or {}) for name in PTXAS_LEAKS):
+        return "ptxas-mismatch", "missing" if variant == "missing" else "external"
+    newest = max((gpu.compute_capability or (0, 0) for gpu in machine.gpus or ()), default=(0, 0))
+    if newest > NEWEST_CUDA_12_4_CAPABILITY:
         return "triton-arch-unsupported", "too-new"
+    if (0, 0) < newest < OLDEST_BF16_CAPABILITY:
+        return "triton-arch-unsupported", "" if newest < OLDEST_TRITON_CAPABILITY else "bf16"
     return None
 
 
@@ -60,9 +64,14 @@ def _no_libcuda(_variant: str, _text: str, machine: Machine) -> tuple[str, str] 
     return ("wsl-libcuda-missing", "") if machine.is_wsl else None
 
 
-def _no_driver(_variant: str, _text: str, machine: Machine) -> tuple[str, str] | None:
+def _no_driver(_variant: str, text: str, machine: Machine) -> tuple[str, str] | None:
+    """No GPU is visible: to this build, through this driver, or at all?"""
     if machine.is_wsl and not machine.gpus:
         return "wsl-libcuda-missing", ""
+    if machine.gpus and "+cpu" in text:
+        return "torch-cpu-build", ""
+    if machine.driver and machine.driver.cuda_version and machine.driver.cuda_version < OLDEST_CUDA_12_DRIVER:
+        return "driver-too-old", ""
     return None
 
 
