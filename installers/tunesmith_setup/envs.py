@@ -181,11 +181,16 @@ def _switch(pointer: Path, name: str) -> None:
     files.crashpoint("environment.switched")
 
 
+def has_live_run() -> bool:
+    """Return whether a run is going or waiting on this data root."""
+    return any(run.is_supervised() for run in runs.iter_runs())
+
+
 def _remove_older(pointer: Path, progress: Progress) -> None:
     """Remove the environments of a kind except the current and the previous one; none while a run may use them."""
     kept = {_pointed(pointer), _pointed(previous_pointer(pointer))}
     older = [path for path in pointer.parent.glob(f"{pointer.stem}-*") if path.is_dir() and path.name not in kept]
-    if not older or any(run.is_supervised() for run in runs.iter_runs()):
+    if not older or has_live_run():
         return
     for folder in older:
         try:

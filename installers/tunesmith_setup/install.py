@@ -212,9 +212,6 @@ def bring(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
 
 def _mend(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
     """Replace what is damaged in a complete environment; remove it when that is not possible, to be built anew."""
-    # Imported here: repairing knows how to install.
-    from tunesmith_setup import repair
-
     folder = environment.folder
     listed = inventory.read(folder) or inventory.from_records(folder)
     damages = inventory.compare(folder, listed)
@@ -222,7 +219,7 @@ def _mend(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
         return
     progress.note(f"{environment.name}: {len(damages)} files are damaged, missing or strange")
     left = mending.Mending(folder, progress, lambda: uv).run()
-    if left and repair.has_live_run():
+    if left and envs.has_live_run():
         raise EnvironmentProblem("run-busy", "The environment must be built again, and a run is using it.")
     if left:
         (folder / envs.MANIFEST).unlink()

@@ -26,7 +26,6 @@ from tunesmith_setup import (
     probe,
     profiles,
     proof,
-    repair,
     system_libraries,
     uvtool,
 )
@@ -205,11 +204,11 @@ def test_damaged_files_are_mended_where_they_can_be(
     assert not (site / "stray.pth").exists()
     (site / "module.py").unlink()
     with monkeypatch.context() as context:
-        context.setattr(repair, "has_live_run", lambda: True)
+        context.setattr(envs, "has_live_run", lambda: True)
         context.setattr(mending.Mending, "run", lambda self: [self])
         with pytest.raises(EnvironmentProblem, match="a run is using it"):
             install.bring(training, uv, progress)
-        context.setattr(repair, "has_live_run", lambda: False)
+        context.setattr(envs, "has_live_run", lambda: False)
         install.bring(training, uv, progress)
     assert built == [True, True, False], "what can't be mended is built again"
 
