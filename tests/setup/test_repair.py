@@ -290,6 +290,16 @@ def test_nothing_to_mend_is_said(home: Path, progress: RecordedProgress) -> None
         mend(progress)
 
 
+def test_what_a_killed_repair_set_aside_is_taken_back(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress
+) -> None:
+    tiny_index.close()
+    shutil.rmtree(paths.cache_dir())
+    built_training.rename(built_training.with_name(f"{built_training.name}{repair.BROKEN_MARK}77"))
+    mend(progress)
+    assert repair.is_sound(built_training)
+
+
 def test_a_vanished_environment_is_built_again(built_training: Path, progress: RecordedProgress) -> None:
     shutil.rmtree(built_training)
     mend(progress)
