@@ -2090,6 +2090,22 @@
         <translation>示例的基础模型</translation>
     </message>
     <message>
+        <source>Libraries for training</source>
+        <translation>训练用的程序库</translation>
+    </message>
+    <message>
+        <source>Libraries of the window</source>
+        <translation>窗口用的程序库</translation>
+    </message>
+    <message>
+        <source>Unpacked downloads, removed afterwards</source>
+        <translation>解压的下载文件，之后会删除</translation>
+    </message>
+    <message>
+        <source>Download</source>
+        <translation>下载</translation>
+    </message>
+    <message>
         <source>Example</source>
         <translation>示例</translation>
     </message>
@@ -4586,6 +4602,10 @@
     <message>
         <source>complete</source>
         <translation>已完成</translation>
+    </message>
+    <message>
+        <source>%1 on the drive</source>
+        <translation>占用磁盘 %1</translation>
     </message>
     <message>
         <source>%1 to download, %2 on the drive</source>

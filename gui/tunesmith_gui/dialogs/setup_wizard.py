@@ -104,7 +104,7 @@ class SetupWizard(QDialog):
         return row
 
     def open_at(self, step: str = "") -> None:
-        """Shows the wizard at a step, or at the first one that is not done."""
+        """Shows the wizard at a step, or where it was left."""
         if not self.isVisible():
             self._fit()
             self._look()

@@ -264,6 +264,8 @@ def part_fact(name: str, download_bytes: int, disk_bytes: int) -> Fact:
     """A part of a plan as a labelled line."""
     if not download_bytes and not disk_bytes:
         return Fact(core_text(name), translate("SetupFlow", "complete"))
+    if not download_bytes:
+        return Fact(core_text(name), fill(translate("SetupFlow", "%1 on the drive"), size(disk_bytes)))
     words = translate("SetupFlow", "%1 to download, %2 on the drive")
     return Fact(core_text(name), fill(words, size(download_bytes), size(disk_bytes)))
 
