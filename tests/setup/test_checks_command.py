@@ -125,7 +125,7 @@ def test_out_of_memory_though_the_gpu_is_free(
     findings: dict[str, dict[str, Any]] = {finding["id"]: finding for finding in answer["findings"]}
     told = {name: f"{finding['message']} {finding['evidence']}" for name, finding in findings.items()}
     assert findings["folder"]["code"] == "path-non-ascii"
-    assert "我的训练环境" in told["folder"]
+    assert "我的 训练 环境" in told["folder"]
     assert "2 broken, not in use" in told["environments"]
     assert "train-cu124-old" in told["environments"]
     assert "4.0 GiB" in told["caches"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections import namedtuple
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import pytest
 
 from tests.setup.conftest import RecordedProgress
-from tunesmith_core import files, paths
+from tunesmith_core import files, paths, placement
 from tunesmith_core.machine import Disk, Machine, PythonCandidate, Wsl
 from tunesmith_setup.checks import base, disk, host
 from tunesmith_setup.checks.base import Check, Finding, State
@@ -87,38 +87,31 @@ def test_facts_are_judged(
 
 
 @pytest.mark.parametrize(
-    ("name", "machine", "state", "code"),
+    ("root", "machine", "state", "code"),
     [
-        ("plain", WINDOWS, "ok", None),
-        ("with space", WINDOWS, "failed", "path-non-ascii"),
-        ("with space", LINUX, "ok", None),
-        ("训练", WINDOWS, "failed", "path-non-ascii"),
-        ("训练", LINUX, "ok", None),
-        ("OneDrive", WINDOWS, "failed", "permission-or-antivirus"),
-        ("x" * 70, having(WINDOWS, long_paths=False), "failed", "path-too-long"),
-        ("x" * 70, WINDOWS, "ok", None),
-        ("plain", having(LINUX, disks=(Disk(path="/", kind="network"),)), "warning", None),
-        (
-            "plain",
-            having(
-                LINUX,
-                disks=(Disk(path="/", kind="fixed"), Disk(path="/nowhere")),
-            ),
-            "ok",
-            None,
-        ),
+        ("C:\\Tunesmith", WINDOWS, "ok", None),
+        ("C:\\My Tunesmith", WINDOWS, "failed", "path-non-ascii"),
+        ("C:\\训练", WINDOWS, "failed", "path-non-ascii"),
+        ("C:\\OneDrive\\T", WINDOWS, "warning", "folder-unsuitable"),
+        ("C:\\Somewhere\\far\\below", WINDOWS, "ok", None),
+        ("C:\\Somewhere\\far\\below", having(WINDOWS, long_paths=False), "warning", "path-too-long"),
+        ("E:\\T", having(WINDOWS, disks=(Disk(path="E:\\", kind="removable"),)), "warning", "folder-unsuitable"),
+        ("/home/李/my data", LINUX, "ok", None),
+        ("/mnt/x", having(LINUX, disks=(Disk(path="/mnt", kind="network"),)), "warning", "folder-unsuitable"),
     ],
 )
 def test_the_data_folder_is_judged_by_the_rules_of_the_system(
-    name: str,
+    root: str,
     machine: Machine,
     state: str,
     code: str | None,
-    tmp_path: Path,
     progress: RecordedProgress,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path / name))
+    folder = PureWindowsPath(root) if machine.system == "windows" else PurePosixPath(root)
+    monkeypatch.setattr(placement, "writing_problem", lambda root: None)
+    monkeypatch.setattr(paths, "data_root", lambda: folder)
+    monkeypatch.setattr(paths, "work_root", lambda: folder)
     finding = verify(host.DataFolder(), machine, progress)
     assert (finding.state, finding.code) == (state, code)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import sys
-from pathlib import PurePath, PurePosixPath, PureWindowsPath
 
-from tunesmith_core import files, paths
-from tunesmith_core.machine import Disk, Machine
+from tunesmith_core import paths, placement
+from tunesmith_core.machine import Machine
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
 from tunesmith_setup.progress import GIB, Progress, size_text
 
-MAX_ROOT_CHARS = 60
-"""Longest data root on Windows without long paths: compilers' caches add some 190 characters, the limit is 260."""
 MIN_RAM_BYTES = 7 * GIB
 MIN_COMMIT_BYTES = 8 * GIB
 """Windows refuses to start CUDA's libraries with less left to promise (error 1455)."""
@@ -21,51 +18,30 @@ VC_RUNTIME_NEEDED = (14, 20)
 MOVE = Fix("Use a folder with a short, plain path", "move-folders", automatic=False)
 
 
-def _disk_of(folder: PurePath, machine: Machine) -> Disk | None:
-    """Return the drive that holds a folder, as far as it was probed."""
-    pure = PureWindowsPath if machine.system == "windows" else PurePosixPath
-    holding = [disk for disk in machine.disks or () if pure(folder).is_relative_to(pure(disk.path))]
-    return max(holding, key=lambda disk: len(disk.path), default=None)
-
-
 class DataFolder(Check):
-    """The folder of environments, caches and runs can serve: writable, on a fixed drive, and plain on Windows."""
+    """The folders of environments, caches and runs can serve: writable, on a fixed drive, and plain on Windows."""
 
     id = "folder"
     title = "Data folder"
 
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
-        """Write a test file; then judge drive and name."""
-        folder = paths.data_root()
-        try:
-            files.probe_writable(folder)
-        except OSError as error:
-            fix = Fix("Choose a folder that you may write to", "move-folders", automatic=False)
-            text = f"{folder} can't be written: {error.strerror}."
-            return Finding(State.FAILED, text, "permission-or-antivirus", fix=fix)
-        disk = _disk_of(folder, machine)
-        if disk and disk.kind in ("network", "removable"):
-            return Finding(State.WARNING, f"{folder} is on a {disk.kind} drive, which may vanish in a run.", fix=MOVE)
-        if machine.system == "windows" and "onedrive" in str(folder).lower():
-            text = f"{folder}: OneDrive moves and locks files while they are used."
-            return Finding(State.FAILED, text, "permission-or-antivirus", fix=MOVE)
-        return _plain(str(paths.work_root()), machine)
-
-
-def _plain(folder: str, machine: Machine) -> Finding:
-    """Judge the name of the folder of environments and caches; Linux has no rule for it."""
-    if machine.system != "windows":
-        return Finding(State.OK, f"{folder} can be written.")
-    if not folder.isascii():
-        letters = "".join(dict.fromkeys(letter for letter in folder if not letter.isascii()))
-        text = f"{folder}: compilers and PyTorch fail with these letters: {letters}."
-        return Finding(State.FAILED, text, "path-non-ascii", fix=MOVE)
-    if " " in folder:
-        return Finding(State.FAILED, f"{folder}: compilers fail with spaces in a path.", "path-non-ascii", fix=MOVE)
-    if len(folder) > MAX_ROOT_CHARS and not machine.long_paths:
-        text = f"{folder} has {len(folder)} characters; above {MAX_ROOT_CHARS}, compilers exceed Windows' limit."
-        return Finding(State.FAILED, text, "path-too-long", fix=MOVE)
-    return Finding(State.OK, f"{folder} can be written.")
+        """Write a test file; then judge names and drive by the rules for choosing a folder."""
+        root, work = paths.data_root(), paths.work_root()
+        unwritable = placement.writing_problem(root)
+        if unwritable:
+            return Finding(State.FAILED, unwritable.message, unwritable.code, fix=MOVE)
+        reason = placement.needs_short_folder(work) if machine.system == "windows" else None
+        plain = str(work).isascii() and " " not in str(work)
+        if reason and not plain:
+            text = f"{work}: {reason}; compilers and PyTorch fail with that."
+            return Finding(State.FAILED, text, "path-non-ascii", fix=MOVE)
+        problem = placement.problem_of(root, machine)
+        if problem:
+            return Finding(State.WARNING, problem.message, problem.code, fix=MOVE)
+        if reason and not machine.long_paths:
+            text = f"{work}: {reason}; compilers may exceed the 260 that Windows allows."
+            return Finding(State.WARNING, text, "path-too-long", fix=MOVE)
+        return Finding(State.OK, f"{root} can be written.")
 
 
 class Memory(Check):
