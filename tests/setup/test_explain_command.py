@@ -49,7 +49,7 @@ def test_words_for_a_person(log: Path, capfd: pytest.CaptureFixture[str], monkey
     monkeypatch.setenv("LANG", "C.UTF-8")
     assert main(["explain", str(log)]) == 0
     out = capfd.readouterr().out
-    assert out.startswith("Cause: cuda-oom (high)\nEvidence: RuntimeError: CUDA out of memory.")
+    assert out.startswith("Cause: The GPU memory is full (cuda-oom, high)\nEvidence: RuntimeError: CUDA out of memory.")
     assert "What helps: The GPU memory" in out
     monkeypatch.setenv("LANG", "zh_CN.UTF-8")
     assert main(["explain", str(log)]) == 0

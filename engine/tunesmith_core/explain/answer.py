@@ -65,11 +65,16 @@ def explain(text: str, machine: Machine | None = None, language: str = "en") -> 
     if not found:
         return Explanation(UNKNOWN, "low", "", _UNKNOWN_FIX[language], ())
     best = found[0]
-    code, variant, sure = best.signature.code, best.signature.variant, False
+    # The final exception may be a mere launcher's: of one cause the heaviest signature tells most.
+    telling = max(
+        (find for find in found if find.signature.code == best.signature.code),
+        key=lambda find: (find.signature.weight, find.score, find.line),
+    )
+    code, variant, sure = best.signature.code, telling.signature.variant, False
     if machine is not None:
         code, variant, sure = facts.decide(code, variant, log.text, machine)
     fix, actions = repair(code, variant, language)
-    evidence = redact(_evidence(log, best.line))
+    evidence = redact(_evidence(log, telling.line))
     return Explanation(code, "high" if sure else _confidence(best.score, best.signature.soft), evidence, fix, actions)
 
 

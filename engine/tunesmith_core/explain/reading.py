@@ -40,8 +40,8 @@ _PREFIX = re.compile(
     r"\s*(?:"
     r"\[?(?:default|rank)_?\d+\]?:"  # torchrun
     r"|\[rank\w+\]:?"
-    r"|\((?:\w+ ?)+(?:_\w+)*[ ,]+(?:\w+=)?pid=\d+[^)]*\)"  # vLLM, Ray
-    r"|(?:[A-Za-z][\w.-]*-\d+|[\w.-]{2,40})\s+\|"  # docker compose
+    r"|\([\w ,=]{0,60}?\bpid=\d+[^)]*\)"  # vLLM, Ray
+    r"|[A-Za-z][\w.-]*[-_]\d+\s+\|"  # docker compose
     r"|(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d) \S+ [\w./-]+(?:\[\d+\])?:"  # journald
     r"|[EWIF]\d{4} " + _STAMP + r"\s+\d+ \S+?\]\s?(?:\[[\d/_]+\])?"  # torch's own logger
     rf"|{_STAMP}(?:\s+[-|])?"

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tunesmith_core import explain as engine
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EXIT_DONE, UserError
 from tunesmith_core.explain import reading
 from tunesmith_core.machine import Machine
@@ -76,7 +77,7 @@ def _in_words(answer: engine.Explanation, language: str) -> str:
     if answer.code == engine.UNKNOWN:
         return f"{words['cause']}: {words['unknown']}\n{words['fix']}: {answer.fix}"
     return (
-        f"{words['cause']}: {answer.code} ({answer.confidence})\n"
+        f"{words['cause']}: {CODES[answer.code].title} ({answer.code}, {answer.confidence})\n"
         f"{words['evidence']}: {answer.evidence}\n{words['fix']}: {answer.fix}"
     )
 
