@@ -8,7 +8,8 @@ sentences of one log. Its fields:
   ` ?` for none too.
 - `weight`: how surely it names the root cause; a cause outweighs its consequences.
 - `place`: "exception" (only in messages of exceptions), "frame" (also in shown source and file names).
-- `with`, `without`: expressions that must or must not occur anywhere in the log.
+- `with`: an expression that must occur anywhere in the log.
+- `without`: an expression that must not occur near, in the same traceback.
 - `soft`: a mere warning, which an unexplained exception after it or a training that ended well makes void.
 - `variant`: the form of the cause, which selects the words in `repairs.json`.
 """

@@ -13,6 +13,10 @@ from tunesmith_core.explain.catalogue import Signature, pattern, signatures
 from tunesmith_core.explain.reading import Log, Role
 
 MIN_SCORE = 40
+NEAR_LINES_BEFORE = 40
+NEAR_LINES_AFTER = 15
+"""Around a find; about the length of a traceback with its message."""
+
 _BONUS = {Role.FINAL: 20, Role.CHAIN: 19, Role.EXCEPTION: 12, Role.PLAIN: 6, Role.WARNING: 0, Role.FRAME: 0}
 
 _ENDED_WELL = (
@@ -51,8 +55,6 @@ def _find(signature: Signature, log: Log) -> Find | None:
         return None
     if signature.needed and not pattern(signature.needed).search(log.text):
         return None
-    if signature.forbidden and pattern(signature.forbidden).search(log.text):
-        return None
     best: Find | None = None
     for match in pattern(signature.match).finditer(log.text):
         first, last = log.line_at(match.start()), log.line_at(max(match.start(), match.end() - 1))
@@ -63,6 +65,16 @@ def _find(signature: Signature, log: Log) -> Find | None:
         if signature.place != "frame" and role is Role.FRAME:
             continue
         find = Find(signature, signature.weight + _BONUS[role], line)
-        if best is None or find.score >= best.score:
+        if (best is None or find.score >= best.score) and not _is_forbidden(signature, log, line):
             best = find
     return best
+
+
+def _is_forbidden(signature: Signature, log: Log, line: int) -> bool:
+    """Whether what speaks against a signature stands near: its own traceback, not another part of a long log."""
+    if not signature.forbidden:
+        return False
+    start = log.starts[max(0, line - NEAR_LINES_BEFORE)]
+    following = line + NEAR_LINES_AFTER
+    end = log.starts[following] if following < len(log.starts) else len(log.text)
+    return pattern(signature.forbidden).search(log.text, start, end) is not None
