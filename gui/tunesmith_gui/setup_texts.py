@@ -39,6 +39,7 @@ SETUP_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Libraries of the window"),
     QT_TRANSLATE_NOOP("Core", "Unpacked downloads, removed afterwards"),
     QT_TRANSLATE_NOOP("Core", "Download"),
+    QT_TRANSLATE_NOOP("Core", "Copy"),
     QT_TRANSLATE_NOOP("Core", "Example"),
     QT_TRANSLATE_NOOP("Core", "Import the libraries"),
     QT_TRANSLATE_NOOP("Core", "Reach the GPUs"),

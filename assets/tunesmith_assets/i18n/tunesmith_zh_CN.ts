@@ -2106,6 +2106,10 @@
         <translation>下载</translation>
     </message>
     <message>
+        <source>Copy</source>
+        <translation>复制</translation>
+    </message>
+    <message>
         <source>Example</source>
         <translation>示例</translation>
     </message>
@@ -4587,6 +4591,10 @@
     <message>
         <source>Cancelling…</source>
         <translation>正在取消…</translation>
+    </message>
+    <message>
+        <source>Working…</source>
+        <translation>进行中…</translation>
     </message>
     <message>
         <source>%1 MB/s</source>

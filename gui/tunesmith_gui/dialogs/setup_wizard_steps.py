@@ -333,6 +333,6 @@ def proof_facts(proof: Proof) -> list[Fact]:
     facts = []
     for name, ok, seconds in proof.steps:
         word = translate("SetupFlow", "OK") if ok else translate("SetupFlow", "Failed")
-        took = f"{SEPARATOR}{seconds_words(seconds)}" if seconds is not None else ""
+        took = f"{SEPARATOR}{seconds_words(seconds)}" if seconds else ""
         facts.append(Fact(core_text(name), word + took, "ok" if ok else "error"))
     return facts

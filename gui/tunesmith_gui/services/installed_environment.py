@@ -15,6 +15,8 @@ from tunesmith_gui.viewmodels.environment import DiskUse, Installed, Proof
 MANIFEST = "tunesmith-environment.json"
 PROOF = "proof.json"
 PREVIOUS_POINTER = "train.previous"
+SHORTEST_S = 0.05
+"""Shorter times are not worth telling."""
 COMPILE_CACHES = ("tc", "ic", "mpl")
 
 
@@ -54,7 +56,7 @@ def _proof(values: dict[str, Any]) -> Proof | None:  # Any: JSON values
         float(at) if isinstance(at, int | float) else None,
         _gpu_name(values.get("gpu") or values.get("gpus")),
         {str(name): str(version) for name, version in versions.items()} if isinstance(versions, dict) else {},
-        tuple(_step(step) for step in steps if isinstance(step, dict)) if isinstance(steps, list) else (),
+        tuple(_step(step) for step in steps if _was_tried(step)) if isinstance(steps, list) else (),
     )
 
 
@@ -64,10 +66,16 @@ def _gpu_name(value: object) -> str:
     return str(value.get("name") or "") if isinstance(value, dict) else str(value or "")
 
 
+def _was_tried(step: object) -> bool:
+    """Steps that this computer does not need, such as those for a GPU, are part of the record as skipped."""
+    return isinstance(step, dict) and step.get("state") != "skipped"
+
+
 def _step(step: dict[str, Any]) -> tuple[str, bool, float | None]:  # Any: JSON values
     seconds = step.get("seconds")
     name = str(step.get("name") or step.get("id") or "")
-    return name, bool(step.get("ok", True)), float(seconds) if isinstance(seconds, int | float) else None
+    took_s = float(seconds) if isinstance(seconds, int | float) else 0.0
+    return name, bool(step.get("ok", True)), took_s if took_s >= SHORTEST_S else None
 
 
 def _values(path: Path) -> dict[str, Any]:  # Any: JSON values

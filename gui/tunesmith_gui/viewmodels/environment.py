@@ -323,6 +323,6 @@ def proof_steps(proof: Proof) -> str:
     """Everything that was tried, for the diagnostics."""
     steps = []
     for name, ok, seconds in proof.steps:
-        took = f", {seconds_words(seconds)}" if seconds is not None else ""
+        took = f", {seconds_words(seconds)}" if seconds else ""
         steps.append(f"{name}: {'ok' if ok else 'failed'}{took}")
     return "\n".join(steps)

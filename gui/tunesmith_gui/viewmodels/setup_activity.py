@@ -53,7 +53,7 @@ class Activity:
 
     Attributes:
         phase: the part that goes on, "" before the first and after the end.
-        num_phases_done: how many parts ended.
+        doing: what is done within the phase, "" when that was not told.
         progress: the newest progress of the phase, None while there is none.
         cancelling: the person asked to end it.
         log: everything it said.
@@ -64,7 +64,7 @@ class Activity:
         self.detail = detail
         self.stage = Stage.RUNNING
         self.phase = ""
-        self.num_phases_done = 0
+        self.doing = ""
         self.progress: ProgressEvent | None = None
         self.error: TunesmithError | None = None
         self.cancelling = False
@@ -82,10 +82,12 @@ class Activity:
         if isinstance(event, PhaseEvent):
             self._take_phase(event, now_s)
         elif isinstance(event, ProgressEvent):
-            self.progress = event
+            self.progress, self.doing = event, event.name
         elif isinstance(event, NoteEvent):
             self.note(event.text, now_s)
-        elif isinstance(event, CheckEvent) and event.state not in ("waiting", "checking"):
+        elif isinstance(event, CheckEvent) and event.state == "checking":
+            self.progress, self.doing = None, event.title
+        elif isinstance(event, CheckEvent) and event.state != "waiting":
             level = {"failed": "error", "warning": "warning"}.get(event.state, "info")
             self.note(f"{event.title}: {event.state}. {event.message}".rstrip(), now_s, level)
         elif isinstance(event, PlanEvent):
@@ -106,12 +108,11 @@ class Activity:
             return
         self.error = None if cancelled else error
         self.stage = Stage.CANCELLED if cancelled else Stage.FAILED if error is not None else Stage.DONE
-        self.phase, self.progress = "", None
+        self.phase, self.doing, self.progress = "", "", None
 
     def _take_phase(self, event: PhaseEvent, now_s: float) -> None:
-        self.progress = None
+        self.progress, self.doing = None, ""
         if event.done:
-            self.num_phases_done += 1
             self.phase = ""
             took = f" ({duration(event.seconds)})" if event.seconds is not None else ""
             self.note(f"{event.name}{took}", now_s)
@@ -158,16 +159,17 @@ class Activity:
         return ""
 
     def progress_words(self) -> str:
-        """Share, part, speed and remaining time in one line, each where it is known."""
-        if self.cancelling and self.running:
+        """Share, part, speed and remaining time in one line, each where it is known; "" after the end."""
+        if not self.running:
+            return ""
+        if self.cancelling:
             return translate("Setup", "Cancelling…")
         parts = []
         if self.share is not None:
             parts.append(f"{number(self.share * 100)} %")
         now = self.progress
-        name = (now.name if now else "") or self.phase
-        if name:
-            parts.append(core_text(name))
+        name = self.doing or self.phase
+        parts.append(core_text(name) if name else translate("Setup", "Working…"))
         if now and now.bytes_per_s:
             parts.append(fill(translate("Setup", "%1 MB/s"), number(now.bytes_per_s / 1e6, 1)))
         if now and now.remaining_s is not None:

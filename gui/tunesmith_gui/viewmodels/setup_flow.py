@@ -14,7 +14,6 @@ from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.viewmodels.environment import (
     SEPARATOR,
     EnvironmentModel,
-    Verdict,
     gpu_notes,
     gpu_words,
     profile_words,
@@ -163,17 +162,13 @@ class SetupFlow:
                 return "checking"
             if activity.stage is Stage.FAILED:
                 return "failed"
-        return {
-            Verdict.UNKNOWN: "unknown" if self.model.installed is not None else "waiting",
-            Verdict.MISSING: "waiting",
-            Verdict.CHECKING: "checking",
-            Verdict.WORKING: "checking",
-            Verdict.BROKEN: "failed",
-            Verdict.OUTDATED: "warning",
-        }.get(self.model.verdict, "ok" if self._environment_is_fine() else "warning")
-
-    def _environment_is_fine(self) -> bool:
-        return all(check.state != "warning" for check in self.checks(ENVIRONMENT))
+        if self.model.installed is None or self.model.installed.problem is not None:
+            return "waiting"
+        states = {check.state for check in self.checks(ENVIRONMENT)}
+        for state in ("checking", "failed", "warning", "waiting"):
+            if state in states:
+                return "checking" if state == "waiting" else state
+        return "ok" if "ok" in states else "unknown"
 
     def _try_state(self) -> str:
         return {"going": "checking", "finished": "ok", "failed": "failed", "interrupted": "failed"}.get(
@@ -183,7 +178,7 @@ class SetupFlow:
     @property
     def ready(self) -> bool:
         """Whether one can train."""
-        return self.model.verdict in (Verdict.HEALTHY, Verdict.WARNINGS)
+        return self.state(ENVIRONMENT) in ("ok", "warning")
 
     # Words
 

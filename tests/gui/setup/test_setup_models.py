@@ -193,6 +193,10 @@ def test_states_of_an_installation() -> None:
     model.apply(ProgressEvent("torch", 61, 100, 12.4e6, 180.0), 1e9)
     assert model.activity is not None
     assert model.activity.progress_words() == "61 %  ·  torch  ·  12.4 MB/s  ·  3 min left"
+    model.apply(check("proof-imports", "checking"), 1e9)
+    assert model.activity.progress_words() == "Proof-Imports", "the proof says what it tries"
+    model.apply(PhaseEvent("Copy", True), 1e9)
+    assert model.activity.progress_words() == "Working…"
     model.activity.cancelling = True
     assert model.activity.progress_words() == "Cancelling…"
     model.end(PROBLEM)
@@ -201,6 +205,7 @@ def test_states_of_an_installation() -> None:
     model.begin(Activity(Command.INSTALL))
     model.end(None, cancelled=True)
     assert flow.state(ENVIRONMENT) == "waiting"
+    assert model.activity.progress_words() == ""
     assert model.activity.outcome.startswith("Cancelled.")
     model.begin(Activity(Command.INSTALL))
     model.end(None)
@@ -209,6 +214,8 @@ def test_states_of_an_installation() -> None:
     model.apply(check("training-files"), 1e9)
     model.end(None)
     assert (flow.state(ENVIRONMENT), model.verdict, flow.ready) == ("ok", Verdict.HEALTHY, True)
+    model.checks["launcher-files"] = check("launcher-files", "failed")
+    assert (flow.state(ENVIRONMENT), flow.state(COMPUTER), flow.ready) == ("ok", "failed", True)
     assert flow.summary(ENVIRONMENT) == "PyTorch for CUDA 12.4"
 
 

@@ -149,7 +149,7 @@ def test_files_of_an_environment_are_read_as_far_as_they_can_be(home: Path) -> N
         "proven_at": 7,
         "versions": {"torch": "2.6"},
         "gpus": [{"name": "RTX"}, {"name": "GTX"}],
-        "steps": [{"name": "Import", "ok": True, "seconds": 1.5}, {"id": "gpu", "ok": False}, 3],
+        "steps": [{"name": "Import", "ok": True, "seconds": 1.5}, {"id": "gpu", "ok": False}, {"state": "skipped"}, 3],
     }
     (folder / "proof.json").write_text(json.dumps(proof))
     found = installed_environment.read_installed()
