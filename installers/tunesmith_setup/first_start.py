@@ -56,7 +56,12 @@ def build_launcher(progress: Progress) -> Path:
         progress.note(f"data folder: {launcher.folder.parents[1]}")
         progress.note(f"room needed: {size_text(required)}; much less is downloaded")
         with progress.phase("Libraries of the window"):
-            envs.build(launcher, uvtool.obtain(progress), progress)
+            try:
+                envs.build(launcher, uvtool.obtain(progress), progress)
+            except EnvironmentProblem as problem:
+                missing = f"Still missing on this computer: the {len(launcher.packages())} packages of the window."
+                hint = f"{problem.hint} {missing} When the network works, start Tunesmith again: it continues."
+                raise EnvironmentProblem(problem.code, problem.message, context=problem.context, hint=hint) from None
     return launcher.python
 
 

@@ -55,12 +55,15 @@ x11.XOpenDisplay.restype = ctypes.c_void_p
 display = ctypes.c_void_p(x11.XOpenDisplay(None))
 x11.XDefaultRootWindow.restype = ctypes.c_ulong
 
+class Title(ctypes.Structure):  # XTextProperty
+    _fields_ = [("value", ctypes.c_char_p), ("encoding", ctypes.c_ulong), ("bits", ctypes.c_int), ("n", ctypes.c_ulong)]
+
 def titles(window, depth):
     root, parent, count = ctypes.c_ulong(), ctypes.c_ulong(), ctypes.c_uint()
-    children, name = ctypes.POINTER(ctypes.c_ulong)(), ctypes.c_char_p()
+    children, title = ctypes.POINTER(ctypes.c_ulong)(), Title()
     window = ctypes.c_ulong(window)
-    if x11.XFetchName(display, window, ctypes.byref(name)) and name.value:
-        print(name.value.decode(errors="replace"))
+    if x11.XGetWMName(display, window, ctypes.byref(title)) and title.value:
+        print(title.value.decode(errors="replace"))
     found = [ctypes.byref(value) for value in (root, parent, children, count)]
     if depth and x11.XQueryTree(display, window, *found):
         for child in children[: count.value]:
