@@ -20,7 +20,7 @@ from pathlib import Path
 from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import engine_environment, environment_python
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import growth, inventory, proof, stores, uvtool, wheel_sizes
+from tunesmith_setup import downloads, growth, inventory, proof, stores, uvtool, wheel_sizes
 from tunesmith_setup.growth import Growth
 from tunesmith_setup.interpreters import Interpreter
 from tunesmith_setup.inventory import Damage
@@ -109,7 +109,12 @@ class Environment:
 
     def required_bytes(self) -> int:
         """Return the room the building takes: the environment, and in the download cache what is not there yet."""
-        return 0 if self.is_complete() else self.disk_bytes() + self.missing().disk_bytes
+        return 0 if self.is_complete() else self.disk_bytes() + self.passing_bytes()
+
+    def passing_bytes(self) -> int:
+        """Return the room that downloads take until they are installed: as wheels, and unpacked."""
+        missing = self.missing()
+        return missing.download_bytes + missing.disk_bytes
 
 
 def site_packages(folder: Path) -> Path:
@@ -241,6 +246,7 @@ def _fill(environment: Environment, staging: Path, uv: Uv, progress: Progress) -
     Raises:
         EnvironmentProblem: `environment-build-failed`.
     """
+    downloads.fetch_large(environment.locks, environment.interpreter.executable, uv, progress)
     _install(environment, staging, uv, progress)
     progress.note("comparing every file with what its wheel recorded")
     damages = _damages(staging)
@@ -258,19 +264,25 @@ def _fill(environment: Environment, staging: Path, uv: Uv, progress: Progress) -
         )
     if environment.pointer:
         _refuse_startup_files(environment, staging)
+    downloads.clear()
     files.crashpoint("environment.verified")
 
 
 def _install(environment: Environment, staging: Path, uv: Uv, progress: Progress) -> None:
     base = str(environment.interpreter.executable)
-    grown = Growth(uvtool.own_cache(), staging, environment.missing(), environment.disk_bytes())
+    locks = downloads.with_fetched(environment.locks)
+    missing, disk_bytes = environment.missing(), environment.disk_bytes()
+    fetched = locks != list(environment.locks)
+    grown = Growth(uvtool.own_cache(), staging, missing, disk_bytes, fetched=fetched)
     uv.run("venv", "--quiet", "--relocatable", "--no-project", "--python", base, str(staging))
     files.crashpoint("environment.created")
     # Copies instead of hard links: a file damaged in the environment must not be damaged in the cache as well.
     options = ["--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
-    python, locks = str(environment_python(staging)), [str(lock) for lock in environment.locks]
+    python = str(environment_python(staging))
     with growth.reported(grown, progress):
-        uv.run_offline_first("pip", "sync", *options, "--python", python, *locks)
+        uv.run_offline_first("pip", "sync", *options, "--python", python, *map(str, locks))
+    if fetched:
+        downloads.forget_origin(site_packages(staging))
     files.crashpoint("environment.installed")
 
 

@@ -18,13 +18,30 @@ from tunesmith_core import files
 from tunesmith_setup.progress import Progress
 from tunesmith_setup.wheel_sizes import Weight
 
-DOWNLOAD, COPY = "Download", "Copy"
+DOWNLOAD, UNPACK, COPY = "Download", "Unpack", "Copy"
 COPY_BEGINS_BYTES = 1_000_000
 """An environment without packages is smaller."""
 WINDOW = 20
 """Looks over which the speed is averaged."""
 SHARE_OF_TIME = 0.2
 """Looking may take this share of the time: counting twenty thousand files is work for a slow disk."""
+
+
+class Speed:
+    """Reports how far a part is, with its speed over the last looks."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[float, str, int]] = deque(maxlen=WINDOW)
+
+    def report(self, progress: Progress, name: str, done: int, total: int, now_s: float) -> None:
+        """Add a look; nothing is said before anything has grown, or when it went back."""
+        if self._looks and self._looks[-1][1] != name:
+            self._looks.clear()
+        self._looks.append((now_s, name, done))
+        seconds, grown = now_s - self._looks[0][0], done - self._looks[0][2]
+        if done and seconds > 0 and grown >= 0:
+            speed = grown / seconds
+            progress.progress(name, done, total, speed, (total - done) / speed if speed else None)
 
 
 class Growth:
@@ -35,31 +52,26 @@ class Growth:
         staging: the environment that is being built.
         missing: what is to be downloaded.
         disk_bytes: what the environment will take.
+        fetched: whether most of what is missing is on this computer already and only unpacked.
     """
 
-    def __init__(self, cache: Path, staging: Path, missing: Weight, disk_bytes: int) -> None:
+    def __init__(self, cache: Path, staging: Path, missing: Weight, disk_bytes: int, *, fetched: bool = False) -> None:
         self._cache, self._staging = cache, staging
-        self._missing, self._disk_bytes = missing, disk_bytes
+        self._missing, self._disk_bytes, self._fetched = missing, disk_bytes, fetched
         self._before = files.folder_bytes(cache)
-        self._looks: deque[tuple[float, str, int]] = deque(maxlen=WINDOW)
+        self._speed = Speed()
 
     def tell(self, progress: Progress, now_s: float) -> None:
-        """Look once and report; nothing is said before anything has grown."""
-        name, done, total = self._look()
-        if self._looks and self._looks[-1][1] != name:
-            self._looks.clear()
-        self._looks.append((now_s, name, done))
-        seconds, grown = now_s - self._looks[0][0], done - self._looks[0][2]
-        if not done or seconds <= 0 or grown < 0:
-            return
-        speed = grown / seconds
-        progress.progress(name, done, total, speed, (total - done) / speed if speed else None)
+        """Look once and report."""
+        self._speed.report(progress, *self._look(), now_s)
 
     def _look(self) -> tuple[str, int, int]:
         copied = files.folder_bytes(self._staging)
         if copied > COPY_BEGINS_BYTES:
             return COPY, min(copied, self._disk_bytes), self._disk_bytes
         unpacked = max(0, files.folder_bytes(self._cache) - self._before)
+        if self._fetched:
+            return UNPACK, min(unpacked, self._missing.disk_bytes), self._missing.disk_bytes
         total = self._missing.download_bytes
         share = min(1.0, unpacked / self._missing.disk_bytes) if self._missing.disk_bytes else 0.0
         return DOWNLOAD, round(total * share), total

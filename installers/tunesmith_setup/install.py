@@ -132,9 +132,10 @@ class Wanted:
             disk_bytes = 0 if item.is_complete() else item.disk_bytes()
             parts.append(Part(name, item.missing().download_bytes, disk_bytes))
         parts.append(example_model.part())
-        unpacked = sum(item.missing().disk_bytes for item in environments_wanted.values())
-        if unpacked or parts[-1].disk_bytes:
-            parts.append(Part("Unpacked downloads, removed afterwards", 0, unpacked + example_model.passing_bytes()))
+        passing_bytes = sum(item.passing_bytes() for item in environments_wanted.values())
+        passing_bytes += example_model.passing_bytes()
+        if passing_bytes:
+            parts.append(Part("Downloads, removed when they are installed", 0, passing_bytes))
         seconds = sum(part.download_bytes / DOWNLOAD_BYTES_PER_S + part.disk_bytes / DISK_BYTES_PER_S for part in parts)
         if not proof.is_proven(self.training.folder):
             seconds += PROOF_S

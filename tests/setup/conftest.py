@@ -7,6 +7,7 @@ import hashlib
 import importlib.resources
 import io
 import os
+import re
 import shutil
 import stat
 import sys
@@ -131,6 +132,9 @@ class TinyIndex:
         requests: the paths that were asked for.
         cut: names of wheels whose download breaks off in the middle.
         reachable: whether it answers.
+        ranges: the parts that were asked for, None for the whole, by name of the wheel.
+        knows_ranges: whether it sends parts of a wheel.
+        tells_hashes: whether its pages tell the hashes of wheels.
     """
 
     def __init__(self) -> None:
@@ -143,10 +147,18 @@ class TinyIndex:
         self.folder, self.reachable = folder, True
         self.requests: list[str] = []
         self.cut: set[str] = set()
+        self.ranges: dict[str, list[str | None]] = {}
+        self.knows_ranges = True
+        self.tells_hashes = False
 
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}/simple"
+
+    def link(self, path: Path) -> str:
+        """Return the link to a wheel on a page."""
+        digest = f"#sha256={hashlib.sha256(path.read_bytes()).hexdigest()}" if self.tells_hashes else ""
+        return f'<a href="/wheels/{path.name}{digest}">{path.name}</a>'
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         index = self
@@ -159,10 +171,16 @@ class TinyIndex:
                 name = self.path.strip("/").rpartition("/")[2]
                 if self.path.startswith("/simple/"):
                     wheels = index.folder.glob(f"{name.replace('-', '_')}-*.whl")
-                    body = "".join(f'<a href="/wheels/{path.name}">{path.name}</a>' for path in wheels).encode()
+                    body = "".join(map(index.link, wheels)).encode()
                 else:
                     body = (index.folder / name).read_bytes()
-                self.send_response(200 if body else 404)
+                    index.ranges.setdefault(name, []).append(self.headers["Range"])
+                start, code = 0, 200 if body else 404
+                wanted = re.fullmatch(r"bytes=(\d+)-", self.headers["Range"] or "")
+                if wanted and index.knows_ranges and not self.path.startswith("/simple/"):
+                    start = int(wanted[1])
+                    body, code = body[start:], 206 if start < len(body) else 416
+                self.send_response(code)
                 self.send_header("Content-Type", "text/html" if self.path.startswith("/simple/") else "application/zip")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

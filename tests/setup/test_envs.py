@@ -84,7 +84,7 @@ def test_the_packages_of_the_locks_are_known(tiny: Environment) -> None:
 
 def test_a_build_is_sealed_and_pointed_to(tiny: Environment, progress: RecordedProgress) -> None:
     uv = FakeUv()
-    assert (tiny.required_bytes(), tiny.missing()) == (2000, Weight(500, 1000))
+    assert (tiny.required_bytes(), tiny.missing()) == (2500, Weight(500, 1000))
     envs.build(tiny, uv, progress)
     assert names_in_envs() == sorted([POINTER, tiny.name])
     assert pointer_text() == f"{tiny.name}\n"
@@ -163,7 +163,7 @@ def test_packages_that_can_not_be_imported_stop_the_build(tiny: Environment, pro
 def test_a_full_disk_is_told_before_anything_is_built(
     tiny: Environment, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(files, "free_bytes", lambda _: 1999)
+    monkeypatch.setattr(files, "free_bytes", lambda _: 2499)
     with pytest.raises(EnvironmentProblem, match="tiny needs 0 MiB, 0 MiB are free") as caught:
         envs.build(tiny, FakeUv(), progress)
     assert caught.value.code == "disk-full"
@@ -341,12 +341,12 @@ def test_files_that_disappear_meanwhile_are_told(
 def test_only_what_is_missing_needs_room(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {tiny.locks[0].stem: {"tiny": [100, 300], "other-name": [1000, 2000], "not-locked": [9, 9]}}
     tiny.locks[0].with_name("wheel_sizes.json").write_text(json.dumps(sizes))
-    assert (tiny.missing(), tiny.disk_bytes(), tiny.required_bytes()) == (Weight(1100, 2300), 2300, 4600)
+    assert (tiny.missing(), tiny.disk_bytes(), tiny.required_bytes()) == (Weight(1100, 2300), 2300, 5700)
     fetched = uvtool.own_cache() / "wheels-v7" / "pypi" / "other-name"
     fetched.mkdir(parents=True)
     (fetched / "2-py3-none-any.http").touch()
     (fetched / "3-py3-none-any.msgpack").touch()
-    assert (tiny.missing(), tiny.required_bytes()) == (Weight(100, 300), 2600)
+    assert (tiny.missing(), tiny.required_bytes()) == (Weight(100, 300), 2700)
 
 
 def test_a_half_environment_that_a_program_holds_is_named(

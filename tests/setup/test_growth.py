@@ -60,6 +60,15 @@ def test_the_cache_tells_the_download_and_the_environment_the_copying(tmp_path: 
     ]
 
 
+def test_wheels_that_are_there_are_only_unpacked(tmp_path: Path) -> None:
+    reports = Reports()
+    grown = Growth(tmp_path / "cache", tmp_path / "staging", Weight(10 * MB, 20 * MB), 30 * MB, fetched=True)
+    grown.tell(reports, 0.0)
+    grow(tmp_path / "cache", 10 * MB)
+    grown.tell(reports, 2.0)
+    assert reports.reports == [("Unpack", 10 * MB, 20 * MB, 5 * MB, 2.0)]
+
+
 def test_what_stands_still_has_no_end(tmp_path: Path) -> None:
     cache, reports = tmp_path / "cache", Reports()
     grown = Growth(cache, tmp_path / "staging", Weight(10 * MB, 20 * MB), 30 * MB)

@@ -144,10 +144,10 @@ def test_the_plan_is_shown_and_nothing_is_written(
         "Libraries of the window",
         "Libraries for training",
         "Base model of the example",
-        "Unpacked downloads, removed afterwards",
+        "Downloads, removed when they are installed",
     ]
     assert 3e9 < parts["Libraries for training"][0] < 3.5e9 < 5e9 < parts["Libraries for training"][1]
-    assert parts["Unpacked downloads, removed afterwards"][0] == 0
+    assert parts["Downloads, removed when they are installed"][0] == 0
     assert (plan["profile"], plan["folder"]) == ("cu124", str(home))
     assert plan["seconds"] > 300
     assert command_line.main(["install", "--plan", "--json", "--training-only", "--profile", "cu124"]) == 0

@@ -1,0 +1,187 @@
+"""Large wheels are fetched piece by piece, in this process or a later one, and uv takes them from there."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.setup.conftest import RecordedProgress, TinyIndex, wheel
+from tunesmith_core import paths
+from tunesmith_setup import downloads, envs, inventory, uvtool, wheel_sizes
+from tunesmith_setup.downloads import Fetching, Wheel
+from tunesmith_setup.envs import Environment
+from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.sources import Sources
+from tunesmith_setup.uvtool import Uv
+
+NAME = "tiny_large-1.0-py3-none-any.whl"
+
+
+@pytest.fixture
+def large(
+    home: Path, tmp_path: Path, interpreter: Interpreter, tiny_index: TinyIndex, monkeypatch: pytest.MonkeyPatch
+) -> Environment:
+    """An environment of a large and a small package."""
+    tiny_index.tells_hashes = True
+    monkeypatch.setattr(downloads, "PAUSE_S", 0.0)
+    monkeypatch.setattr(downloads, "BLOCK_BYTES", 1000)
+    lock = tmp_path / "large-linux-py311.txt"
+    contents = {f"tiny_large_{number}.py": f"x = {number:0500}\n" for number in range(40)}
+    lines = wheel(tiny_index.folder, "tiny-large", "1.0", contents)
+    lock.write_text(lines + wheel(tiny_index.folder, "tiny-small", "1.0", {"tiny_small.py": ""}))
+    sizes = {lock.stem: {"tiny-large": [65_000_000, 130_000_000], "tiny-small": [100, 200]}}
+    lock.with_name(wheel_sizes.SIZES).write_text(json.dumps(sizes))
+    return Environment("large", interpreter, (lock,), ("tiny_small",), 1000)
+
+
+@pytest.fixture
+def fetch(large: Environment, real_uv: Path, progress: RecordedProgress) -> Callable[[], None]:
+    """Fetches the large wheels of the environment."""
+
+    def run() -> None:
+        downloads.fetch_large(large.locks, large.interpreter.executable, Uv(real_uv), progress)
+
+    return run
+
+
+def test_uv_takes_what_was_fetched(
+    large: Environment, real_uv: Path, progress: RecordedProgress, tiny_index: TinyIndex
+) -> None:
+    envs.build(large, Uv(real_uv), progress)
+    assert large.is_complete()
+    assert tiny_index.ranges[NAME] == [None], "fetched once, and not by uv"
+    assert not downloads.folder().exists()
+    assert ("tiny-small", "1.0") in wheel_sizes.fetched(uvtool.own_cache())
+    (info,) = envs.site_packages(large.folder).glob("tiny_large-*.dist-info")
+    assert "direct_url" not in (info / "RECORD").read_text()
+    assert not (info / "direct_url.json").exists()
+    listed = inventory.read(large.folder)
+    assert listed is not None
+    assert inventory.compare(large.folder, listed, full=True) == []
+
+
+def test_a_later_process_goes_on_where_one_was_cut(
+    large: Environment, fetch: Callable[[], None], tiny_index: TinyIndex
+) -> None:
+    text = large.locks[0].read_text()
+    size = (tiny_index.folder / NAME).stat().st_size
+    tiny_index.cut.add(NAME)
+    fetch()
+    (part,) = downloads.folder().glob("*.part")
+    assert size / 2 <= part.stat().st_size < size
+    assert not list(downloads.folder().glob("*.whl"))
+    had = part.stat().st_size
+    tiny_index.cut.clear()
+    tiny_index.ranges.clear()
+    fetch()
+    assert tiny_index.ranges[NAME] == [f"bytes={had}-"]
+    assert (downloads.folder() / NAME).read_bytes() == (tiny_index.folder / NAME).read_bytes()
+    (lock,) = downloads.with_fetched(large.locks)
+    lines = lock.read_text().splitlines()
+    assert lines[0] == f"tiny-large @ {(downloads.folder() / NAME).as_uri()} \\"
+    assert lines[1].strip().startswith("--hash=sha256:")
+    assert lines[2].startswith("tiny-small==1.0 ")
+    large.locks[0].write_text("tiny-large==1.0 ; sys_platform == 'win32' --hash=sha256:00\n")
+    assert downloads.with_fetched(large.locks)[0].read_text() == large.locks[0].read_text()
+    large.locks[0].write_text(text)
+    tiny_index.ranges.clear()
+    fetch()
+    assert NAME not in tiny_index.ranges, "what is there is not asked for"
+
+
+def test_a_server_without_ranges_sends_all_again(fetch: Callable[[], None], tiny_index: TinyIndex) -> None:
+    tiny_index.cut.add(NAME)
+    tiny_index.knows_ranges = False
+    fetch()
+    tiny_index.cut.clear()
+    fetch()
+    assert (downloads.folder() / NAME).read_bytes() == (tiny_index.folder / NAME).read_bytes()
+
+
+def test_a_part_that_is_complete_only_needs_its_name(fetch: Callable[[], None], tiny_index: TinyIndex) -> None:
+    tiny_index.cut.add(NAME)
+    fetch()
+    tiny_index.cut.clear()
+    (part,) = downloads.folder().glob("*.part")
+    part.write_bytes((tiny_index.folder / NAME).read_bytes())
+    fetch()
+    assert (downloads.folder() / NAME).exists()
+
+
+def test_a_wrong_wheel_is_thrown_away_and_left_to_uv(fetch: Callable[[], None], tiny_index: TinyIndex) -> None:
+    tiny_index.cut.add(NAME)
+    fetch()
+    tiny_index.cut.clear()
+    (part,) = downloads.folder().glob("*.part")
+    part.write_bytes(b"x" * part.stat().st_size)
+    fetch()
+    assert not part.exists()
+    assert not list(downloads.folder().glob("*.whl"))
+
+
+def test_what_can_not_be_fetched_is_left_to_uv(
+    fetch: Callable[[], None], tiny_index: TinyIndex, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "_addresses", lambda *_: [Wheel(f"{tiny_index.address}/nothing.whl", "00")])
+    fetch()
+    assert not list(downloads.folder().glob("*.whl"))
+    monkeypatch.setattr(downloads, "_addresses", lambda *_: [][0])
+    fetch()
+    assert "uv downloads everything by itself" in progress.text
+
+
+def test_nothing_is_asked_for_without_need(
+    fetch: Callable[[], None], tiny_index: TinyIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(Sources, "chosen", classmethod(lambda cls: cls(wheel_folder=tmp_path)))
+        fetch()
+    cached = uvtool.own_cache() / "wheels-v7" / "pypi" / "tiny-large"
+    cached.mkdir(parents=True)
+    (cached / "1.0-py3-none-any.http").touch()
+    fetch()
+    assert tiny_index.requests == []
+    assert not downloads.folder().exists()
+
+
+def test_an_interrupt_ends_it_and_keeps_what_is_there(
+    home: Path, tiny_index: TinyIndex, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tiny_index.folder, "tiny-large", "1.0", {"a.py": "x" * 100_000})
+    begun = threading.Event()
+    append = Fetching._append
+
+    def slow(self: Fetching, item: Wheel) -> None:
+        append(self, item)
+        begun.set()
+        raise ConnectionError
+
+    def interrupt(_: float) -> None:
+        assert begun.wait(30)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Fetching, "_append", slow)
+    monkeypatch.setattr(downloads.time, "sleep", interrupt)
+    downloads.folder().mkdir(parents=True)
+    address = f"{tiny_index.address.removesuffix('/simple')}/wheels/{NAME}"
+    with pytest.raises(KeyboardInterrupt):
+        Fetching([Wheel(address, "00")], 1000).run(progress)
+    assert list(downloads.folder().glob("*.part"))
+
+
+def test_names_come_from_addresses_and_stay_in_the_folder(home: Path) -> None:
+    assert Wheel("https://x/torch-2.6.0%2Bcu124-cp311.whl#sha256=00", "00").path.name == "torch-2.6.0+cu124-cp311.whl"
+    assert Wheel("https://x/a/..%2F..%2Fevil.whl", "00").path.parent == downloads.folder()
+    assert downloads.folder().is_relative_to(paths.cache_dir())
+
+
+def test_the_proxy_of_the_settings_is_used(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sources, "chosen", classmethod(lambda cls: cls(proxy="http://proxy.example:3128")))
+    handlers = [vars(handler) for handler in Fetching([], 0)._opener.handlers]
+    assert any(
+        handler.get("proxies") == dict.fromkeys(("http", "https"), "http://proxy.example:3128") for handler in handlers
+    )
