@@ -15,7 +15,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui.services.diagnosis import Diagnosis
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.viewmodels.dashboard import DashboardModel
-from tunesmith_gui.viewmodels.fix_actions import action_label, doable
+from tunesmith_gui.viewmodels.fix_actions import DEEDS, action_label, doable
 from tunesmith_gui.viewmodels.runs import retry_specs
 from tunesmith_gui.widgets.banner import Banner
 
@@ -83,8 +83,10 @@ def _failed(model: DashboardModel, spec: RunSpec | None, found: Diagnosis, ask: 
     message, hint = str(error.get("message") or ""), found.fix or core_text(str(error.get("hint") or ""))
     evidence = fill(translate("Dashboard", "The log says: “%1”"), found.evidence) if found.evidence else ""
     actions = _retries(spec, ask) if code == "cuda-oom" and spec is not None else []
-    actions += [(action_label(name), partial(ask, f"fix:{name}")) for name in found.actions if doable(name)]
-    if not actions and not model.can_resume:
+    fixes = [name for name in found.actions if doable(name)]
+    repeats = bool(actions) or any(DEEDS[name].kind == "run" for name in fixes)
+    actions += [(action_label(name), partial(ask, f"fix:{name}")) for name in fixes]
+    if not repeats and not model.can_resume:
         actions.append((translate("Dashboard", "Change and retry"), lambda: ask("duplicate")))
     actions.append((translate("Dashboard", "Details"), lambda: ask("show_log")))
     actions.append((translate("Dashboard", "Copy diagnostics"), lambda: ask("copy_diagnostics")))

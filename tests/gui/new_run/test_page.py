@@ -378,7 +378,7 @@ class TestLayout:
             "Preview…",
             "Use the sample",
             "Balanced",
-            "All settings: Show all 46",
+            "All settings: Show all 47",
             "Keep 5 % of the examples for evaluation",
             "Name of the run",
             "Check now",

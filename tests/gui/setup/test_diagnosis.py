@@ -121,6 +121,12 @@ def test_a_failed_run_shows_cause_evidence_and_buttons(window: MainWindow, qtbot
     next(each for each in banner.buttons if each.text() == "Free disk space").click()
     assert asked == ["fix:free-disk"]
     banner.hide()
+    only_repair = Diagnosis("ptxas-mismatch", "high", "ptxas", "Repair.", ("repair-environment",))
+    other = make_banner(model, RunSpec(), Path("/r"), None, asked.append, window, only_repair)
+    assert other is not None
+    qtbot.addWidget(other)
+    words_of = [each.text() for each in other.buttons]
+    assert words_of[:2] == ["Repair the training environment", "Change and retry"]
 
 
 def failed_run() -> Run:
