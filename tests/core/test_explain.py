@@ -122,6 +122,19 @@ def test_prefixes_and_drawings(text: str) -> None:
     assert "CUDA out of" in answer.evidence
 
 
+def test_a_console_that_cuts_words() -> None:
+    text = (
+        "python : Traceback (most recent call last):\r\nAt line:1 char:1\r\n+ python train.py 2> train.log\r\n"
+        '  File "D:\\ai\\venv\\lib\\site-packages\\torch\\nn\\modules\\module.py", line 1501, in _call\n    return go()\n'
+        "RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!\n"
+    )
+    for width in range(60, 90):
+        cut = [line[at : at + width] for line in text.splitlines() for at in range(0, len(line), width)]
+        assert explain("\n".join(cut)).code == "device-mismatch", width
+    assert reading.unwrapped("short\nlines\n") == "short\nlines\n"
+    assert reading.unwrapped("a" * 80 + "\n" + "b" * 80 + "\nend\n") == "a" * 80 + "b" * 80 + "end\n\n"
+
+
 def test_shown_source_is_not_what_happened() -> None:
     text = (
         "Traceback (most recent call last):\n"

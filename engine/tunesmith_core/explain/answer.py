@@ -8,7 +8,7 @@ from typing import Any
 from tunesmith_core.explain import facts
 from tunesmith_core.explain.catalogue import repair
 from tunesmith_core.explain.matching import finds
-from tunesmith_core.explain.reading import Log, read_log
+from tunesmith_core.explain.reading import Log, read_log, unwrapped
 from tunesmith_core.machine import Machine
 from tunesmith_core.redact import redact
 
@@ -62,6 +62,9 @@ def explain(text: str, machine: Machine | None = None, language: str = "en") -> 
     """
     log = read_log(text)
     found = finds(log)
+    if not found and (whole := unwrapped(text)) != text:
+        log = read_log(whole)
+        found = finds(log)
     if not found:
         return Explanation(UNKNOWN, "low", "", _UNKNOWN_FIX[language], ())
     best = found[0]

@@ -26,6 +26,10 @@ MAX_LOGGED_MESSAGE_LINES = 3
 MAX_SOURCE_LINES = 14
 """That a notebook or a drawn traceback shows around the line of a frame."""
 
+MIN_CONSOLE_COLUMNS = 60
+MIN_CUT_LINES = 2
+"""Full lines of one length that speak for a console that cuts."""
+
 MAX_LINES_AFTER_END = 40
 """What still goes on for longer has not ended with the exception."""
 
@@ -189,6 +193,16 @@ def decode(data: bytes) -> str:
         except UnicodeDecodeError:
             continue
     return data.decode(_FALLBACK_ENCODINGS[-1])
+
+
+def unwrapped(text: str) -> str:
+    """Join lines that a console cut at its width, in the middle of words; the same text where none was."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    width = max(map(len, lines))
+    cut = [len(line) == width for line in lines]
+    if width < MIN_CONSOLE_COLUMNS or sum(cut) < MIN_CUT_LINES:
+        return text
+    return "".join(line if is_cut else f"{line}\n" for line, is_cut in zip(lines, cut, strict=True))
 
 
 def read_log(text: str) -> Log:
