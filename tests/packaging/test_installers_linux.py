@@ -205,7 +205,7 @@ def test_one_command_builds_them(tmp_path: Path, person: Path) -> None:
         "PYTHONPATH": os.pathsep.join(str(REPOSITORY / name) for name in ("engine", "installers", "assets")),
     }
     command = [sys.executable, "-m", "tunesmith_setup.build", "--output", str(tmp_path / "out"), "run"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=tmp_path)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr
     assert os.listdir(tmp_path / "out") == [f"Tunesmith-{VERSION}.run"]
     assert f"Tunesmith-{VERSION}.run" in done.stdout

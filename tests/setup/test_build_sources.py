@@ -122,6 +122,7 @@ def test_missing_programs_are_named_with_the_command_that_installs_them(
     assert "these programs are missing: makensis, makeself" in shown
     assert "apt-get install --no-install-recommends nsis makeself\n" in shown
     assert not (tmp_path / "out").exists()
+    tools.require(["dpkg-deb"])
 
 
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

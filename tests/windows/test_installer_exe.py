@@ -201,15 +201,6 @@ def test_a_setup_with_a_flipped_byte_does_not_start(rig: Rig, small: Path, windo
     assert not (windows_tmp / "T").exists()
 
 
-def test_the_same_program_gives_the_same_setup(tmp_path: Path) -> None:
-    """In another folder and at another time; that a wheel has the same bytes is tested with the Linux packages."""
-    first, second = tmp_path / "first", tmp_path / "and the second"
-    make_program(first, "win")
-    shutil.copytree(first / "win", second / "win")
-    setups = [windows.build(folder / "win", folder / "staging", folder, VERSION, DATE_S) for folder in (first, second)]
-    assert setups[0].read_bytes() == setups[1].read_bytes()
-
-
 def test_installing_upgrading_and_removing(rig: Rig, whole: Path, windows_tmp: Path, data: dict[str, str]) -> None:
     """Into a path with spaces and Chinese letters, silently; nothing is left but what the person made."""
     target = windows_tmp / "My Apps" / "Tunesmith 训练"
