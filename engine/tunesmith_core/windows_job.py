@@ -51,9 +51,13 @@ if sys.platform == "win32":  # pragma: no cover
                 raise ctypes.WinError(ctypes.get_last_error())
 
         def add(self, process_handle: int) -> None:
-            """Put a process into the job; its later children belong to it too."""
-            if not self._kernel32.AssignProcessToJobObject(self._handle, wintypes.HANDLE(process_handle)):
-                raise ctypes.WinError(ctypes.get_last_error())
+            """Put a process into the job; its later children belong to it too. One that has ended is let be."""
+            process = wintypes.HANDLE(process_handle)
+            if not self._kernel32.AssignProcessToJobObject(self._handle, process):
+                error = ctypes.WinError(ctypes.get_last_error())
+                # Windows denies it for a process that has ended already.
+                if self._kernel32.WaitForSingleObject(process, 0) != 0:
+                    raise error
 
         def terminate(self) -> None:
             """End every process in the job."""

@@ -61,7 +61,7 @@ def run_tests(rig: Rig, windows_tmp: Path) -> RunTests:
 
     def run(*arguments: str, timeout_s: float, python: str = rigs.PYTHON) -> None:
         base = rig.windows_path(windows_tmp / "p")
-        options = ["-q", "--tb=short", "--no-header", "-p", "no:cacheprovider", "--basetemp", base, "--timeout", "90"]
+        options = ["-q", "--tb=short", "--no-header", "-p", "no:cacheprovider", "--basetemp", base, "--timeout", "180"]
         code, output = rig.python("-m", "pytest", *options, *arguments, timeout_s=timeout_s, python=python)
         assert code == 0, output[-30000:]
         summaries.append(f"Windows under Wine, {' '.join(arguments)}: {output.strip().splitlines()[-1]}")

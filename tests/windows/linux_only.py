@@ -3,14 +3,38 @@
 from __future__ import annotations
 
 BASH = "plays a program of Linux with a shell script"
+FOLDERS = "makes an environment with the folders of Linux"
 LINUX = "is about a rule or a program of Linux"
+NEWLINES = "compares output with the line ends of Linux"
+SIZES = "counts on the sizes of the Linux locks"
+SLOW = "takes minutes under Wine; the crash points are tried one by one in tests/core and test_repair.py"
 
 REASONS = {
     "tests/core/test_placement.py::test_linux_has_no_such_rule": LINUX,
     "tests/core/test_wsl.py": BASH,
     "tests/core/test_wsl_relay.py": BASH,
+    "tests/setup/test_breakage.py": FOLDERS,
+    "tests/setup/test_checks_command.py::test_out_of_memory_though_the_gpu_is_free": FOLDERS,
+    "tests/setup/test_checks_environment.py::test_a_python_that_does_not_start_is_found": FOLDERS,
+    "tests/setup/test_checks_environment.py::test_broken_environments_beside_are_found_and_removed": FOLDERS,
+    "tests/setup/test_checks_host.py::test_the_data_folder_is_judged_by_the_rules_of_the_system": LINUX,
+    "tests/setup/test_example_model.py::test_a_failed_conversion_leaves_nothing": NEWLINES,
+    "tests/setup/test_install.py::test_the_window_opens_last": LINUX,
+    "tests/setup/test_install.py::test_the_example_runs_where_there_is_no_display": LINUX,
+    "tests/setup/test_install.py::test_a_full_disk_is_told_first": SIZES,
+    "tests/setup/test_install.py::test_the_plan_is_shown_and_nothing_is_written": SIZES,
+    "tests/setup/test_install.py::test_the_window_is_started_by_the_launchers_python": BASH,
+    "tests/setup/test_interpreters.py": LINUX,
+    "tests/setup/test_interruptions.py": SLOW,
+    "tests/setup/test_inventory.py::test_each_kind_of_change_is_seen": FOLDERS,
+    "tests/setup/test_inventory.py::test_without_a_list_the_records_serve": FOLDERS,
+    "tests/setup/test_proof.py::test_a_proof_that_dies_is_explained_by_its_last_words": "is about signals",
+    "tests/setup/test_repair.py::test_an_intact_file_is_taken_from_another_environment": FOLDERS,
+    "tests/setup/test_repair.py::test_a_lost_permission_comes_back": LINUX,
+    "tests/setup/test_sources.py::test_the_pip_that_fetches_uv_honours_the_settings": "names variables in small letters",
     "tests/setup/test_system_libraries.py": LINUX,
     "tests/setup/test_test_runner.py": "the runner needs the developer tools, which are locked for Linux",
+    "tests/setup/test_uvtool.py": BASH,
     "tests/setup/test_wsl_install.py": BASH,
 }
 """A file or one of its tests by its id, and why it does not run on Windows."""

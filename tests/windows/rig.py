@@ -14,9 +14,11 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tunesmith_core import files, paths
 from tunesmith_setup.uvtool import LOCKS, Uv
@@ -36,6 +38,8 @@ BESIDE_PYTHON = {"_wmi.pyd"}
 NO_LIBRARY = ("lib-dynload", "site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "config-*")
 OVERRIDDEN = frozenset({"numpy"})
 SETUP_TIMEOUT_S = 180
+LEFTOVER_S = 10
+LEFT_BEHIND = "Processes were left behind."
 PYTHON = r"C:\python\python.exe"
 
 
@@ -90,18 +94,31 @@ class Rig:
     def run(self, command: Sequence[str], timeout_s: float, **variables: str) -> tuple[int, str]:
         """Run a Windows program to its end; return exit code and output.
 
+        What it leaves behind is ended, and said in the last line of the output.
+
         Raises:
             RigError: when it did not end in time; every process of the rig is gone then.
         """
         process = self.start(command, **variables)
+        chunks: list[bytes] = []
+        reader = threading.Thread(target=_read_all, args=(process.stdout, chunks), daemon=True)
+        reader.start()
+        ended = False
         try:
-            output, _ = process.communicate(timeout=timeout_s)
+            process.wait(timeout_s)
+            ended = True
         except subprocess.TimeoutExpired:
+            pass
+        reader.join(LEFTOVER_S if ended else 0)
+        if left := reader.is_alive():
             self.kill_all()
-            output, _ = process.communicate()
-            text = output.decode("utf-8", errors="replace")
-            raise RigError(f"{command} did not end within {timeout_s:g} s:\n{text[-20000:]}") from None
-        return process.returncode, output.decode("utf-8", errors="replace").replace("\r\n", "\n")
+            reader.join(LEFTOVER_S)
+        text = b"".join(chunks).decode("utf-8", errors="replace").replace("\r\n", "\n")
+        if not ended:
+            process.kill()
+            process.wait()
+            raise RigError(f"{command} did not end within {timeout_s:g} s:\n{text[-20000:]}")
+        return process.returncode, f"{text}\n{LEFT_BEHIND}" if left else text
 
     def python(self, *arguments: str, timeout_s: float, python: str = PYTHON, **variables: str) -> tuple[int, str]:
         """Run a Python of the rig in UTF-8; see `run`."""
@@ -127,6 +144,13 @@ class Rig:
             text = "home = C:\\python\ninclude-system-site-packages = true\n"
             files.atomic_write_text(folder / "pyvenv.cfg", text)
         return rf"C:\envs\{name}\Scripts\python.exe"
+
+
+def _read_all(stream: IO[bytes] | None, chunks: list[bytes]) -> None:
+    assert stream is not None
+    with stream:
+        while chunk := stream.read1(65536):  # type: ignore[attr-defined]
+            chunks.append(chunk)
 
 
 def missing_programs() -> list[str]:
