@@ -1,0 +1,131 @@
+"""Training by a Windows Python through the command line: supervisor, job, stop and resume, with Linux's losses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny_model import build_tiny_model, write_chats
+from tests.windows.rig import Rig
+from tunesmith_core import launch, protocol
+from tunesmith_core.runs import RunState, open_run
+from tunesmith_core.spec import RunSpec
+from tunesmith_setup.uvtool import Uv
+
+NUM_STEPS = 80
+TIMEOUT_S = 240
+LOCK = "cpu-win-py311.txt"
+
+DRIVE = r"""
+import json, sys
+from pathlib import Path
+sys.path[:0] = sys.argv[1].split(";")
+from tunesmith_core import launch
+from tunesmith_core.runs import RunState
+from tunesmith_core.spec import RunSpec
+
+run = launch.start(RunSpec.load(Path(sys.argv[2])))
+stopped = []
+def stop_after_two(event):
+    if event.type == "step" and event.data["step"] == 2 and not stopped:
+        stopped.append(launch.stop(run))
+first = launch.wait(run, stop_after_two)
+assert first.state is RunState.STOPPED, first
+assert first.last_checkpoint_step == first.step < int(sys.argv[3]), first
+launch.resume(run)
+status = launch.wait(run, offset=run.journal_path.stat().st_size)
+assert status.state is RunState.FINISHED, status
+assert not run.is_supervised()
+print(run.id)
+"""
+
+KERNEL = r"""
+import os
+os.environ["TRITON_INTERPRET"] = "1"
+import torch, triton, triton.language as tl
+
+@triton.jit
+def scale_and_add(x, y, out, factor, num, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < num
+    tl.store(out + at, tl.load(x + at, mask=inside) * factor + tl.load(y + at, mask=inside), mask=inside)
+
+x, y = torch.randn(300), torch.randn(300)
+out = torch.empty_like(x)
+scale_and_add[(triton.cdiv(300, 128),)](x, y, out, 2.5, 300, BLOCK=128)
+torch.testing.assert_close(out, x * 2.5 + y)
+print("the kernel is right:", torch.__version__, triton.__version__)
+"""
+
+
+@pytest.fixture(scope="module")
+def python(rig: Rig, uv: Uv) -> str:
+    """The Python of a training environment of Windows."""
+    return rig.environment("train", LOCK, uv)
+
+
+def make_spec(folder: Path, place: str, separator: str) -> RunSpec:
+    """Return a short run on the tiny model, whose files are known by `place` to the system that trains."""
+    spec = RunSpec(name="windows")
+    spec.model.path, spec.data.path = f"{place}{separator}model", f"{place}{separator}chats.jsonl"
+    spec.hardware.device = "cpu"
+    spec.schedule.max_steps = NUM_STEPS
+    assert (folder / "model").is_dir()
+    return spec
+
+
+def losses(folder: Path) -> list[float]:
+    events: list[Any] = protocol.read_journal(folder / "events.jsonl")
+    by_step = {event.data["step"]: event.data["loss"] for event in events if event.type == "step"}
+    return [by_step[step] for step in sorted(by_step)]
+
+
+def test_a_run_is_stopped_resumed_and_learns_as_on_linux(
+    rig: Rig, python: str, windows_tmp: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.real_runs import point_at_training_environment
+
+    build_tiny_model(windows_tmp / "model")
+    write_chats(windows_tmp / "chats.jsonl", 40)
+    point_at_training_environment(home)
+    on_linux = launch.start(make_spec(windows_tmp, str(windows_tmp), "/"))
+    assert launch.wait(on_linux).state is RunState.FINISHED
+
+    place = rig.windows_path(windows_tmp)
+    (windows_tmp / "spec.json").write_text(json.dumps(make_spec(windows_tmp, place, "\\").to_dict()))
+    (windows_tmp / "envs").mkdir()
+    (windows_tmp / "envs" / "train.current").write_text("C:\\envs\\train\n")
+    (windows_tmp / "drive.py").write_text(DRIVE)
+    roots = rig.windows_path(Path(protocol.__file__).parents[1])
+    code, output = rig.python(
+        f"{place}\\drive.py",
+        roots,
+        f"{place}\\spec.json",
+        str(NUM_STEPS),
+        timeout_s=TIMEOUT_S,
+        TUNESMITH_HOME=place,
+        TUNESMITH_WORK=place,
+        KMP_AFFINITY="disabled",
+    )
+    assert code == 0, output[-5000:] + logs(windows_tmp)
+    monkeypatch.setenv("TUNESMITH_HOME", str(windows_tmp))
+    on_windows = open_run(output.split()[-1])
+    assert losses(on_windows.path) == pytest.approx(losses(on_linux.path), abs=5e-4)
+    assert len(losses(on_windows.path)) == NUM_STEPS
+    assert (on_windows.path / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def logs(home: Path) -> str:
+    """Return the last words of the runs of a data root."""
+    return "\n".join(path.read_text(errors="replace")[-5000:] for path in home.glob("runs/*/*.log"))
+
+
+def test_a_kernel_is_right_under_the_interpreter(rig: Rig, python: str, windows_tmp: Path) -> None:
+    (windows_tmp / "kernel.py").write_text(KERNEL)
+    path = rig.windows_path(windows_tmp / "kernel.py")
+    code, output = rig.python(path, python=python, timeout_s=TIMEOUT_S, KMP_AFFINITY="disabled")
+    assert code == 0, output[-5000:]
+    assert "the kernel is right: 2.6.0+cpu 3.2.0" in output
