@@ -23,14 +23,32 @@ FORMS = [
     ("page-file-too-small", "RuntimeError: Couldn't open shared file mapping: <torch_1_2>, error code: <1455>"),
     # Compilers
     ("triton-arch-unsupported", "AssertionError: fp8e5 data type is not supported on CUDA arch < 90"),
-    ("triton-arch-unsupported", 'AccelerateMatmul.cpp:36: Assertion `false && "computeCapability not supported"\' failed.'),
-    ("triton-dtype-mismatch", "initial value for `sum` is of type <[64, 8], bf16>, but the else block redefines it as <fp32>"),
+    (
+        "triton-arch-unsupported",
+        'AccelerateMatmul.cpp:36: Assertion `false && "computeCapability not supported"\' failed.',
+    ),
+    (
+        "triton-dtype-mismatch",
+        "initial value for `sum` is of type <[64, 8], bf16>, but the else block redefines it as <fp32>",
+    ),
     ("ptxas-mismatch", "RuntimeError: Cannot find cuobjdump"),
     ("triton-bad-cc-env", "cc_cmd: ['C:\\\\VS\\\\bin\\\\Hostx64\\\\x64', 'C:\\\\t\\\\cuda_utils.c', '-O3', '-shared']"),
-    ("triton-link-missing-python-libs", "C:\\Temp\\q\\main.c(12): fatal error C1083: 无法打开包括文件: “Python.h”: No such file"),
-    ("triton-link-missing-python-libs", 'cuda_utils.c(9): fatal error C1083: Datei kann nicht geöffnet werden: "Python.h"'),
-    ("triton-link-missing-python-libs", "from /tmp/a1/main.c:1:\n/usr/x/stdlib.h:26:10: fatal error: bits/x.h: No such file"),
-    ("wsl-libcuda-missing", "/usr/bin/ld: cannot find -lcuda\nCalledProcessError: Command '['gcc', 'main.c', '-L/usr/lib/wsl/lib']'"),
+    (
+        "triton-link-missing-python-libs",
+        "C:\\Temp\\q\\main.c(12): fatal error C1083: 无法打开包括文件: “Python.h”: No such file",
+    ),
+    (
+        "triton-link-missing-python-libs",
+        'cuda_utils.c(9): fatal error C1083: Datei kann nicht geöffnet werden: "Python.h"',
+    ),
+    (
+        "triton-link-missing-python-libs",
+        "from /tmp/a1/main.c:1:\n/usr/x/stdlib.h:26:10: fatal error: bits/x.h: No such file",
+    ),
+    (
+        "wsl-libcuda-missing",
+        "/usr/bin/ld: cannot find -lcuda\nCalledProcessError: Command '['gcc', 'main.c', '-L/usr/lib/wsl/lib']'",
+    ),
     ("wsl-libcuda-missing", 'Unable to dynamically load the "cuda" shared library - searched for ["cuda", "nvcuda"]'),
     # Libraries
     ("flash-attn-missing", "NameError: name '_flash_supports_window' is not defined"),
@@ -39,20 +57,29 @@ FORMS = [
     ("trl-peft-api-mismatch", "AttributeError: 'PagedAdamW' object has no attribute 'train'"),
     # Data, numbers and devices
     ("dataset-chat-template-missing", "AttributeError: 'X' object has no attribute 'chat_template'"),
-    ("dataset-column-missing", "RuntimeError: Data-point \"{}\" has no keyset match within format \"['a,b']\""),
+    ("dataset-column-missing", 'RuntimeError: Data-point "{}" has no keyset match within format "[\'a,b\']"'),
     ("dataset-parse-error", "pyarrow.lib.ArrowTypeError: Expected bytes, got a 'list' object"),
     ("dataset-parse-error", 'ValueError: Instruction "test" corresponds to no data!'),
     ("nan-loss", "step 4\ntensor(nan, device='cuda:0', grad_fn=<X>)"),
     ("nan-loss", "NansException: A tensor with NaNs was produced in VAE."),
     ("device-mismatch", "RuntimeError: stack(): all tensors must be on the same device. Received cpu and cuda:0"),
     ("device-mismatch", "ValueError: input module must be on the same type of devices, but found {'cpu', 'cuda'}"),
-    ("device-mismatch", "ValueError: a model that has been loaded in 4-bit precision on several devices can't be trained"),
+    (
+        "device-mismatch",
+        "ValueError: a model that has been loaded in 4-bit precision on several devices can't be trained",
+    ),
     ("hub-offline", "FileMetadataError: Distant resource does not seem to be on the hub."),
     # Letters that only native loaders stumble over
     ("path-non-ascii", "gguf_init_from_file: failed to open GGUF file 'D:\\模型\\a.gguf'"),
-    ("path-non-ascii", "[ONNXRuntimeError] : NO_SUCHFILE : Load model from C:\\Users\\Zoë\\a.onnx failed. File doesn't exist"),
+    (
+        "path-non-ascii",
+        "[ONNXRuntimeError] : NO_SUCHFILE : Load model from C:\\Users\\Zoë\\a.onnx failed. File doesn't exist",
+    ),
     ("path-non-ascii", "cv2.error: imread_('D:\\données\\1.png'): can't open/read file"),
-    ("model-files-missing-or-corrupt", "gguf_init_from_file: failed to open GGUF file 'D:\\models\\a.gguf': invalid magic"),
+    (
+        "model-files-missing-or-corrupt",
+        "gguf_init_from_file: failed to open GGUF file 'D:\\models\\a.gguf': invalid magic",
+    ),
     # Workers
     ("windows-multiprocessing-spawn", "RuntimeError: DataLoader worker (pid(s) 11, 12) exited unexpectedly"),
     ("unknown", '  File "/home/me/a.py", line 1\nRuntimeError: DataLoader worker (pid(s) 11, 12) exited unexpectedly'),
@@ -60,7 +87,7 @@ FORMS = [
     # WSL in other languages
     ("wsl-not-usable", "请启用“虚拟机平台”Windows 功能。"),
     ("wsl-not-usable", 'Bitte aktivieren Sie die Windows-Funktion "VM-Plattform".'),
-    ("wsl-not-usable", "wsl : Die Benennung \"wsl\" wurde nicht als Name eines Cmdlet erkannt."),
+    ("wsl-not-usable", 'wsl : Die Benennung "wsl" wurde nicht als Name eines Cmdlet erkannt.'),
     ("wsl-not-usable", "Invalid command line option: --update"),
     ("wsl-not-usable", "Klass ej registrerad\nFelkod: Wsl/CallMsi/Install/REGDB_E_CLASSNOTREG"),
 ]
@@ -78,7 +105,8 @@ def test_the_evidence_is_the_line_that_tells_most_not_that_of_the_launcher() -> 
         "LINK : fatal error LNK1181: cannot open input file 'aio.lib'",
         "/tmp/t/main.c:4:10: fatal error: Python.h: No such file or directory",
     ):
-        assert explain(f"main.c\n{line}\nTraceback (most recent call last):\n  File \"b.py\", line 1\n{failed}").evidence == line
+        log = f'main.c\n{line}\nTraceback (most recent call last):\n  File "b.py", line 1\n{failed}'
+        assert explain(log).evidence == line
 
 
 def test_the_repair_fits_the_form_of_the_cause() -> None:
@@ -92,3 +120,18 @@ def test_a_long_word_in_parentheses_is_read_at_once() -> None:
     line = "(" + "implicit_multiplication " * 3 + "w" * 200 + "!"
     assert read_log(line).lines == [line]
     assert read_log("(Worker_TP0 pid=3259, ip=10.0.0.1) ERROR: x").lines[0].endswith("x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Installation\n\n    pip install sentencepiece\n\nThen import it.",
+        "This is needed only for a self-signed certificate. The certificate has expired when its date is past.",
+        "`ENOSPC` is the code for a full device, `ENAMETOOLONG` that for names.",
+        "The Windows Subsystem for Linux (WSL) is not covered by this guide; see DNS errors below.",
+        "Other requests over the limit will get `503 Service Unavailable`, see the issues on github.",
+        "Xet replaces Git LFS, which does not know chunks.",
+    ],
+)
+def test_documentation_of_a_failure_is_none(text: str) -> None:
+    assert explain(text).code == "unknown"
