@@ -49,13 +49,13 @@ class Wheel:
 
     @property
     def path(self) -> Path:
-        """Where it lies when it is complete."""
-        return folder() / PurePosixPath(unquote(urlsplit(self.address).path)).name
+        """Where it lies when it is complete: in a folder that is named by its hash."""
+        return folder() / self.sha256 / PurePosixPath(unquote(urlsplit(self.address).path)).name
 
     @property
     def part(self) -> Path:
-        """Where it grows; another wheel of the same name grows elsewhere."""
-        return self.path.with_name(f"{self.sha256}.part")
+        """Where it grows."""
+        return folder() / f"{self.sha256}.part"
 
 
 def folder() -> Path:
@@ -67,16 +67,19 @@ def with_fetched(locks: Sequence[Path]) -> list[Path]:
     """Return locks for uv that take the wheels of the folder from there; the locks themselves when it holds none.
 
     Not an index or a folder of links: among equal wheels uv prefers the one whose hash a page tells, which is the one
-    that would be downloaded again. The hashes stay, so uv checks them as ever.
+    that would be downloaded again. Of the lock's hashes only that of the wheel stays, as uv wants it for a file; it
+    checks it as ever.
     """
-    fetched = {_package(path): path for path in folder().glob("*.whl")}
+    fetched = {_package(path): path for path in folder().glob("*/*.whl")}
     if not fetched:
         return list(locks)
     blocks = []
     for package, lines in scratch.pins(locks).items():
-        first, _, hashes = lines.partition("\n")
-        wheel = fetched.get(package) if ";" not in first else None
-        blocks.append(f"{package[0]} @ {wheel.as_uri()} \\\n{hashes}" if wheel else lines)
+        wheel = fetched.get(package)
+        digest = f"--hash=sha256:{wheel.parent.name}" if wheel else ""
+        # A line with a condition is for some computers only: uv decides.
+        taken = wheel is not None and digest in lines and ";" not in lines
+        blocks.append(f"{package[0]} @ {wheel.as_uri()} {digest}\n" if wheel and taken else lines)
     merged = folder() / "fetched.txt"
     merged.write_text("".join(blocks), encoding="utf-8")
     return [merged]
@@ -215,6 +218,7 @@ def _publish(wheel: Wheel) -> None:
     if digest != wheel.sha256:
         wheel.part.unlink()
         raise ValueError(f"{wheel.path.name} is not the wheel of the lock")
+    wheel.path.parent.mkdir(exist_ok=True)
     files.replace(wheel.part, wheel.path)
     files.crashpoint("wheel.fetched")
 

@@ -31,11 +31,18 @@ def large(
     monkeypatch.setattr(downloads, "BLOCK_BYTES", 1000)
     lock = tmp_path / "large-linux-py311.txt"
     contents = {f"tiny_large_{number}.py": f"x = {number:0500}\n" for number in range(40)}
-    lines = wheel(tiny_index.folder, "tiny-large", "1.0", contents)
+    # As in real locks: a hash for each wheel of the version, of which one fits this computer.
+    lines = wheel(tiny_index.folder, "tiny-large", "1.0", contents).rstrip() + f" \\\n    --hash=sha256:{'0' * 64}\n"
     lock.write_text(lines + wheel(tiny_index.folder, "tiny-small", "1.0", {"tiny_small.py": ""}))
     sizes = {lock.stem: {"tiny-large": [65_000_000, 130_000_000], "tiny-small": [100, 200]}}
     lock.with_name(wheel_sizes.SIZES).write_text(json.dumps(sizes))
     return Environment("large", interpreter, (lock,), ("tiny_small",), 1000)
+
+
+def fetched_wheel() -> Path:
+    """Return the one wheel that was fetched."""
+    (path,) = downloads.folder().glob("*/*.whl")
+    return path
 
 
 @pytest.fixture
@@ -73,20 +80,25 @@ def test_a_later_process_goes_on_where_one_was_cut(
     fetch()
     (part,) = downloads.folder().glob("*.part")
     assert size / 2 <= part.stat().st_size < size
-    assert not list(downloads.folder().glob("*.whl"))
+    assert not list(downloads.folder().glob("*/*.whl"))
+    assert downloads.with_fetched(large.locks) == list(large.locks)
     had = part.stat().st_size
     tiny_index.cut.clear()
     tiny_index.ranges.clear()
     fetch()
     assert tiny_index.ranges[NAME] == [f"bytes={had}-"]
-    assert (downloads.folder() / NAME).read_bytes() == (tiny_index.folder / NAME).read_bytes()
+    assert fetched_wheel().read_bytes() == (tiny_index.folder / NAME).read_bytes()
     (lock,) = downloads.with_fetched(large.locks)
     lines = lock.read_text().splitlines()
-    assert lines[0] == f"tiny-large @ {(downloads.folder() / NAME).as_uri()} \\"
-    assert lines[1].strip().startswith("--hash=sha256:")
-    assert lines[2].startswith("tiny-small==1.0 ")
-    large.locks[0].write_text("tiny-large==1.0 ; sys_platform == 'win32' --hash=sha256:00\n")
-    assert downloads.with_fetched(large.locks)[0].read_text() == large.locks[0].read_text()
+    digest = fetched_wheel().parent.name
+    assert lines[0] == f"tiny-large @ {fetched_wheel().as_uri()} --hash=sha256:{digest}"
+    assert lines[1].startswith("tiny-small==1.0 ")
+    for lock_text in (
+        f"tiny-large==1.0 ; sys_platform == 'win32' --hash=sha256:{digest}\n",
+        "tiny-large==1.0 --hash=sha256:00\n",
+    ):
+        large.locks[0].write_text(lock_text)
+        assert downloads.with_fetched(large.locks)[0].read_text() == lock_text
     large.locks[0].write_text(text)
     tiny_index.ranges.clear()
     fetch()
@@ -99,7 +111,7 @@ def test_a_server_without_ranges_sends_all_again(fetch: Callable[[], None], tiny
     fetch()
     tiny_index.cut.clear()
     fetch()
-    assert (downloads.folder() / NAME).read_bytes() == (tiny_index.folder / NAME).read_bytes()
+    assert fetched_wheel().read_bytes() == (tiny_index.folder / NAME).read_bytes()
 
 
 def test_a_part_that_is_complete_only_needs_its_name(fetch: Callable[[], None], tiny_index: TinyIndex) -> None:
@@ -109,7 +121,7 @@ def test_a_part_that_is_complete_only_needs_its_name(fetch: Callable[[], None], 
     (part,) = downloads.folder().glob("*.part")
     part.write_bytes((tiny_index.folder / NAME).read_bytes())
     fetch()
-    assert (downloads.folder() / NAME).exists()
+    assert fetched_wheel().exists()
 
 
 def test_a_wrong_wheel_is_thrown_away_and_left_to_uv(fetch: Callable[[], None], tiny_index: TinyIndex) -> None:
@@ -120,7 +132,7 @@ def test_a_wrong_wheel_is_thrown_away_and_left_to_uv(fetch: Callable[[], None], 
     part.write_bytes(b"x" * part.stat().st_size)
     fetch()
     assert not part.exists()
-    assert not list(downloads.folder().glob("*.whl"))
+    assert not list(downloads.folder().glob("*/*.whl"))
 
 
 def test_what_can_not_be_fetched_is_left_to_uv(
@@ -128,7 +140,7 @@ def test_what_can_not_be_fetched_is_left_to_uv(
 ) -> None:
     monkeypatch.setattr(downloads, "_addresses", lambda *_: [Wheel(f"{tiny_index.address}/nothing.whl", "00")])
     fetch()
-    assert not list(downloads.folder().glob("*.whl"))
+    assert not list(downloads.folder().glob("*/*.whl"))
     monkeypatch.setattr(downloads, "_addresses", lambda *_: [][0])
     fetch()
     assert "uv downloads everything by itself" in progress.text
@@ -175,7 +187,7 @@ def test_an_interrupt_ends_it_and_keeps_what_is_there(
 
 def test_names_come_from_addresses_and_stay_in_the_folder(home: Path) -> None:
     assert Wheel("https://x/torch-2.6.0%2Bcu124-cp311.whl#sha256=00", "00").path.name == "torch-2.6.0+cu124-cp311.whl"
-    assert Wheel("https://x/a/..%2F..%2Fevil.whl", "00").path.parent == downloads.folder()
+    assert Wheel("https://x/a/..%2F..%2Fevil.whl", "00").path == downloads.folder() / "00" / "evil.whl"
     assert downloads.folder().is_relative_to(paths.cache_dir())
 
 
