@@ -249,14 +249,14 @@ def test_reports_are_shown_or_saved(
 ) -> None:
     states.fill(quiet.model, checks=(states.DAMAGED,))
     assert page.perform("copy_diagnostics")
-    qtbot.waitUntil(lambda: window.findChild(DiagnosticsDialog) is not None)
+    qtbot.waitUntil(lambda: window.findChild(DiagnosticsDialog) is not None, timeout=15_000)
     dialog = window.findChild(DiagnosticsDialog)
     assert dialog is not None
     assert "training-files: 3 files differ" in dialog.text.toPlainText()
     target = tmp_path / "report.txt"
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_words: (str(target), ""))
     page.ask("save_report")
-    qtbot.waitUntil(target.exists)
+    qtbot.waitUntil(target.exists, timeout=15_000)
     settle()
     assert "environment-damaged" in target.read_text(encoding="utf-8")
     assert not page.perform("start_run")

@@ -56,7 +56,7 @@ def wizard(quiet: Any, window: MainWindow, qtbot: QtBot) -> Iterator[SetupWizard
     """The wizard over the real window, its model empty."""
     window.show_page("setup")
     (result,) = window.findChildren(SetupWizard)
-    qtbot.waitUntil(lambda: result.flow.place is not None)
+    qtbot.waitUntil(lambda: result.flow.place is not None, timeout=15_000)
     yield result
     for dialog in window.findChildren(QDialog):
         dialog.close()
@@ -161,7 +161,9 @@ def test_a_refused_folder_says_why_and_another_one_helps(
     monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME", str(tmp_path / "local"))
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_words: str(tmp_path / "mine"))
     press(wizard.folder, "Browse…")
-    qtbot.waitUntil(lambda: wizard.flow.place is not None and wizard.flow.place.folder == tmp_path / "mine")
+    qtbot.waitUntil(
+        lambda: wizard.flow.place is not None and wizard.flow.place.folder == tmp_path / "mine", timeout=15_000
+    )
     assert wizard.next.isEnabled()
     assert paths.data_root() == tmp_path / "mine", "and it lasts"
     wizard.context.preferences.change(font_scale_percent=110)
@@ -269,7 +271,7 @@ def test_the_check_is_a_run_that_is_followed(
     wizard.open_step(TRY)
     show(wizard)
     press(wizard.trial, "Run the 2-minute check")
-    qtbot.waitUntil(lambda: wizard.trial_run.state == "failed")
+    qtbot.waitUntil(lambda: wizard.trial_run.state == "failed", timeout=15_000)
     assert "holds no model" in words(wizard.trial)
     paths.models_dir().mkdir()
     model_folder.rename(paths.models_dir() / "tiny")
@@ -277,7 +279,7 @@ def test_the_check_is_a_run_that_is_followed(
     (paths.models_dir() / "tiny" / "config.json").write_text(json.dumps({"model_type": "llama"} | sizes))
     wizard.trial_run.start()
     wizard.trial_run.start()
-    qtbot.waitUntil(lambda: wizard.trial_run.run_id == "id-example")
+    qtbot.waitUntil(lambda: wizard.trial_run.run_id == "id-example", timeout=15_000)
     assert [Path(spec.model.path).name for spec in runs.started] == ["tiny"]
     runs.show(training("example", 30, 80))
     QCoreApplication.processEvents()
