@@ -135,3 +135,21 @@ def test_a_long_word_in_parentheses_is_read_at_once() -> None:
 )
 def test_documentation_of_a_failure_is_none(text: str) -> None:
     assert explain(text).code == "unknown"
+
+
+def test_a_launcher_after_an_unknown_failure_makes_no_warning_the_cause() -> None:
+    warning = "A matching Triton is not available, some optimizations will not be enabled\n"
+    script = 'Traceback (most recent call last):\n  File "a.py", line 3, in <module>\nTypeError: bad operand\n\n'
+    launcher = (
+        'Traceback (most recent call last):\n  File "launch.py", line 9, in <module>\n'
+        "subprocess.CalledProcessError: Command '['python', 'a.py']' returned non-zero exit status 1.\n"
+    )
+    assert explain(warning + script + launcher).code == "unknown"
+    assert explain(warning + launcher).code == "triton-not-installed"
+
+
+def test_a_server_of_this_computer_is_not_the_hub() -> None:
+    refused = "ConnectionError: host='localhost', port=11434: [Errno 111] Connection refused\n"
+    assert explain("Loaded from the hub cache\n" + refused).code == "unknown"
+    reached = refused.replace("localhost", "huggingface.co")
+    assert explain(reached).code == "hub-offline"

@@ -117,7 +117,7 @@ class Log:
         text: the lines in one string.
         squeezed: the text in lower case with single spaces, to look for words quickly.
         starts: offset of each line in `text`.
-        ends_with_exception: whether the log ends with one (not that of a mere launcher).
+        ends_with_exception: whether the log ends with one (that of a mere launcher does not count by itself).
     """
 
     lines: list[str]
@@ -315,4 +315,8 @@ def _find_final(log: Log) -> None:
             low = separator
     if sum(1 for line in log.lines[last + 1 :] if line.strip()) > MAX_LINES_AFTER_END:
         return
-    log.ends_with_exception = not _WRAPPERS.search(" ".join(log.lines[index : last + 1]))
+    # A launcher's exception only says that its worker failed, by an exception of its own as a rule.
+    log.ends_with_exception = not _WRAPPERS.search(" ".join(log.lines[index : last + 1])) or any(
+        _EXCEPTION.match(line.strip()) and not _WRAPPERS.search(line) and role in (Role.EXCEPTION, Role.CHAIN)
+        for line, role in zip(log.lines[:index], log.roles[:index], strict=True)
+    )
