@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import stat
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
@@ -31,6 +32,8 @@ MAX_KEPT_BYTES = 512 * 1024
 """Files that no wheel brings (pyvenv.cfg, scripts that activate) are kept in the list itself up to this size."""
 MAX_KEPT_SCRIPT_BYTES = 4096
 """So are start scripts, which the installer writes for a wheel."""
+WRITTEN_BY_INSTALLER = frozenset({"RECORD", "INSTALLER", "REQUESTED"})
+"""And what it writes among a wheel's metadata, whatever the size: the download cache does not have it."""
 PYC_HEADER_BYTES = 16
 
 
@@ -142,6 +145,9 @@ def take(folder: Path, manifest: str | None) -> Inventory:
 
 
 def _max_kept_bytes(name: str, recorded: bool) -> int:
+    path = PurePosixPath(name)
+    if path.name in WRITTEN_BY_INSTALLER and path.parent.suffix == ".dist-info":
+        return sys.maxsize
     if not recorded:
         return MAX_KEPT_BYTES
     return -1 if "/site-packages/" in name else MAX_KEPT_SCRIPT_BYTES

@@ -113,6 +113,21 @@ def test_a_whole_package_that_is_gone_comes_back(built_training: Path, progress:
     assert "reinstalling tiny-data, tiny-tools, torch" in progress.text or "files: cache" in progress.text
 
 
+def test_what_the_installer_wrote_comes_from_the_list(
+    built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress
+) -> None:
+    """Even where the download cache is gone, or has a wheel under another address."""
+    tiny_index.close()
+    shutil.rmtree(paths.cache_dir())
+    info = next(site(built_training).glob("tiny_tools-*.dist-info"))
+    for path in (info / "RECORD", info / "INSTALLER", info / "REQUESTED", built_training / "bin" / "tiny-tool"):
+        path.unlink(missing_ok=True)
+    (built_training / "pyvenv.cfg").write_text("")
+    mend(progress)
+    assert repair.is_sound(built_training)
+    assert "the list of the environment" in progress.text
+
+
 def test_strangers_are_moved_away_and_not_deleted(built_training: Path, progress: RecordedProgress) -> None:
     name = breaking.stray_path_file(built_training)
     (site(built_training) / "__pycache__").mkdir(exist_ok=True)
