@@ -159,6 +159,10 @@
         <translation>推荐用于这台电脑</translation>
     </message>
     <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
         <source>GTX 1000 to RTX 4000 and data centre GPUs up to Hopper</source>
         <translation>GTX 1000 到 RTX 4000，以及 Hopper 及更早的数据中心 GPU</translation>
     </message>

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QRadioButton, QVBoxLayout, QWidget
 
+from tunesmith_gui.dialogs.fitting import fitting_size
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.viewmodels.environment import profile_words
@@ -26,7 +27,7 @@ class ChooseProfileDialog(QDialog):
         self.profile = chosen
         title = self.tr("Choose the build of PyTorch")
         self.setWindowTitle(title)
-        self.setMinimumWidth(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS)
+        self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.setSpacing(SPACE)
@@ -35,7 +36,7 @@ class ChooseProfileDialog(QDialog):
             column.addWidget(SafeLabel(sentence, tone="muted", wrap=True, parent=self))
         self.choices: dict[str, QRadioButton] = {}
         best = self.tr("Recommended for this computer")
-        self._add("", fill("%1 (%2)", best, profile_words(recommended)) if recommended else best, "")
+        self._add("", fill(self.tr("%1: %2"), best, profile_words(recommended)) if recommended else best, "")
         self._add("cu124", profile_words("cu124"), self.tr("GTX 1000 to RTX 4000 and data centre GPUs up to Hopper"))
         self._add("cu128", profile_words("cu128"), self.tr("RTX 5000 and other Blackwell GPUs, RTX 2000 and newer"))
         self._add("cpu", profile_words("cpu"), self.tr("Works everywhere; only tiny models train in useful time"))

@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QMimeData, Qt, QTimer
+from PySide6.QtCore import QEvent, QMimeData, QObject, QSize, Qt, QTimer
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QDialog, QFileDialog, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QDialog,
+    QFileDialog,
+    QHBoxLayout,
+    QPlainTextEdit,
+    QScrollArea,
+    QSizePolicy,
+    QVBoxLayout,
+    QWidget,
+)
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.machine import Machine
 from tunesmith_gui.background import Job
+from tunesmith_gui.dialogs.fitting import fitting_size
 from tunesmith_gui.services.diagnosis import Diagnosis, diagnose, read_log_file
 from tunesmith_gui.theme import font
 from tunesmith_gui.tokens import SPACE
@@ -21,7 +30,7 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 
 TYPING_PAUSE_MS = 300
 _WIDTH_LETTERS, _HEIGHT_LINES = 110, 36
-_LEAST_LINES = 6
+_LEAST_LINES = 3
 
 
 class _LogEdit(QPlainTextEdit):
@@ -31,19 +40,42 @@ class _LogEdit(QPlainTextEdit):
         return not source.hasUrls() and super().canInsertFromMimeData(source)
 
 
+class _Room(QScrollArea):
+    """As high as the answer, and scrolling where the dialog has less room."""
+
+    def __init__(self, content: QWidget, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWidgetResizable(True)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self._content = content
+        self.setWidget(content)
+        content.installEventFilter(self)
+
+    def sizeHint(self) -> QSize:
+        return QSize(self._content.sizeHint().width(), max(self._content.heightForWidth(self.width()), 0))
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(0, self.fontMetrics().lineSpacing() * _LEAST_LINES)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() == QEvent.Type.LayoutRequest:
+            self.updateGeometry()
+        return super().eventFilter(watched, event)
+
+
 class ExplainLogDialog(QDialog):
     """A text and the answer below it, renewed while the person types; does not block the window.
 
+    The facts about this computer play no part: a log from elsewhere must not inherit them.
+
     Args:
         do_action: takes the name of an action whose button was pressed.
-        machine: facts about this computer, used only when the person says that the log is from here.
     """
 
-    def __init__(
-        self, do_action: Callable[[str], object], machine: Machine | None, parent: QWidget | None = None
-    ) -> None:
+    def __init__(self, do_action: Callable[[str], object], parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        del machine  # a log of elsewhere must not inherit the facts of this computer
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowTitle(self.tr("Explain a log"))
         self._number = 0
@@ -61,7 +93,7 @@ class ExplainLogDialog(QDialog):
         self.text.setMinimumHeight(self.text.fontMetrics().lineSpacing() * _LEAST_LINES)
         column.addWidget(self.text, 1)
         self.answer = DiagnosisView(do_action, parent=self)
-        column.addWidget(self.answer)
+        column.addWidget(_Room(self.answer, self))
         row = QHBoxLayout()
         row.setSpacing(SPACE)
         row.addWidget(button(self.tr("Open file…"), self._browse, icon_name="folder", parent=self))
@@ -69,8 +101,7 @@ class ExplainLogDialog(QDialog):
         close = button(self.tr("Close"), self.close, parent=self)
         row.addWidget(close)
         column.addLayout(row)
-        metrics = self.fontMetrics()
-        self.resize(metrics.averageCharWidth() * _WIDTH_LETTERS, metrics.lineSpacing() * _HEIGHT_LINES)
+        self.resize(fitting_size(self, _WIDTH_LETTERS, _HEIGHT_LINES))
         self._typing = QTimer(self)
         self._typing.setSingleShot(True)
         self._typing.setInterval(TYPING_PAUSE_MS)

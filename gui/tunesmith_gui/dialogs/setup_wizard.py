@@ -14,6 +14,7 @@ from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.dialogs.choose_profile import ChooseProfileDialog
 from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
+from tunesmith_gui.dialogs.fitting import fitting_size
 from tunesmith_gui.dialogs.setup_wizard_steps import ComputerStep, EnvironmentStep, FolderStep, StepCard, TryStep
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.example_run import ExampleRun
@@ -28,7 +29,6 @@ from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
 _WIDTH_LETTERS, _HEIGHT_LINES = 112, 44
-_MARGIN_PX = SPACE * 6
 
 
 class SetupWizard(QDialog):
@@ -118,13 +118,7 @@ class SetupWizard(QDialog):
 
     def _fit(self) -> None:
         """As large as its words ask for, within the window it belongs to."""
-        metrics = self.fontMetrics()
-        width, height = metrics.averageCharWidth() * _WIDTH_LETTERS, metrics.lineSpacing() * _HEIGHT_LINES
-        parent = self.parentWidget()
-        if parent is not None:
-            width = min(width, parent.width() - _MARGIN_PX)
-            height = min(height, parent.height() - _MARGIN_PX)
-        self.resize(width, height)
+        self.resize(fitting_size(self, _WIDTH_LETTERS, _HEIGHT_LINES))
 
     def _look(self) -> None:
         model = self.setup.model

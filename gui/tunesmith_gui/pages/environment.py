@@ -175,7 +175,7 @@ class EnvironmentPage(Page):
             case "folder":
                 self.context.desktop.reveal(paths.data_root())
             case "explain":
-                ExplainLogDialog(self.do_action, self.setup.model.machine, self.window()).show()
+                ExplainLogDialog(self.do_action, self.window()).show()
             case "diagnostics" | "save_report":
                 self._hand_out(action)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
 from PySide6.QtGui import QDesktopServices, QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QFileDialog, QPushButton
+from PySide6.QtWidgets import QDialog, QFileDialog, QPushButton
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -21,10 +21,13 @@ from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
+from tunesmith_gui.dialogs.choose_profile import ChooseProfileDialog
+from tunesmith_gui.dialogs.confirm import ConfirmDialog
 from tunesmith_gui.dialogs.explain_log import ExplainLogDialog
 from tunesmith_gui.main_window import MainWindow
 from tunesmith_gui.pages.dashboard_banners import make_banner
 from tunesmith_gui.services.diagnosis import Diagnosis, diagnose, diagnose_error, diagnose_run
+from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.viewmodels.dashboard import DashboardModel
 from tunesmith_gui.viewmodels.runs import fixed_spec
 from tunesmith_gui.widgets.diagnosis_view import confidence_words
@@ -36,7 +39,7 @@ DISK = "OSError: [Errno 28] No space left on device: '/data/runs/x/checkpoint'"
 @pytest.fixture
 def dialog(window: MainWindow, qtbot: QtBot) -> Iterator[ExplainLogDialog]:
     asked: list[str] = []
-    result = ExplainLogDialog(asked.append, None, window)
+    result = ExplainLogDialog(asked.append, window)
     result.asked = asked  # type: ignore[attr-defined]
     result.show()
     qtbot.waitExposed(result)
@@ -59,6 +62,7 @@ def test_a_pasted_log_is_named_with_evidence_fix_and_buttons(dialog: ExplainLogD
     text = words(dialog.answer)
     assert CODES["disk-full"].title in text
     assert DISK in text
+    settle()
     assert unnamed(dialog) == []
     assert clipped(dialog) == []
     press(dialog.answer, "Free disk space")
@@ -86,6 +90,35 @@ def test_a_file_is_dropped_or_opened_whatever_its_encoding(
     monkeypatch.setattr(QFileDialog, "getOpenFileName", lambda *_words: (str(tmp_path / "gone.txt"), ""))
     press(dialog, "Open file…")
     qtbot.waitUntil(lambda: "gone.txt" in words(dialog.answer), timeout=15_000)
+
+
+def test_dialogs_stay_within_the_window_at_double_text_size(window: MainWindow, qtbot: QtBot) -> None:
+    window.resize(1024, 640)
+    theme().set_appearance(Scheme.LIGHT, 2.0)
+    dialogs: list[QDialog] = []
+    try:
+        explaining = ExplainLogDialog(lambda _name: None, window)
+        explaining.text.setPlainText(DISK)
+        long = "Files of the training environment: Repair 3 files\n" * 3
+        dialogs += [
+            explaining,
+            ChooseProfileDialog("cu124", "RTX 3060, driver 560: CUDA 12.4", "", window),
+            ConfirmDialog("Repair the environment?", long, long, "Repair", window),
+        ]
+        for dialog in dialogs:
+            dialog.show()
+        qtbot.waitUntil(lambda: "disk-full" in words(explaining), timeout=15_000)
+        for dialog in dialogs:
+            settle()
+            assert dialog.width() <= window.width()
+            assert dialog.height() <= window.height()
+            assert clipped(dialog) == []
+            assert unnamed(dialog) == []
+    finally:
+        theme().set_appearance(Scheme.LIGHT, 1.0)
+        for dialog in dialogs:
+            dialog.close()
+            dialog.deleteLater()
 
 
 def test_a_code_that_names_a_cause_is_kept_and_a_general_one_gives_way() -> None:
