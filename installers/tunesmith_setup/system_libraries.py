@@ -62,6 +62,15 @@ TEST_PROGRAMS = {
 }
 """Programs that the tests need on top, and their Debian packages."""
 
+WINDOWS_PROGRAMS = {
+    "wine": "wine",
+    "wineserver": "wine64",
+    "ntlm_auth": "winbind",
+    "x86_64-w64-mingw32-gcc": "gcc-mingw-w64-x86-64-win32",
+    "x86_64-w64-mingw32-objdump": "binutils-mingw-w64-x86-64",
+}
+"""Programs that the tests of Windows need, and their Debian packages."""
+
 FONT_FOLDERS = (Path("/usr/share/fonts"), Path("/usr/local/share/fonts"))
 FONT_PACKAGE = "fonts-dejavu-core"
 
@@ -133,6 +142,18 @@ def apt_install(packages: tuple[str, ...], progress: Progress) -> bool:
     if result.returncode != 0:
         progress.line(result.stderr.decode(errors="replace").strip()[-2000:])
     return result.returncode == 0
+
+
+def _missing_for_windows() -> list[str]:
+    return [name for name in WINDOWS_PROGRAMS if not shutil.which(name)]
+
+
+def ensure_wine(progress: Progress) -> list[str]:
+    """Install what the tests of Windows need where that asks nothing; return the programs that are still missing."""
+    lacking = _missing_for_windows()
+    if lacking and apt_install(tuple(WINDOWS_PROGRAMS[name] for name in lacking), progress):
+        lacking = _missing_for_windows()
+    return lacking
 
 
 def ensure(progress: Progress, *, for_tests: bool = False) -> None:

@@ -33,13 +33,22 @@ LONG_VERSION = (3, 12)
 HEADLESS = [] if sys.platform == "win32" else ["xvfb-run", "-a", "-s", "-screen 0 1280x800x24"]
 PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 MIN_COVERAGE_PERCENT = 100
+WINDOWS_STEP = "Windows under Wine"
+WINDOWS_TESTS = "tests/windows"
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How the parts ended: the names of those that failed."""
+    """How the parts ended: the names of those that failed, and of those that could not run here."""
 
     failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        """Say it in one line; a part that did not run is never counted as passed."""
+        if self.failed:
+            return f"Failed: {', '.join(self.failed)}"
+        return f"Passed, but NOT RUN: {', '.join(self.skipped)}" if self.skipped else "Everything passed."
 
 
 def run(pytest_arguments: list[str], *, long: bool) -> int:
@@ -62,6 +71,7 @@ def run(pytest_arguments: list[str], *, long: bool) -> int:
     with install.only_one(progress):
         with progress.phase("System libraries"):
             system_libraries.ensure(progress, for_tests=True)
+            missing = [] if pytest_arguments else system_libraries.ensure_wine(progress)
         uv = uvtool.obtain(progress)
         prepared = [_prepare(one, uv, progress) for one in (interpreter, again_on) if one]
     python, model = prepared[0]
@@ -75,10 +85,12 @@ def run(pytest_arguments: list[str], *, long: bool) -> int:
             _run_selected(tested_python, [*selection, *pytest_arguments], environment, progress, outcome)
         else:
             _run_all(tested_python, selection, environment, progress, outcome)
+    if not pytest_arguments:
+        _run_windows(python, [] if long else ["-m", "not long"], missing, environment, progress, outcome)
     progress.line()
     for name, seconds in progress.timings:
         progress.line(f"{name:<28}{duration_text(seconds):>14}")
-    progress.line(f"Failed: {', '.join(outcome.failed)}" if outcome.failed else "Everything passed.")
+    progress.line(outcome.sentence())
     return 1 if outcome.failed else 0
 
 
@@ -163,11 +175,27 @@ def _run_all(
     measured.mkdir(parents=True)
     environment = environment | {"COVERAGE_FILE": str(measured / "data")}
     coverage = [str(python), "-m", "coverage"]
-    run = [*HEADLESS, *coverage, "run", *PYTEST, *selection]
+    run = [*HEADLESS, *coverage, "run", *PYTEST, *selection, "--ignore", WINDOWS_TESTS]
     _step(f"pytest ({_tag(python)})", run, environment, progress, outcome)
     subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=environment, check=False)
     report = [*coverage, "report", f"--fail-under={MIN_COVERAGE_PERCENT}"]
     _step(f"coverage ({_tag(python)})", report, environment, progress, outcome)
+
+
+def _run_windows(
+    python: Path,
+    selection: list[str],
+    missing: list[str],
+    environment: dict[str, str],
+    progress: Progress,
+    outcome: Outcome,
+) -> None:
+    """Run the tests of Windows under Wine, or say loudly that they did not run."""
+    if missing:
+        outcome.skipped.append(WINDOWS_STEP)
+        progress.note(f"{WINDOWS_STEP}: NOT RUN, this computer lacks {', '.join(missing)}")
+        return
+    _step(WINDOWS_STEP, [*HEADLESS, str(python), *PYTEST, *selection, WINDOWS_TESTS], environment, progress, outcome)
 
 
 def _tag(python: Path) -> str:

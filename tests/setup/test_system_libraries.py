@@ -131,3 +131,24 @@ def test_a_missing_font_alone_is_named(lacking: list[Missing], programs: Path, p
     lacking[:] = [Missing((), (), ("fonts-dejavu-core",))]
     with pytest.raises(EnvironmentProblem, match=r"Missing: a font\."):
         system_libraries.ensure(progress)
+
+
+def test_wine_is_installed_where_that_asks_nothing(
+    programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = list(system_libraries.WINDOWS_PROGRAMS)
+    script(programs / names[0], "")
+    asked: list[tuple[str, ...]] = []
+
+    def install(packages: tuple[str, ...], _: RecordedProgress) -> bool:
+        asked.append(packages)
+        for name in names:
+            script(programs / name, "")
+        return True
+
+    monkeypatch.setattr(system_libraries, "apt_install", lambda *_: False)
+    assert system_libraries.ensure_wine(progress) == names[1:]
+    monkeypatch.setattr(system_libraries, "apt_install", install)
+    assert system_libraries.ensure_wine(progress) == []
+    assert system_libraries.ensure_wine(progress) == []
+    assert asked == [("wine64", "winbind", "gcc-mingw-w64-x86-64-win32", "binutils-mingw-w64-x86-64")]

@@ -59,6 +59,7 @@ def machine(
     monkeypatch.setattr(interpreters, "choose", lambda: FIRST)
     monkeypatch.setattr(interpreters, "find", lambda version: SECOND if version == (3, 12) else None)
     monkeypatch.setattr(system_libraries, "ensure", lambda _, for_tests: None)
+    monkeypatch.setattr(system_libraries, "ensure_wine", lambda _: [])
     monkeypatch.setattr(uvtool, "obtain", lambda _: Uv(Path("/nowhere/uv")))
     monkeypatch.setattr(envs, "build", result.build)
     monkeypatch.setattr(example_model, "ensure", lambda *_: paths.models_dir() / "tiny")
@@ -68,16 +69,28 @@ def machine(
 
 def test_everything_runs_under_a_headless_screen_with_coverage(machine: Machine, progress: RecordedProgress) -> None:
     assert test_runner.run([], long=False) == 0
-    ruff, mypy, contracts, tests, combine, report = machine.calls
+    ruff, mypy, contracts, tests, combine, report, windows = machine.calls
     assert ruff.startswith("-m ruff check")
     assert mypy.startswith("-m mypy")
     assert "lint_imports_command" in contracts
     assert tests == (
-        "-m coverage run -m pytest -p no:cacheprovider -m not long | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
+        "-m coverage run -m pytest -p no:cacheprovider -m not long --ignore tests/windows "
+        "| TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     )
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")
+    assert windows == "-m pytest -p no:cacheprovider -m not long tests/windows | TUNESMITH_EXAMPLE_MODEL"
     assert progress.lines[-1] == "Everything passed."
+
+
+def test_windows_that_can_not_be_tested_is_not_counted_as_passed(
+    machine: Machine, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(system_libraries, "ensure_wine", lambda _: ["wine"])
+    assert test_runner.run([], long=False) == 0
+    assert len(machine.calls) == 6
+    assert "Windows under Wine: NOT RUN, this computer lacks wine" in progress.text
+    assert progress.lines[-1] == "Passed, but NOT RUN: Windows under Wine"
 
 
 def test_the_training_packages_come_behind_the_test_environments_own(machine: Machine) -> None:
@@ -94,20 +107,22 @@ def test_a_selection_runs_pytest_alone(machine: Machine) -> None:
     assert machine.calls == ["-m pytest -p no:cacheprovider -m not long tests/core -k name | TUNESMITH_EXAMPLE_MODEL"]
 
 
-@pytest.mark.parametrize("part", ["-m ruff", "-m mypy", "lint_imports", "-m pytest", "coverage report"])
+@pytest.mark.parametrize(
+    "part", ["-m ruff", "-m mypy", "lint_imports", "run -m pytest", "coverage report", "not long tests/windows"]
+)
 def test_every_failing_part_fails_the_whole_and_the_others_still_run(
     machine: Machine, progress: RecordedProgress, part: str
 ) -> None:
     machine.failing.write_text(part)
     assert test_runner.run([], long=False) == 1
-    assert len(machine.calls) == 6
+    assert len(machine.calls) == 7
     assert progress.lines[-1].startswith("Failed: ")
     assert "," not in progress.lines[-1]
 
 
 def test_long_runs_all_tests_and_the_quick_ones_again_on_python_3_12(machine: Machine) -> None:
     assert test_runner.run([], long=True) == 0
-    lines = [line for line in machine.calls_file.read_text().splitlines() if "-m pytest" in line]
+    lines = [line for line in machine.calls_file.read_text().splitlines() if "run -m pytest" in line]
     assert [line.split("-")[2] for line in lines] == ["py311", "py312"]
     assert ["not long" in line for line in lines] == [False, True]
 
@@ -115,7 +130,7 @@ def test_long_runs_all_tests_and_the_quick_ones_again_on_python_3_12(machine: Ma
 def test_long_on_python_3_12_runs_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreters, "choose", lambda: SECOND)
     test_runner.run([], long=True)
-    assert len([line for line in machine.calls if "-m pytest" in line]) == 1
+    assert len([line for line in machine.calls if "run -m pytest" in line]) == 1
 
 
 def test_long_without_python_3_12_fails_before_anything_is_built(
