@@ -55,7 +55,13 @@ FORMS = [
     ("numpy-abi-mismatch", "TypeError: expected np.ndarray (got numpy.ndarray)"),
     ("torch-too-old-for-transformers", "AttributeError: module 'torch.library' has no attribute 'triton_op'"),
     ("trl-peft-api-mismatch", "AttributeError: 'PagedAdamW' object has no attribute 'train'"),
+    ("bnb-cuda-lib-missing", "NameError: name 'str2optimizer8bit' is not defined"),
     # Data, numbers and devices
+    (
+        "dataset-parse-error",
+        '  File "datasets/packaged_modules/json/json.py", line 9, in _generate_tables\n'
+        "AttributeError: 'str' object has no attribute 'keys'",
+    ),
     ("dataset-chat-template-missing", "AttributeError: 'X' object has no attribute 'chat_template'"),
     ("dataset-column-missing", 'RuntimeError: Data-point "{}" has no keyset match within format "[\'a,b\']"'),
     ("dataset-parse-error", "pyarrow.lib.ArrowTypeError: Expected bytes, got a 'list' object"),
@@ -83,6 +89,10 @@ FORMS = [
     # Workers
     ("windows-multiprocessing-spawn", "RuntimeError: DataLoader worker (pid(s) 11, 12) exited unexpectedly"),
     ("unknown", '  File "/home/me/a.py", line 1\nRuntimeError: DataLoader worker (pid(s) 11, 12) exited unexpectedly'),
+    (
+        "windows-multiprocessing-spawn",
+        'Traceback (most recent call last):\n  File "C:\\py\\Lib\\multiprocess\\spawn.py", line 122, in spawn_main',
+    ),
     ("windows-multiprocessing-spawn", "AttributeError: Can't get attribute 'f' on <module '__main__' (built-in)>"),
     # WSL in other languages
     ("wsl-not-usable", "请启用“虚拟机平台”Windows 功能。"),
