@@ -54,12 +54,19 @@ def diagnose(text: str, machine: Machine | None = None) -> Diagnosis:
 def diagnose_error(code: str, text: str, machine: Machine | None) -> Diagnosis:
     """Name the cause of a failure that has a code already: the log adds evidence and actions, and may know better.
 
-    A code that names a cause is kept against another opinion; one that only says how it ended gives way.
+    A code that names a cause is kept against another opinion, with what helps against it in general; one that only
+    says how it ended gives way.
     """
+    from tunesmith_core.explain.catalogue import repair
+
     found = diagnose(text, machine)
     if code in GENERAL_CODES or found.code == code:
         return found
-    return Diagnosis(code)
+    try:
+        _words, actions = repair(code, "", language())
+    except KeyError:
+        actions = ()
+    return Diagnosis(code, actions=tuple(actions))
 
 
 def diagnose_run(folder: Path, error: dict[str, Any], machine: Machine | None) -> Diagnosis:  # Any: JSON values

@@ -93,7 +93,7 @@ class SetupService(QObject):
 
     def roll_back(self) -> None:
         """Go back to the environment before."""
-        self._order(Command.ROLL_BACK, "rollback", "--yes", "--events")
+        self._order(Command.ROLL_BACK, "rollback", "--events")
 
     def set_up_wsl(self) -> None:
         """Set up Linux inside Windows, with the same environment in it; the person has agreed."""

@@ -127,6 +127,9 @@ def test_a_code_that_names_a_cause_is_kept_and_a_general_one_gives_way() -> None
     assert diagnose_error("engine-crashed", DISK, None).code == "disk-full"
     assert diagnose_error("disk-full", DISK, None).evidence
     assert diagnose_error("dataset-empty", DISK, None) == Diagnosis("dataset-empty")
+    kept = diagnose_error("driver-too-old", DISK, None)
+    assert (kept.code, kept.evidence, kept.fix) == ("driver-too-old", "", ""), "the error's own next step counts"
+    assert "open-driver-page" in kept.actions
     assert len({confidence_words(each) for each in ("high", "medium", "low")}) == 3
 
 

@@ -138,7 +138,7 @@ def test_repair_and_roll_back_ask_first(page: EnvironmentPage, quiet: Any, windo
     dialog.accept()
     press(page, "Roll back…")
     accept(window, ConfirmDialog)
-    assert quiet.asked == ["repair --yes --events", "rollback --yes --events"]
+    assert quiet.asked == ["repair --yes --events", "rollback --events"]
 
 
 def test_progress_is_shown_and_can_be_cancelled(page: EnvironmentPage, quiet: Any) -> None:
@@ -172,7 +172,7 @@ def test_a_failure_is_a_banner_with_a_way_on(page: EnvironmentPage, quiet: Any) 
     quiet.asked.clear()
     press(banner, "Try again")
     press(banner, "Details")
-    assert quiet.asked == ["rollback --yes --events"]
+    assert quiet.asked == ["rollback --events"]
     assert page.environment.progress.console is not None
     assert page.environment.progress.console.isVisible()
     quiet.model.activity = None

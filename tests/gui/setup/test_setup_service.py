@@ -16,6 +16,7 @@ from tunesmith_gui.services import installed_environment
 from tunesmith_gui.services.places import look_at, move_to
 from tunesmith_gui.services.setup_service import SetupService
 from tunesmith_gui.viewmodels.setup_activity import Activity, Command, Stage
+from tunesmith_setup.__main__ import parse
 
 RESULT = {"type": "result", "ok": True, "exit_code": 0}
 GOOD = {"type": "check", "id": "disk", "title": "Disk", "state": "ok", "message": "fine"}
@@ -117,10 +118,15 @@ def test_every_order_has_its_command_line(qtbot: QtBot, installer: Installer, se
     asked = [line for line in installer.asked if line != "doctor --events"]
     assert asked == [
         "install --plan --training-only --events",
-        "rollback --yes --events",
+        "rollback --events",
         "wsl install --yes --events",
         "doctor --full --events",
     ]
+    service.install("cpu")
+    service.repair("disk")
+    for line in (*asked, *installer.asked, "install --training-only --profile cpu --events"):
+        assert parse(line.split()).rest == [], "the real installer knows these arguments"
+    settled(qtbot, service)
 
 
 def test_a_closing_window_ends_the_command_and_starts_no_other(
