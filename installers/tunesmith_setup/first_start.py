@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tunesmith_core import environments, files
+from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import envs, install, interpreters, system_libraries, uvtool
 from tunesmith_setup.progress import Progress, size_text
@@ -53,7 +53,7 @@ def build_launcher(progress: Progress) -> Path:
             system_libraries.ensure(progress)
         launcher = install.launcher_environment(interpreters.choose())
         required = launcher.required_bytes()
-        progress.note(f"data folder: {launcher.folder.parents[1]}")
+        progress.note(f"data folder: {paths.data_root()}")
         progress.note(f"room needed: {size_text(required)}; much less is downloaded")
         with progress.phase("Libraries of the window"):
             try:

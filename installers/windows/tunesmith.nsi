@@ -89,11 +89,8 @@ Function ${PREFIX}Tell
   DetailPrint "$0"
   ${If} ${Silent}
     Push $1
-    Push $2
     System::Call 'kernel32::GetStdHandle(i -11) p .r1'
-    System::Call 'kernel32::lstrlenA(m "$0$\r$\n") i .r2'
-    System::Call 'kernel32::WriteFile(p r1, m "$0$\r$\n", i r2, *i, p 0)'
-    Pop $2
+    FileWrite $1 "$0$\r$\n"
     Pop $1
   ${Else}
     MessageBox MB_OK|MB_ICONSTOP "$0"
@@ -103,6 +100,13 @@ FunctionEnd
 !macroend
 !insertmacro TellFunction ""
 !insertmacro TellFunction "un."
+
+!macro WithoutTrailingSlash TEXT
+  StrCpy $R0 ${TEXT} 1 -1
+  ${If} $R0 == "\"
+    StrCpy ${TEXT} ${TEXT} -1
+  ${EndIf}
+!macroend
 
 Function .onInit
   SetRegView 64
@@ -117,6 +121,7 @@ Function .onInit
   ${IfNot} ${Silent}
     !insertmacro MUI_LANGDLL_DISPLAY
   ${EndIf}
+  !insertmacro WithoutTrailingSlash $INSTDIR
   Call CheckNamedFolder
   Call FindPython
 FunctionEnd
@@ -130,6 +135,7 @@ Function CheckNamedFolder
     ${If} $3 == " /D="
       IntOp $2 $2 + 4
       StrCpy $3 $0 "" $2
+      !insertmacro WithoutTrailingSlash $3
       ${If} $3 != $INSTDIR
         !insertmacro Refuse "" "$3: $(TextNoFolder)" ${EXIT_BAD_INPUT}
       ${EndIf}
@@ -236,8 +242,10 @@ Function LeaveFolderPage
 FunctionEnd
 
 Section "${PRODUCT}"
+  SetDetailsPrint none
   Call FolderProblem
   Pop $0
+  SetDetailsPrint both
   ${If} $0 != ""
     !insertmacro Refuse "" "$0" ${EXIT_BAD_INPUT}
   ${EndIf}
@@ -268,6 +276,11 @@ Section "${PRODUCT}"
     SetOutPath "$TEMP" ; the current folder can't be removed
     RMDir /r "$Staging"
     RMDir "$INSTDIR"
+    ; Where the check itself was damaged, what it said is for nobody.
+    StrCpy $2 $1 6
+    ${If} $2 != "error:"
+      StrCpy $1 ""
+    ${EndIf}
     !insertmacro Refuse "" "$(TextDamaged)$\r$\n$\r$\n$1" ${EXIT_ENVIRONMENT}
   ${EndIf}
 
