@@ -141,6 +141,8 @@ def test_a_long_word_in_parentheses_is_read_at_once() -> None:
         "The Windows Subsystem for Linux (WSL) is not covered by this guide; see DNS errors below.",
         "Other requests over the limit will get `503 Service Unavailable`, see the issues on github.",
         "Xet replaces Git LFS, which does not know chunks.",
+        "Opening a symlink failed in version 1; a path that has special letters is quoted; EDQUOT maps to UV_ENOSPC.",
+        "These files may have a UTF-8 BOM marker at the beginning.",
     ],
 )
 def test_documentation_of_a_failure_is_none(text: str) -> None:
