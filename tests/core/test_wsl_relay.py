@@ -110,6 +110,8 @@ def test_results_replace_what_the_engine_gave_up(pair: tuple[Run, Run]) -> None:
     host, twin = pair
     save(host, 1)
     save(twin, 2)
+    (twin.checkpoints_path / "step-000002" / "shards").mkdir()
+    (twin.checkpoints_path / "step-000002" / "shards" / "1").touch()
     twin.adapter_path.mkdir()
     (twin.adapter_path / "adapter_model.safetensors").write_bytes(b"new")
     host.adapter_path.mkdir()
@@ -117,6 +119,7 @@ def test_results_replace_what_the_engine_gave_up(pair: tuple[Run, Run]) -> None:
     relay.bring_back(twin, host)
     relay.bring_back(twin, host)
     assert [path.name for path in host.checkpoints_path.iterdir()] == ["step-000002"]
+    assert (host.checkpoints_path / "step-000002" / "shards" / "1").exists()
     assert [path.name for path in host.adapter_path.iterdir()] == ["adapter_model.safetensors"]
 
 

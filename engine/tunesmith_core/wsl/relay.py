@@ -210,8 +210,7 @@ def _die_with_parent() -> Callable[[], None]:
 
 def _hold_lifeline(relay: Relay) -> None:
     """Wait for the end of standard input, then end the engine."""
-    while sys.stdin.buffer.read(1):
-        pass
+    sys.stdin.buffer.read()
     relay.ask_to_end()
 
 
