@@ -87,7 +87,7 @@ def intact_copy(folder: Path, name: str, entry: Entry, target: Path, wheel_folde
     Returns:
         Where the copy comes from, in words, or None when no store has it.
     """
-    if entry.kept:
+    if entry.kept or entry.size == 0:
         target.write_bytes(base64.b64decode(entry.kept))
         return "the list of the environment"
     for source in _candidates(folder, name):
