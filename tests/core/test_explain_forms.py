@@ -55,6 +55,8 @@ FORMS = [
     ("numpy-abi-mismatch", "TypeError: expected np.ndarray (got numpy.ndarray)"),
     ("torch-too-old-for-transformers", "AttributeError: module 'torch.library' has no attribute 'triton_op'"),
     ("trl-peft-api-mismatch", "AttributeError: 'PagedAdamW' object has no attribute 'train'"),
+    ("tokenizer-missing-dep", "ValueError: make sure you have `sentencepiece` installed for this one"),
+    ("lora-target-modules-missing", "ValueError: No target modules found for the adapter"),
     ("bnb-cuda-lib-missing", "NameError: name 'str2optimizer8bit' is not defined"),
     # Data, numbers and devices
     (
@@ -98,6 +100,7 @@ FORMS = [
     ("wsl-not-usable", "请启用“虚拟机平台”Windows 功能。"),
     ("wsl-not-usable", 'Bitte aktivieren Sie die Windows-Funktion "VM-Plattform".'),
     ("wsl-not-usable", 'wsl : Die Benennung "wsl" wurde nicht als Name eines Cmdlet erkannt.'),
+    ("wsl-not-usable", "Il sottosistema Windows per Linux non ha distribuzioni installate."),
     ("wsl-not-usable", "Invalid command line option: --update"),
     ("wsl-not-usable", "Klass ej registrerad\nFelkod: Wsl/CallMsi/Install/REGDB_E_CLASSNOTREG"),
 ]
