@@ -12,6 +12,7 @@ from tunesmith_core.machine import Gpu, Machine
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 from tunesmith_gui.viewmodels.environment import (
+    DiskUse,
     EnvironmentModel,
     Installed,
     Verdict,
@@ -245,25 +246,25 @@ class DiskCard(Card):
         for use in model.disk:
             if self._rows:
                 self._add(line(self))
-            self._add(self._row(use.key, use.num_bytes, enabled=not model.changing))
+            self._add(self._row(use, enabled=not model.changing))
 
     def _add(self, row: QWidget) -> None:
         self._rows.append(row)
         self.body.addWidget(row)
 
-    def _row(self, key: str, num_bytes: int, *, enabled: bool) -> QWidget:
+    def _row(self, use: DiskUse, *, enabled: bool) -> QWidget:
         row = QWidget(self)
         layout = QHBoxLayout(row)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(SPACE)
-        layout.addWidget(SafeLabel(disk_words(key), wrap=True, parent=row), 1)
-        layout.addWidget(SafeLabel(size(num_bytes), tone="muted", parent=row))
-        if key == "compiled":
-            self.clear = button(self.tr("Clear"), lambda: self.asked.emit("compiled"), parent=row)
+        layout.addWidget(SafeLabel(disk_words(use.key), wrap=True, parent=row), 1)
+        layout.addWidget(SafeLabel(size(use.num_bytes), tone="muted", parent=row))
+        if use.can_free:
+            self.clear = button(self.tr("Clear"), lambda: self.asked.emit(use.key), parent=row)
             self.clear.setAccessibleName(self.tr("Clear compiled kernels"))
             self.clear.setEnabled(enabled)
             layout.addWidget(self.clear)
-        elif key == "runs":
+        elif use.key == "runs":
             layout.addWidget(button(self.tr("Show runs"), lambda: self.asked.emit("runs"), parent=row))
         return row
 

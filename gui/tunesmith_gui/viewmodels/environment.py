@@ -190,13 +190,6 @@ class EnvironmentModel:
         """The gravest state among the checks, "" without any."""
         return max((check.state for check in self.checks.values()), key=_GRAVITY.__getitem__, default="")
 
-    @property
-    def has_gpu(self) -> bool | None:
-        """Whether there is an NVIDIA GPU, None when that is not known."""
-        if self.machine is None or self.machine.gpus is None:
-            return None
-        return bool(self.machine.gpus)
-
     def gravest_first(self) -> list[CheckEvent]:
         """The checks, faults before the rest and otherwise in their order."""
         return sorted(self.checks.values(), key=lambda check: -_GRAVITY[check.state])

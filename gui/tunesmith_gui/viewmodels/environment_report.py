@@ -13,10 +13,10 @@ def environment_report(model: EnvironmentModel) -> str:
     """The parts as plain text; the caller takes names and secrets out."""
     installed = model.installed
     proof = installed.proof if installed else None
-    checks = [
-        f"{check.state:<8} {check.id}: {check.message}{f' [{check.code}]' if check.code else ''}"
-        for check in model.checks.values()
-    ]
+    checks = []
+    for check in model.checks.values():
+        code = f" [{check.code}]" if check.code else ""
+        checks.append(f"{check.state:<8} {check.id}: {check.message}{code}\n{check.evidence}".rstrip())
     log = [line.format() for line in list(model.activity.log.matching())[-LOG_LINES:]] if model.activity else []
     parts = (
         ("Environment", f"{installed.name or installed.problem}, before: {installed.previous}" if installed else ""),

@@ -74,7 +74,6 @@ class SetupFlow:
         self.model = model
         self.current = COMPUTER
         self.skipped: set[str] = set()
-        self.visited: set[str] = {COMPUTER}
         self.place: Place | None = None
         self.trial = ""
         self.moving = False
@@ -84,7 +83,6 @@ class SetupFlow:
     def open(self, step: str) -> None:
         """Go to a step; one that was left out is not left out any more."""
         self.skipped.discard(step)
-        self.visited.add(step)
         self.current = step
 
     def next(self) -> bool:
