@@ -31,6 +31,8 @@ MAX_ROOT_CHARS = 100
 NUM_SHORT_FOLDERS = 99
 RECORD = Path("config", "placement.json")
 OWNER = "tunesmith-work.json"
+ROOMS = frozenset({"envs", "cache", "tmp"})
+"""What `paths` puts into a work folder."""
 
 _SYNCED_VARIABLES = ("ONEDRIVE", "ONEDRIVECONSUMER", "ONEDRIVECOMMERCIAL")
 _SYNCED_NAMES = frozenset({"onedrive", "dropbox", "google drive", "googledrive", "iclouddrive"})
@@ -107,10 +109,19 @@ def _is_ours_or_free(folder: Path, root: Path) -> bool:
     try:
         owner = files.read_json(folder / OWNER)
     except FileNotFoundError:
-        return not folder.exists()
+        return not folder.exists() or _was_begun(folder)
     except (OSError, ValueError):
         return False
     return isinstance(owner, dict) and owner.get("data_root") == str(root)
+
+
+def _was_begun(folder: Path) -> bool:
+    """Return whether a folder holds what we put there before the choice is recorded; else every look names another."""
+    try:
+        names = set(os.listdir(folder))
+    except OSError:
+        return False
+    return bool(names) and names <= ROOMS
 
 
 def _recorded(root: Path) -> Path | None:

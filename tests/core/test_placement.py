@@ -130,6 +130,18 @@ def test_a_folder_that_happens_to_have_the_name_is_left_alone(drive: Path, conte
     assert work_folder(drive / "my data", windows=True) == drive / "Tunesmith2"
 
 
+def test_what_was_begun_before_the_choice_was_recorded_goes_on(drive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = drive / ("x" * 30)
+    chosen = work_folder(root, windows=True)
+    (chosen / "cache").mkdir(parents=True)
+    assert work_folder(root, windows=True) == chosen
+    (chosen / "notes.txt").touch()
+    assert work_folder(root, windows=True) != chosen
+    (chosen / "notes.txt").unlink()
+    monkeypatch.setattr(placement.os, "listdir", lambda _: (_ for _ in ()).throw(PermissionError))
+    assert work_folder(root, windows=True) != chosen
+
+
 def test_a_lost_record_is_found_again_by_the_mark_in_the_short_folder(drive: Path) -> None:
     root = drive / "my data"
     record_work_folder(root, ignore, windows=True)

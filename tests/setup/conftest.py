@@ -254,6 +254,8 @@ def tiny_template(tmp_path_factory: pytest.TempPathFactory, index_server: TinyIn
     with pytest.MonkeyPatch.context() as patch:
         _know_only(index_server, patch)
         patch.setenv("TUNESMITH_HOME", str(folder / "home"))
+        if os.name == "nt":
+            patch.setenv("TUNESMITH_WORK", str(folder / "home"))
         envs.build(environment, Uv(Path(uv)), RecordedProgress())
     return folder
 

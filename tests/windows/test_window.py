@@ -59,7 +59,7 @@ def test_the_window_opens_and_looks_right(rig: Rig, python: str, windows_tmp: Pa
     code, output = rig.python(script, picture, *roots, python=python, timeout_s=TIMEOUT_S, **variables)
     log = windows_tmp / "logs" / "window.log"
     assert code == 0, output[-5000:] + (log.read_text(errors="replace")[-5000:] if log.is_file() else "")
-    assert output.startswith("windows ")
+    assert "windows " in output, output  # the platform plugin of Qt
     shutil.copy(windows_tmp / SCREENSHOT, rig.folder / SCREENSHOT)
     image = QImage(str(windows_tmp / SCREENSHOT))
     colours = {image.pixel(x, y) for x in range(0, image.width(), 3) for y in range(0, image.height(), 3)}
