@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -125,9 +126,12 @@ def test_missing_programs_are_named_with_the_command_that_installs_them(
     tools.require(["dpkg-deb"])
 
 
-def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command_line.parse(["msi"])
+@pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
+def test_an_unknown_kind_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["build", "msi"])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("tunesmith_setup.build", run_name="__main__", alter_sys=True)
+    assert caught.value.code == 2
     assert "msi" in capsys.readouterr().err
 
 
