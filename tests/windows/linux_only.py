@@ -31,6 +31,8 @@ REASONS = {
     "tests/setup/test_inventory.py::test_without_a_list_the_records_serve": FOLDERS,
     "tests/setup/test_proof.py::test_a_proof_that_dies_is_explained_by_its_last_words": "is about signals",
     "tests/setup/test_repair.py::test_an_intact_file_is_taken_from_another_environment": FOLDERS,
+    "tests/setup/test_repair.py::test_a_file_in_the_place_of_a_folder_means_building_again": FOLDERS,
+    "tests/setup/test_repair.py::test_a_file_that_a_virus_scanner_holds_is_named": FOLDERS,
     "tests/setup/test_repair.py::test_a_lost_permission_comes_back": LINUX,
     "tests/setup/test_repair.py::test_environments_of_this_program_are_known_by_name": FOLDERS,
     "tests/setup/test_uninstall.py::test_what_a_chosen_folder_left_behind_goes_too": "needs two work folders",
