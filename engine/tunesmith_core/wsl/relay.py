@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import os
 import shutil
 import signal
@@ -18,10 +17,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tunesmith_core import devices, environments, files, paths
+from tunesmith_core.engine_process import die_with_parent
 from tunesmith_core.errors import UserError
 from tunesmith_core.protocol import decode, pending_commands
 from tunesmith_core.runs import Run, create_run
@@ -31,8 +30,6 @@ POLL_S = 0.25
 GRACE_S = 10.0
 PRODUCTS = ("checkpoints", "adapter")
 """Folders that the engine makes and a person keeps."""
-
-_PR_SET_PDEATHSIG = 1
 
 
 def guest_path(path: str) -> str:
@@ -166,7 +163,7 @@ class Relay:
             env=environments.engine_environment(spec.model.path) | devices.device_of(spec).environment(),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=_die_with_parent(),
+            preexec_fn=die_with_parent(),
         )
 
     def ask_to_end(self) -> None:
@@ -197,15 +194,6 @@ class Relay:
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._engine.pid, number)
-
-
-def _die_with_parent() -> Callable[[], None]:
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-
-    def prepare() -> None:  # pragma: no cover - runs between fork and exec, where no tracer follows
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-    return prepare
 
 
 def _hold_lifeline(relay: Relay) -> None:
