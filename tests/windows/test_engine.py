@@ -42,25 +42,6 @@ assert not run.is_supervised()
 print(run.id)
 """
 
-KERNEL = r"""
-import os
-os.environ["TRITON_INTERPRET"] = "1"
-import torch, triton, triton.language as tl
-
-@triton.jit
-def scale_and_add(x, y, out, factor, num, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < num
-    tl.store(out + at, tl.load(x + at, mask=inside) * factor + tl.load(y + at, mask=inside), mask=inside)
-
-x, y = torch.randn(300), torch.randn(300)
-out = torch.empty_like(x)
-scale_and_add[(triton.cdiv(300, 128),)](x, y, out, 2.5, 300, BLOCK=128)
-torch.testing.assert_close(out, x * 2.5 + y)
-print("the kernel is right:", torch.__version__, triton.__version__)
-"""
-
-
 @pytest.fixture(scope="module")
 def python(rig: Rig, uv: Uv) -> str:
     """The Python of a training environment of Windows."""
@@ -123,9 +104,19 @@ def logs(home: Path) -> str:
     return "\n".join(path.read_text(errors="replace")[-5000:] for path in home.glob("runs/*/*.log"))
 
 
-def test_a_kernel_is_right_under_the_interpreter(rig: Rig, python: str, windows_tmp: Path) -> None:
-    (windows_tmp / "kernel.py").write_text(KERNEL)
-    path = rig.windows_path(windows_tmp / "kernel.py")
-    code, output = rig.python(path, python=python, timeout_s=TIMEOUT_S, KMP_AFFINITY="disabled")
+def test_the_proof_of_an_environment_holds(rig: Rig, python: str, windows_tmp: Path) -> None:
+    """Every step: libraries, products, a kernel under Triton's interpreter, 4-bit weights, a LoRA step."""
+    start = rig.windows_path(Path(protocol.__file__).with_name("start.py"))
+    answer = windows_tmp / "proof.json"
+    words = ["tunesmith_engine", "selftest", "--device", "cpu", "--out", rig.windows_path(answer)]
+    code, output = rig.python(
+        "-I", "-X", "utf8", start, *words, python=python, timeout_s=TIMEOUT_S, KMP_AFFINITY="disabled"
+    )
     assert code == 0, output[-5000:]
-    assert "the kernel is right: 2.6.0+cpu 3.2.0" in output
+    proof = json.loads(answer.read_text(encoding="utf-8"))
+    states = {step["name"]: step["state"] for step in proof["steps"]}
+    assert states.pop("gpu") == "skipped"
+    assert set(states.values()) == {"ok"}, proof
+    kernel = next(step for step in proof["steps"] if step["name"] == "triton_kernel")
+    assert kernel["details"]["interpreted"]
+    assert kernel["details"]["version"].startswith("3.2.0")
