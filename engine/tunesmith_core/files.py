@@ -15,6 +15,7 @@ import shutil
 import signal
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ OTHERS_HOLD_FILES = os.name == "nt"
 """Whether a file that another program has open can't be renamed."""
 
 RENAME_RETRY_S = 10.0
-"""How long a rename is retried on Windows, where antivirus holds fresh files open (uv uses the same ladder)."""
+"""How long a change is retried on Windows, where antivirus holds fresh files open (uv uses the same ladder)."""
 
 
 def crashpoint(name: str) -> None:
@@ -55,11 +56,20 @@ def fsync_file(path: Path) -> None:
 
 def replace(source: Path, target: Path) -> None:
     """Rename a file over another, retrying while another program holds it open."""
+    _patiently(lambda: source.replace(target))
+
+
+def remove(path: Path) -> None:
+    """Remove a file that may be gone already, retrying while another program holds it open."""
+    _patiently(lambda: path.unlink(missing_ok=True))
+
+
+def _patiently(change: Callable[[], object]) -> None:
     deadline = time.monotonic() + RENAME_RETRY_S
     pause_s = 0.01
     while True:
         try:
-            source.replace(target)
+            change()
         except PermissionError:
             if not OTHERS_HOLD_FILES or time.monotonic() > deadline:
                 raise

@@ -69,7 +69,7 @@ def resume(run: Run) -> None:
     preflight.check(run.load_spec())
     for stale in pending_commands(run.control_path):
         # Commands to the run's former life, such as the stop that ended it.
-        stale.unlink(missing_ok=True)
+        files.remove(stale)
     _start_supervisor(run)
 
 

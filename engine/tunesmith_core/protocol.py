@@ -258,7 +258,8 @@ class CommandInbox:
         commands = []
         for path in pending_commands(self.control):
             command = read_command(path)
-            path.unlink(missing_ok=True)
+            # Supervisor and engine both read commands: on Windows the one holds up the other's removal for a moment.
+            files.remove(path)
             if command:
                 commands.append(command)
         return commands

@@ -62,7 +62,7 @@ class Supervisor:
         finally:
             self._update_index()
             # A lease that stays behind tells the next supervisor that this one died, and which engine it may have left.
-            self.run.lease_path.unlink(missing_ok=True)
+            files.remove(self.run.lease_path)
             self._lock.release()
         return self._status
 
@@ -105,7 +105,7 @@ class Supervisor:
         for path in pending_commands(self.run.control_path):
             command = read_command(path)
             if command and command.name == "stop":
-                path.unlink(missing_ok=True)
+                files.remove(path)
                 self._write("ack", id=command.id, command="stop", ok=True, message="")
                 return str(command.data.get("mode", "save"))
         return None

@@ -127,6 +127,23 @@ def test_a_rename_waits_for_who_holds_the_file(tmp_path: Path, monkeypatch: pyte
     assert (tmp_path / "final").read_text() == "new"
 
 
+def test_a_removal_waits_for_who_holds_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "command").write_text("stop")
+    unlink, waited = Path.unlink, []
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        if len(waited) < 3:
+            raise PermissionError(errno.EACCES, "held", str(path))
+        unlink(path, missing_ok)
+
+    monkeypatch.setattr(files, "OTHERS_HOLD_FILES", True)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(files.time, "sleep", waited.append)
+    files.remove(tmp_path / "command")
+    assert not (tmp_path / "command").exists()
+    files.remove(tmp_path / "command")
+
+
 def test_a_file_that_stays_held_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "OTHERS_HOLD_FILES", True)
     monkeypatch.setattr(files, "RENAME_RETRY_S", -1.0)

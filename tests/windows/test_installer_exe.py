@@ -117,7 +117,8 @@ def by_command_line(rig: Rig, line: str, **variables: str) -> tuple[int, str]:
 def registered(rig: Rig, *keys: str) -> list[dict[str, object] | None]:
     code, output = rig.python("-c", REGISTRY_VALUES, *keys, timeout_s=TIMEOUT_S)
     assert code == 0, output
-    values: list[dict[str, object] | None] = json.loads(output)
+    # Wine may say something of its own before.
+    values: list[dict[str, object] | None] = json.loads(output.splitlines()[-1])
     return values
 
 
