@@ -257,8 +257,12 @@ class CommandInbox:
         """Remove and return the commands that have come since the last call."""
         commands = []
         for path in pending_commands(self.control):
-            command = read_command(path)
-            # Supervisor and engine both read commands: on Windows the one holds up the other's removal for a moment.
+            try:
+                command = _load_command(path)
+            except OSError:
+                # On Windows a file can't be opened for a moment while another process handles it: it waits here.
+                continue
+            # Supervisor and engine both read commands: the one holds up the other's removal for a moment.
             files.remove(path)
             if command:
                 commands.append(command)
@@ -275,11 +279,19 @@ def pending_commands(control: Path) -> list[Path]:
 
 
 def read_command(path: Path) -> Command | None:
-    """Return the command in a file, or None when it is gone, damaged or unknown."""
+    """Return the command in a file, or None when it is gone, held, damaged or unknown."""
+    try:
+        return _load_command(path)
+    except OSError:
+        return None
+
+
+def _load_command(path: Path) -> Command | None:
+    """Return the command in a file, or None when it is damaged or unknown. Raises OSError when it can't be read."""
     try:
         data = files.read_json(path)
         major, identifier, name = data.pop("v"), data.pop("id"), data.pop("command")
         known = major == PROTOCOL_MAJOR and name in COMMANDS
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
     return Command(identifier, name, data) if known else None

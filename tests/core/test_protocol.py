@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tunesmith_core import protocol
+from tunesmith_core import files, protocol
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_core.protocol import CommandInbox, Event, JournalReader, JournalWriter, decode, encode, read_journal
+from tunesmith_core.protocol import (
+    CommandInbox,
+    Event,
+    JournalReader,
+    JournalWriter,
+    decode,
+    encode,
+    post_command,
+    read_journal,
+)
 
 
 def write(path: Path, *kinds: str) -> None:
@@ -169,3 +178,18 @@ def test_commands_are_taken_once_in_order_and_rubbish_is_dropped(tmp_path: Path)
     assert inbox.poll() == []
     with pytest.raises(ValueError, match="unknown command"):
         protocol.post_command(control, "dance")
+
+
+def test_a_command_that_is_held_for_a_moment_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    post_command(tmp_path, "stop", mode="save")
+    inbox, read_json, held = CommandInbox(tmp_path), files.read_json, [True]
+
+    def read(path: Path) -> object:
+        if held.pop() if held else False:
+            raise PermissionError(13, "held", str(path))
+        return read_json(path)
+
+    monkeypatch.setattr(files, "read_json", read)
+    assert inbox.poll() == []
+    assert [command.name for command in inbox.poll()] == ["stop"]
+    assert inbox.poll() == []
