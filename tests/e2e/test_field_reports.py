@@ -1,6 +1,6 @@
 """The five field reports that Tunesmith answers: each provoked, or its output replayed, up to the answer a person gets.
 
-The fourth, a machine with every ordinary fault at once, is in test_doctor.py.
+The fourth, a machine with every ordinary fault at once, is in tests/setup/test_checks_command.py.
 """
 
 from __future__ import annotations
