@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+PYTHON_NAMES = ("python3.13", "python3.12", "python3.11", "python3")
 HEADERS = {
     "en": "  NAME      STATE           VERSION",
     "zh": "  NAME      状态           版本",
@@ -61,7 +62,9 @@ def add_distribution(folder: Path, name: str, *, version: int = 2) -> Path:
     (root / "mnt" / "c").symlink_to("/")
     (root / "bin").mkdir()
     (root / "bin" / "wslpath").write_text(WSLPATH.replace("ROOT", str(root)))
-    (root / "bin" / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    for python in PYTHON_NAMES:
+        # All of them: what this machine has in /usr/bin must not shine through.
+        (root / "bin" / python).write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     for program in (root / "bin").iterdir():
         program.chmod(0o755)
     state = read_state(folder)

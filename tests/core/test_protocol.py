@@ -22,6 +22,7 @@ from tunesmith_core.protocol import (
     decode,
     encode,
     post_command,
+    read_command,
     read_journal,
 )
 
@@ -191,5 +192,6 @@ def test_a_command_that_is_held_for_a_moment_is_not_lost(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(files, "read_json", read)
     assert inbox.poll() == []
+    assert read_command(tmp_path / "gone.json") is None
     assert [command.name for command in inbox.poll()] == ["stop"]
     assert inbox.poll() == []
