@@ -1,0 +1,162 @@
+"""Cross entropy of rows of logits, and its gradient in their place: two reads and one write of the logits.
+
+One program takes a row. It first finds the largest logit and the sum of exponentials in one pass (online softmax,
+Milakov and Gimelshein 2018, arXiv:1805.02867), then overwrites the row by the gradient. Logits may be scaled and
+capped: z = softcap * tanh(logit_scale * x / softcap), as in Gemma 2 (softcap), Cohere and Granite (scale) in
+transformers. All of it is float32, so the gradient rounds once. A row whose target is ignored is not read.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels.triton_import import jit, tl, triton
+
+IGNORED = -100
+BLOCK = 16384
+"""Logits of one turn. Few wide programs hold few rows at once, so the second read finds a row in the L2 cache."""
+NUM_WARPS = 16
+
+
+def cross_entropy(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    losses_out: torch.Tensor,
+    gradient_scale: torch.Tensor | None,
+    logit_scale: float = 1.0,
+    softcap: float | None = None,
+) -> None:
+    """Write each row's loss in nats and, when a scale is given, the gradient over the logits.
+
+    Args:
+        logits: [n, vocabulary] float32, bfloat16 or float16 with any row stride; overwritten by gradient_scale * d loss
+            / d logits when that is given, and left alone otherwise.
+        targets: [n] int64; -100 is ignored: loss and gradient are 0. Any other number outside the vocabulary gives NaN.
+        losses_out: [n] float32.
+        gradient_scale: 0-dim float32 on the device, or None for the losses alone.
+        logit_scale: factor of the logits.
+        softcap: bound of the scaled logits; None without.
+    """
+    num_rows, vocabulary = logits.shape
+    if not registry.runs("cross_entropy", logits.device):
+        _twin(logits, targets, losses_out, gradient_scale, logit_scale, softcap)
+        return
+    if num_rows == 0:
+        return
+    _cross_entropy[(num_rows,)](
+        logits,
+        targets,
+        losses_out,
+        losses_out if gradient_scale is None else gradient_scale,
+        logits.stride(0),
+        logit_scale,
+        softcap or 1.0,
+        VOCABULARY=vocabulary,
+        IGNORED=IGNORED,
+        CAPPED=softcap is not None,
+        WITH_GRADIENT=gradient_scale is not None,
+        BLOCK=min(BLOCK, triton.next_power_of_2(vocabulary)),
+        num_warps=NUM_WARPS,
+    )
+
+
+@jit
+def _tanh(x):
+    """Return tanh: from an exponential that can't overflow, and near 0, where that cancels, from Taylor's series."""
+    shrunk = tl.exp(-2.0 * tl.abs(x))
+    size = 1.0 - 2.0 * shrunk / (1.0 + shrunk)
+    square = tl.minimum(x * x, 1.0)
+    series = 62.0 / 2835.0 - square * (1382.0 / 155925.0)
+    series = 1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0 - square * (17.0 / 315.0 - square * series)))
+    return tl.where(tl.abs(x) < 0.3, x * series, tl.where(x < 0, -size, size))
+
+
+@jit
+def _cross_entropy(
+    logits,
+    targets,
+    losses,
+    gradient_scale,
+    row_stride,
+    logit_scale,
+    softcap,
+    VOCABULARY: tl.constexpr,
+    IGNORED: tl.constexpr,
+    CAPPED: tl.constexpr,
+    WITH_GRADIENT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    logits += row * row_stride
+    target = tl.load(targets + row)
+    columns = tl.arange(0, BLOCK)
+    if target == IGNORED:
+        tl.store(losses + row, 0.0)
+        if WITH_GRADIENT:
+            for start in range(0, VOCABULARY, BLOCK):
+                nothing = tl.zeros((BLOCK,), dtype=logits.dtype.element_ty)
+                tl.store(logits + start + columns, nothing, mask=start + columns < VOCABULARY)
+    else:
+        exists = (target >= 0) & (target < VOCABULARY)
+        target_logit = tl.load(logits + target, mask=exists, other=float("nan")).to(tl.float32) * logit_scale
+        if CAPPED:
+            target_logit = softcap * _tanh(target_logit / softcap)
+        largest = float("-inf")
+        total = 0.0
+        for start in range(0, VOCABULARY, BLOCK):
+            inside = start + columns < VOCABULARY
+            values = tl.load(logits + start + columns, mask=inside, other=0.0).to(tl.float32) * logit_scale
+            if CAPPED:
+                values = softcap * _tanh(values / softcap)
+            values = tl.where(inside, values, float("-inf"))
+            previous = largest
+            largest = tl.maximum(largest, tl.max(values, axis=0))
+            # As long as all logits are -inf there is nothing to subtract.
+            shift = tl.where(largest == float("-inf"), 0.0, largest)
+            total = total * tl.exp(previous - shift) + tl.sum(tl.exp(values - shift), axis=0)
+        tl.store(losses + row, tl.log(total) - (target_logit - largest))
+        if WITH_GRADIENT:
+            factor = tl.load(gradient_scale).to(tl.float32) * logit_scale
+            for start in range(0, VOCABULARY, BLOCK):
+                inside = start + columns < VOCABULARY
+                values = tl.load(logits + start + columns, mask=inside, other=0.0).to(tl.float32) * logit_scale
+                if CAPPED:
+                    cap = _tanh(values / softcap)
+                    values = softcap * cap
+                slope = tl.exp(values - largest) / total - tl.where(start + columns == target, 1.0, 0.0)
+                if CAPPED:
+                    slope *= 1.0 - cap * cap
+                slope = tl.where(exists, slope * factor, float("nan"))
+                tl.store(logits + start + columns, slope.to(logits.dtype.element_ty), mask=inside)
+
+
+def _twin(
+    logits: torch.Tensor,
+    targets: torch.Tensor,
+    losses_out: torch.Tensor,
+    gradient_scale: torch.Tensor | None,
+    logit_scale: float,
+    softcap: float | None,
+) -> None:
+    """Do what the kernel does, at the cost of a few float32 copies of the logits."""
+    ignored = targets == IGNORED
+    exists = (targets >= 0) & (targets < logits.shape[1])
+    values = logits.float() * logit_scale
+    cap = torch.tanh(values / softcap) if softcap is not None else None
+    if cap is not None:
+        values = softcap * cap
+    target = targets.where(exists, 0)[:, None]
+    largest = values.amax(1, keepdim=True)
+    exponentials = torch.exp(values - largest)
+    total = exponentials.sum(1, keepdim=True)
+    losses = (total.log() - (values.gather(1, target) - largest)).squeeze(1)
+    losses_out.copy_(losses.where(exists, float("nan")).where(~ignored, 0.0))
+    if gradient_scale is None:
+        return
+    slope = exponentials.div_(total)
+    slope.scatter_add_(1, target, torch.full_like(slope[:, :1], -1.0))
+    if cap is not None:
+        slope *= 1.0 - cap * cap
+    slope = (slope * (gradient_scale * logit_scale)).where(exists[:, None], float("nan"))
+    logits.copy_(slope.where(~ignored[:, None], 0.0))

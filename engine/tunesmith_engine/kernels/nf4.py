@@ -1,0 +1,206 @@
+"""Unpacking of NF4 weights: one launch a weight, the nested scales inside it, bit for bit what bitsandbytes gives.
+
+A weight is a run of 4-bit codes, two a byte with the first in the high half, in blocks that share a scale. Nested
+scales are 8-bit codes themselves: scale = table[code] * outer + offset, product and sum rounded separately, so the
+kernel must not contract them into one multiply-add. The value is table[code] * scale in float32, rounded once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels.launch import launch
+from tunesmith_engine.kernels.triton_import import jit, tl, triton
+
+BLOCK_SIZES = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+SPAN = 1024
+NUM_WARPS = 4
+"""A thread reads 4 bytes of codes and writes 16 bytes of 8 weights, so nothing is exchanged between threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nf4Weight:
+    """The parts of a weight in NF4, all on its device and none of them copied.
+
+    Attributes:
+        packed: codes as flat uint8, ceil(N * K / 2).
+        table: the 16 values of the codes, float32.
+        scales: of each block; float32, or uint8 codes when nested.
+        outer_table, outer_scales, offset: how nested scales are read: 256 float32 values, a float32 scale for each
+            `outer_block_size` scales, and a 0-dim float32 tensor; None when not nested.
+        shape: (N, K).
+        block_size: weights that share a scale.
+    """
+
+    packed: torch.Tensor
+    table: torch.Tensor
+    scales: torch.Tensor
+    outer_table: torch.Tensor | None
+    outer_scales: torch.Tensor | None
+    offset: torch.Tensor | None
+    shape: tuple[int, int]
+    block_size: int
+    outer_block_size: int
+
+    @classmethod
+    def of(cls, parameter: Any) -> Nf4Weight:  # Any: bitsandbytes' Params4bit has no types
+        """Return the parts of a `bitsandbytes.nn.Params4bit` that is on its device.
+
+        Raises:
+            ValueError: It is no matrix in NF4 in bitsandbytes' common layout; the message says what it is.
+        """
+        state = getattr(parameter, "quant_state", None)
+        if state is None:
+            raise ValueError("The weight isn't quantised yet.")
+        if state.quant_type != "nf4":
+            raise ValueError(f"The weight is in {state.quant_type}, not in nf4.")
+        if getattr(state, "packing_format_for_cpu", False):
+            raise ValueError("The weight is packed for inference on the CPU.")
+        if len(state.shape) != 2 or state.blocksize not in BLOCK_SIZES:
+            raise ValueError(f"The weight has the shape {tuple(state.shape)} in blocks of {state.blocksize}.")
+        outer = state.state2 if state.nested else None
+        if outer is not None and outer.code.dtype != torch.float32:
+            raise ValueError(f"The weight's nested scales are read by a table in {outer.code.dtype}.")
+        return cls(
+            packed=parameter.data.view(-1).view(torch.uint8),
+            table=state.code,
+            scales=state.absmax,
+            outer_table=outer.code if outer is not None else None,
+            outer_scales=outer.absmax if outer is not None else None,
+            offset=state.offset if outer is not None else None,
+            shape=(state.shape[0], state.shape[1]),
+            block_size=state.blocksize,
+            outer_block_size=outer.blocksize if outer is not None else 0,
+        )
+
+
+def dequantise(weight: Nf4Weight, out: torch.Tensor) -> torch.Tensor:
+    """Write a weight in full into `out`, [N, K] float32, bfloat16 or float16 with any row stride, and return it."""
+    if not registry.runs("nf4", out.device):
+        return out.copy_(_twin(weight, out.dtype))
+    num_rows, width = weight.shape
+    nested = weight.offset is not None
+    # Pointers are needed in any case; without nesting the kernel doesn't look at them.
+    nothing = weight.scales
+    parts = (
+        weight.packed,
+        weight.table,
+        weight.scales,
+        weight.outer_table if nested else nothing,
+        weight.outer_scales if nested else nothing,
+        weight.offset if nested else nothing,
+    )
+    blocks = (weight.block_size, weight.outer_block_size, nested)
+    options = {"num_warps": NUM_WARPS, "enable_fp_fusion": False}
+    group = min(weight.block_size, SPAN)
+    if width % group == 0:
+        # Half the width as an argument: the compiler sees whether loads of several bytes are aligned.
+        grid = (num_rows, triton.cdiv(width, SPAN), 1)
+        numbers = (out.stride(0), width, width // 2)
+        launch(_dequantise_rows, grid, (*parts, out), numbers, (*blocks, group, SPAN), **options)
+    else:
+        num_weights = num_rows * width
+        grid = (triton.cdiv(num_weights, SPAN), 1, 1)
+        launch(_dequantise_any, grid, (*parts, out), (out.stride(0), width, num_weights), (*blocks, SPAN), **options)
+    return out
+
+
+@jit
+def _scale(block, exists, scales, outer_table, outer_scales, offset, OUTER_SIZE: tl.constexpr, NESTED: tl.constexpr):
+    """Return the scales of some quantisation blocks."""
+    if NESTED:
+        code = tl.load(scales + block, mask=exists, other=0).to(tl.int32)
+        outer = tl.load(outer_scales + block // OUTER_SIZE, mask=exists, other=0.0).to(tl.float32)
+        scale = tl.load(outer_table + code).to(tl.float32) * outer + tl.load(offset).to(tl.float32)
+    else:
+        scale = tl.load(scales + block, mask=exists, other=0.0).to(tl.float32)
+    return scale
+
+
+@jit
+def _dequantise_rows(
+    packed,
+    table,
+    scales,
+    outer_table,
+    outer_scales,
+    offset,
+    out,
+    row_stride,
+    width,
+    half_width,
+    BLOCK_SIZE: tl.constexpr,
+    OUTER_SIZE: tl.constexpr,
+    NESTED: tl.constexpr,
+    GROUP: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    """Unpack a part of a row that begins and ends with a quantisation block, or lies in one."""
+    NUM_GROUPS: tl.constexpr = SPAN // GROUP
+    row = tl.program_id(0).to(tl.int64)
+    first = tl.program_id(1) * SPAN
+    group = first + tl.arange(0, NUM_GROUPS) * GROUP
+    block = (row * width + group) // BLOCK_SIZE
+    scale = _scale(block, group < width, scales, outer_table, outer_scales, offset, OUTER_SIZE, NESTED)
+    scale = tl.reshape(tl.broadcast_to(scale[:, None], (NUM_GROUPS, GROUP // 2)), (SPAN // 2,))
+    # One dimension from here: the compiler spreads look-ups in two dimensions over threads in another order.
+    byte = tl.program_id(1) * (SPAN // 2) + tl.arange(0, SPAN // 2)
+    codes = tl.load(packed + row * half_width + byte, mask=byte < half_width, other=0).to(tl.int32)
+    first_of_pair = (tl.load(table + (codes >> 4)).to(tl.float32) * scale).to(out.dtype.element_ty)
+    second_of_pair = (tl.load(table + (codes & 15)).to(tl.float32) * scale).to(out.dtype.element_ty)
+    column = first + tl.arange(0, SPAN)
+    tl.store(out + row * row_stride + column, tl.interleave(first_of_pair, second_of_pair), mask=column < width)
+
+
+@jit
+def _dequantise_any(
+    packed,
+    table,
+    scales,
+    outer_table,
+    outer_scales,
+    offset,
+    out,
+    row_stride,
+    width,
+    num_weights,
+    BLOCK_SIZE: tl.constexpr,
+    OUTER_SIZE: tl.constexpr,
+    NESTED: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    """Unpack weights one by one, whose blocks, and even bytes, may lie across the end of a row."""
+    place = tl.program_id(0).to(tl.int64) * SPAN + tl.arange(0, SPAN)
+    exists = place < num_weights
+    scale = _scale(place // BLOCK_SIZE, exists, scales, outer_table, outer_scales, offset, OUTER_SIZE, NESTED)
+    codes = tl.load(packed + place // 2, mask=exists, other=0).to(tl.int32)
+    code = tl.where(place % 2 == 0, codes >> 4, codes & 15)
+    value = tl.load(table + code).to(tl.float32) * scale
+    row = place // width
+    tl.store(out + row * row_stride + (place - row * width), value.to(out.dtype.element_ty), mask=exists)
+
+
+def _twin(weight: Nf4Weight, dtype: torch.dtype) -> torch.Tensor:
+    """Return the weight as bitsandbytes unpacks it."""
+    from bitsandbytes.functional import QuantState, dequantize_4bit
+
+    outer = None
+    if weight.offset is not None:
+        outer = QuantState(
+            weight.outer_scales, code=weight.outer_table, blocksize=weight.outer_block_size, dtype=torch.float32
+        )
+    state = QuantState(
+        weight.scales,
+        shape=torch.Size(weight.shape),
+        code=weight.table,
+        blocksize=weight.block_size,
+        quant_type="nf4",
+        dtype=dtype,
+        offset=weight.offset,
+        state2=outer,
+    )
+    return dequantize_4bit(weight.packed[:, None], state)

@@ -1,0 +1,223 @@
+"""The proof before step 0: every kernel of a run against its PyTorch twin on this GPU, in a child process.
+
+A kernel that computes wrong, ends its process or never returns falls back to its twin alone, by name and with the
+reason; the child says before and after each kernel where it is, and a new child goes on behind one that died. What
+passed is remembered for this GPU, driver, PyTorch, Triton, widths and source of the kernels; what failed is tried again
+in the next run, for a full GPU or a killed process says nothing about a kernel. What the child compiles is in the cache
+of Triton when the run needs it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from tunesmith_core import files, paths
+from tunesmith_core.engine_process import die_with_parent
+from tunesmith_core.environments import own_command
+from tunesmith_core.hardware import nvidia_reading
+from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels.cases import CASES
+from tunesmith_engine.kernels.tile import Results, Sizes, Tile
+from tunesmith_engine.kernels.triton_import import triton_version
+
+START_LIMIT_S, LIMIT_S = 180.0, 180.0
+"""The start of the child, and a kernel with its compilation, take less, even where a virus scanner reads every file."""
+
+POLL_S = 0.05
+COMMAND = "prove-kernels"
+
+FACTOR, ROUNDINGS, SUM_ROUNDINGS = 2.0, 4.0, 64.0
+"""A kernel may err by twice what its twin errs, by four steps of the run's number format, and by the float32 steps that
+another order of a long sum costs."""
+
+LOG_TAIL_CHARS = 2000
+
+
+def prove(sizes: Sizes, device: torch.device) -> dict[str, str | None]:
+    """Compare every kernel that would run on a device with its twin.
+
+    Returns:
+        For each of them why it must not run, or None when it is proven.
+    """
+    names = [name for name, case in CASES.items() if case.runs(sizes, device)]
+    if not names:
+        return {}
+    remembered = _remembered(sizes, device)
+    results: dict[str, str | None] = {name: None for name in _passed(remembered) if name in names}
+    while left := [name for name in names if name not in results]:
+        results |= _try_in_child(sizes, device, left)
+    remembered.parent.mkdir(parents=True, exist_ok=True)
+    files.atomic_write_json(remembered, sorted(name for name, reason in results.items() if reason is None))
+    return results
+
+
+def apply(results: dict[str, str | None]) -> None:
+    """Let every kernel that is not proven run as its twin; `registry.reason_off` says why from then on."""
+    for name, reason in results.items():
+        if reason:
+            registry.switch_off(name, reason)
+
+
+# In the child
+
+
+def prove_here(sizes: Sizes, device: torch.device, names: list[str], journal: Path) -> None:
+    """Compare kernels with their twins in this process, which may not survive it.
+
+    Args:
+        journal: file that gets a line of JSON before each kernel (kernel), and one after it (kernel, reason).
+    """
+    with journal.open("a", encoding="utf-8") as lines:
+        for name in names:
+            _write(lines, kernel=name)
+            reason = _reason(name, sizes, device)
+            _write(lines, kernel=name, reason=reason)
+            if reason and not _is_alive(device):
+                return
+
+
+def sizes_from(text: str) -> Sizes:
+    """Return the sizes that `prove` wrote for its child."""
+    return Sizes(**json.loads(text))
+
+
+def _write(lines: IO[str], **values: str | None) -> None:
+    lines.write(json.dumps(values) + "\n")
+    lines.flush()
+
+
+def _reason(name: str, sizes: Sizes, device: torch.device) -> str | None:
+    """Return what is wrong with a kernel, or None."""
+    try:
+        dtype = torch.float32 if CASES[name].in_float32 else getattr(torch, sizes.dtype)
+        kernel = _compute(name, Tile(sizes, device, dtype), twin=False)
+        twin = _compute(name, Tile(sizes, device, dtype), twin=True)
+        oracle = _compute(name, Tile(sizes, device, torch.float32), twin=True)
+        for part, exact in oracle.items():
+            if excess := _excess(kernel[part], twin[part], exact, dtype):
+                return f"It computes {part} wrong on this machine: {excess}."
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [""]
+        return f"It failed on this machine: {type(error).__name__}: {lines[-1][:300]}"
+    return None
+
+
+def _compute(name: str, tile: Tile, twin: bool) -> Results:
+    """Run a kernel's case and wait for its end, so that a fault is found where it belongs."""
+    results = CASES[name].compute(tile.sizes, tile, twin)
+    return {part: values.double().cpu() for part, values in results.items()}
+
+
+def _excess(kernel: torch.Tensor, twin: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> str | None:
+    """Say how far a kernel is off, in the largest error and in their mean square, when it is too far."""
+    step = ROUNDINGS * torch.finfo(dtype).eps + SUM_ROUNDINGS * torch.finfo(torch.float32).eps
+    scale = float(exact.square().mean().sqrt())
+    for label, measure in (("largest error", _largest), ("mean square error", _mean_square)):
+        error, usual = measure(kernel - exact), measure(twin - exact)
+        allowed = FACTOR * usual + step * scale
+        # Written so that a NaN fails.
+        if not error <= allowed:
+            return f"{label} {error:.2e}, allowed {allowed:.2e}"
+    return None
+
+
+def _largest(difference: torch.Tensor) -> float:
+    return float(difference.abs().max())
+
+
+def _mean_square(difference: torch.Tensor) -> float:
+    return float(difference.square().mean().sqrt())
+
+
+def _is_alive(device: torch.device) -> bool:
+    """Return whether this process can still use its GPU: an illegal access ends that for good."""
+    if device.type != "cuda":
+        return True
+    try:
+        torch.cuda.synchronize(device)
+        torch.zeros(1, device=device).item()
+    except RuntimeError:
+        return False
+    return True
+
+
+# In the parent
+
+
+def _try_in_child(sizes: Sizes, device: torch.device, names: list[str]) -> dict[str, str | None]:
+    """Start one child for kernels; return what it found until it ended, at least about the first of them."""
+    with tempfile.TemporaryDirectory(prefix="proof-") as folder:
+        journal, log = Path(folder) / "journal", Path(folder) / "log"
+        journal.touch()
+        values = json.dumps(dataclasses.asdict(sizes))
+        options = ["--sizes", values, "--device", str(device), "--journal", str(journal)]
+        ended = _run_child(own_command("tunesmith_engine", COMMAND, *options, *names), journal, log)
+        told = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
+        words = log.read_bytes()[-LOG_TAIL_CHARS:].decode("utf-8", "replace")
+    results: dict[str, str | None] = {line["kernel"]: line["reason"] for line in told if "reason" in line}
+    if ended is None and results:
+        return results
+    sys.stderr.write(words)
+    if not told:
+        return dict.fromkeys(names, f"The process that proves kernels {ended or 'said nothing'} before the first one.")
+    if told[-1]["kernel"] not in results:
+        results[told[-1]["kernel"]] = f"The process that tried it {ended or 'ended without a word'}."
+    return results
+
+
+def _run_child(command: list[str], journal: Path, log: Path) -> str | None:
+    """Run a child until it ends or is silent for too long; return how it failed, or None."""
+    options: dict[str, Any] = {} if os.name == "nt" else {"preexec_fn": die_with_parent()}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **options
+        )
+        said_bytes, since_s = 0, time.monotonic()
+        try:
+            while process.poll() is None:
+                if (size := journal.stat().st_size) != said_bytes:
+                    said_bytes, since_s = size, time.monotonic()
+                limit_s = LIMIT_S if said_bytes else START_LIMIT_S
+                if time.monotonic() - since_s > limit_s:
+                    return f"hung for {limit_s:.0f} s"
+                time.sleep(POLL_S)
+        finally:
+            process.kill()
+            process.wait()
+    return f"died with exit code {process.returncode}" if process.returncode else None
+
+
+def _passed(remembered: Path) -> list[str]:
+    try:
+        names = files.read_json(remembered)
+    except (OSError, ValueError):
+        return []
+    return names if isinstance(names, list) else []
+
+
+def _remembered(sizes: Sizes, device: torch.device) -> Path:
+    """Return the file of what is proven here, among the compile caches: who clears those wants proof again."""
+    facts = [torch.__version__, triton_version(), _source_hash(), sorted(dataclasses.asdict(sizes).items())]
+    if device.type == "cuda":
+        reading, gpu = nvidia_reading(), torch.cuda.get_device_properties(device)
+        driver = reading.driver.version if reading and reading.driver else None
+        facts += [gpu.name, gpu.major, gpu.minor, driver]
+    digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
+    return paths.cache_dir() / "tc" / f"proof-{digest}.json"
+
+
+def _source_hash() -> str:
+    kernels = Path(__file__).parent
+    sources = sorted([*kernels.glob("*.py"), *(kernels.parent / "fused" / "attention").glob("*.py")])
+    return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()

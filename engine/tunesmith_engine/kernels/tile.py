@@ -1,0 +1,142 @@
+"""Sizes of a model's layers, and random inputs of these sizes: the same numbers in every format, on every device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tunesmith_engine.fused.shapes import AttentionShape, MlpShape, ModelShape, Norm
+
+SEED = 7
+NUM_ROWS = 37
+"""Tokens of a case: no multiple of a block, so that the masks of the last block matter."""
+
+PADDING = 64
+"""Columns behind each input, as behind the activations of a run: rows are not contiguous."""
+
+Results = dict[str, torch.Tensor]
+"""What a case has computed, by names for a person."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Widths and variants of a model's layers; plain values only, for they go to a child process.
+
+    Attributes:
+        dtype: number format of a run, such as "bfloat16".
+        mlp: width inside the gated MLP; 0 where it is not fused.
+        rotary: numbers of each head that are rotated; 0 for none.
+        four_bit: frozen weights are NF4.
+        eight_bit: products with frozen weights are in 8 bits.
+        others: as in `fused.shapes`.
+    """
+
+    dtype: str
+    hidden: int
+    mlp: int
+    num_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    rotary: int
+    vocabulary: int
+    activation: str = "silu"
+    plus_one: bool = False
+    centred: bool = False
+    cast_last: bool = False
+    head_norms: bool = False
+    interleaved: bool = False
+    logit_scale: float = 1.0
+    softcap: float | None = None
+    attention_softcap: float | None = None
+    window: int | None = None
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    four_bit: bool = False
+    eight_bit: bool = False
+
+
+class Tile:
+    """Inputs of one case: the same random numbers in every number format and on every device.
+
+    Attributes:
+        dtype: format that is computed in; the values are those that the run's format can hold.
+    """
+
+    def __init__(self, sizes: Sizes, device: torch.device, dtype: torch.dtype) -> None:
+        self.sizes, self.device, self.dtype = sizes, device, dtype
+        self._generator = torch.Generator().manual_seed(SEED)
+
+    def random(self, *shape: int) -> torch.Tensor:
+        """Return normal random numbers, contiguous."""
+        values = torch.randn(shape, generator=self._generator).to(getattr(torch, self.sizes.dtype))
+        return values.to(self.device, self.dtype)
+
+    def rows(self, width: int, num_rows: int = NUM_ROWS) -> torch.Tensor:
+        """Return normal random numbers [num_rows, width] with other columns behind them."""
+        return self.random(num_rows, width + PADDING)[:, :width]
+
+    def empty(self, *shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """Return room for a result."""
+        return torch.empty(shape, device=self.device, dtype=dtype or self.dtype)
+
+    def integers(self, low: int, high: int, num: int) -> torch.Tensor:
+        """Return random integers below `high`."""
+        return torch.randint(low, high, (num,), generator=self._generator).to(self.device)
+
+    def norm(self, width: int) -> Norm:
+        """Return a norm of the model's kind."""
+        sizes = self.sizes
+        return Norm(self.random(width), 1e-6, sizes.plus_one, sizes.centred, sizes.cast_last)
+
+
+def sizes_of(shape: ModelShape, dtype: torch.dtype, four_bit: bool, eight_bit: bool = False) -> Sizes:
+    """Return the sizes of a model's layers; those of its first layer stand for all.
+
+    Args:
+        shape: the recognised model.
+        dtype: number format of the run.
+        four_bit: whether its frozen weights are NF4.
+        eight_bit: whether products with them are wanted in 8 bits.
+    """
+    layer = shape.layers[0]
+    attention, norm = layer.attention, shape.final_norm
+    windows = [other.attention.window for other in shape.layers if other.attention.window]
+    return Sizes(
+        dtype=str(dtype).removeprefix("torch."),
+        hidden=shape.hidden_size,
+        mlp=layer.mlp.width if isinstance(layer.mlp, MlpShape) else 0,
+        num_heads=attention.num_heads,
+        num_key_value_heads=attention.num_key_value_heads,
+        head_dim=attention.head_dim,
+        rotary=_rotary_width(shape),
+        vocabulary=shape.embedding.num_embeddings,
+        activation=layer.mlp.activation if isinstance(layer.mlp, MlpShape) else "silu",
+        plus_one=norm.plus_one,
+        centred=norm.centred,
+        cast_last=norm.cast_last,
+        head_norms=_has_head_norms(attention),
+        interleaved=attention.interleaved,
+        logit_scale=shape.logit_scale,
+        softcap=shape.softcap,
+        attention_softcap=attention.softcap,
+        window=min(windows, default=None),
+        embedding_scale=shape.embedding_scale,
+        residual_scale=layer.residual_scale,
+        four_bit=four_bit,
+        eight_bit=eight_bit,
+    )
+
+
+def _rotary_width(shape: ModelShape) -> int:
+    rotated = next((layer for layer in shape.layers if layer.attention.rotary), None)
+    if shape.rotary is None or rotated is None:
+        return 0
+    place = torch.zeros(1, device=shape.embedding.weight.device)
+    cos, _ = shape.rotary(place, torch.zeros(1, 1, dtype=torch.long, device=place.device), rotated.rotary_kind)
+    return cos.shape[-1]
+
+
+def _has_head_norms(attention: AttentionShape) -> bool:
+    norm = attention.query_norm
+    return norm is not None and (norm.weight is None or norm.weight.numel() == attention.head_dim)

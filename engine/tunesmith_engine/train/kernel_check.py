@@ -1,0 +1,52 @@
+"""The kernels of a run: proven on its GPU before step 0, then named, with the reason for each that doesn't run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.device import Compute
+from tunesmith_engine.fused.attention import rungs_report
+from tunesmith_engine.fused.shapes import ModelShape
+from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels.cases import CASES, KernelCase
+from tunesmith_engine.kernels.proof import apply, prove
+from tunesmith_engine.kernels.tile import sizes_of
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCheck:
+    """Sentences about the kernels of a run.
+
+    Attributes:
+        running: which run, and how attention is computed.
+        twins: which run as plain PyTorch, and why.
+    """
+
+    running: list[str]
+    twins: list[str]
+
+
+def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_tokens: int) -> KernelCheck:
+    """Prove the kernels that a model needs, switch off what fails, and say what runs.
+
+    Nothing is proven on the CPU: there the PyTorch twins run.
+    """
+    device = compute.device
+    sizes = sizes_of(shape, compute.dtype, spec.method.kind == "qlora", spec.hardware.fp8_weights)
+    if device.type == "cuda":
+        apply(prove(sizes, device))
+    other_optimizer = {"adamw": "adamw_8bit", "adamw_8bit": "adamw"}[spec.optimizer.name]
+    on: list[str] = []
+    off: dict[str, list[str]] = {}
+    for name, case in CASES.items():
+        if isinstance(case, KernelCase) and case.wanted(sizes) and name != other_optimizer:
+            reason = registry.reason_off(name, device)
+            (on if reason is None else off.setdefault(reason, [])).append(name)
+    attention = {
+        rungs_report(layer.attention, device, compute.dtype, num_tokens=capacity_tokens) for layer in shape.layers
+    }
+    return KernelCheck(
+        [*([f"Triton kernels: {', '.join(on)}."] if on else []), *sorted(attention)],
+        [f"As plain PyTorch: {', '.join(names)}. {reason}" for reason, names in off.items()],
+    )

@@ -1,0 +1,160 @@
+"""Shapes of attention that break kernels, and what the plain formulas make of them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from tests.engine.numerics import REDUCTION, judge, mutants_fail
+from tunesmith_engine.fused.attention import Rung
+from tunesmith_engine.fused.batch import Documents
+from tunesmith_engine.fused.shapes import AttentionShape
+
+Values = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+"""The output and the gradients of q, k and v; of inputs: q, k, v and the gradient of the output."""
+
+PARTS = ("output", "dq", "dk", "dv")
+NOTHING = 1e-9
+
+FLOAT32_STEPS = 32.0
+"""Kernels get weights back as exp(score - log_sum_exp), off by the steps of both, and one large gradient carries that;
+only float32 shows it."""
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Lengths of documents and a shape of attention."""
+
+    lengths: tuple[int, ...]
+    num_heads: int = 4
+    num_key_value_heads: int = 2
+    head_dim: int = 16
+    softcap: float | None = None
+    window: int | None = None
+    num_empty: int = 0
+    scale: float = 0.3
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.lengths)
+
+    def shape(self) -> AttentionShape:
+        heads = (self.num_heads, self.num_key_value_heads, self.head_dim)
+        return AttentionShape((), nn.Identity(), *heads, self.scale, self.softcap, self.window)
+
+    def documents(self, device: torch.device) -> Documents:
+        bounds = [0]
+        for length in self.lengths:
+            bounds.append(bounds[-1] + length)
+        bounds += [bounds[-1]] * self.num_empty
+        return Documents(torch.tensor(bounds, dtype=torch.int32, device=device), self.lengths, max(self.lengths))
+
+    def inputs(self, device: torch.device, dtype: torch.dtype, seed: int = 0) -> Values:
+        """Return q, k, v as views of one buffer, as projections leave them, and a gradient of the output."""
+        generator = torch.Generator().manual_seed(seed)
+        heads, groups = self.num_heads, self.num_key_value_heads
+        rows = torch.randn(self.num_tokens, heads + 2 * groups, self.head_dim, generator=generator)
+        do = torch.randn(self.num_tokens, heads, self.head_dim, generator=generator)
+        rows = rows.to(device, dtype)
+        return rows[:, :heads], rows[:, heads : heads + groups], rows[:, heads + groups :], do.to(device, dtype)
+
+
+SMALL = {
+    "one document": Attention((37,)),
+    "equal lengths": Attention((16, 16, 16)),
+    "one-token documents": Attention((1, 5, 1, 1, 23, 1)),
+    "only one-token documents": Attention((1, 1, 1)),
+    "many documents": Attention(tuple(1 + (7 * i) % 11 for i in range(24)), num_empty=3),
+    "empty at the end": Attention((9, 4), num_empty=5),
+    "one head per key": Attention((20, 13), 3, 3),
+    "one key head": Attention((20, 13), 6, 1),
+    "softcap": Attention((40, 3), softcap=2.0, scale=1.0),
+    "window of one": Attention((9, 17), window=1),
+    "window": Attention((40, 3, 30), window=7),
+    "window as long as a document": Attention((12, 13, 11), window=12),
+    "window and softcap": Attention((33, 21), window=8, softcap=1.5, scale=0.7),
+    "odd head size": Attention((18, 6), head_dim=24),
+    "block edges": Attention((32, 64, 1, 31), head_dim=32),
+}
+
+
+def exact(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Values:
+    """Return output and gradients of the plain formula in float64, by autograd."""
+    return _by_autograd(case, *(tensor.double() for tensor in (q, k, v, do)))
+
+
+def usual(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Values:
+    """Return what transformers' `eager_attention_forward` (models/gemma2) gives in the inputs' own number format."""
+    return _by_autograd(case, q, k, v, do)
+
+
+def _by_autograd(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Values:
+    leaves = [tensor.detach().clone().requires_grad_() for tensor in (q, k, v)]
+    outputs = [_document(case, *parts) for parts in zip(*(leaf.split(case.lengths) for leaf in leaves), strict=True)]
+    output = torch.cat(outputs)
+    return output.detach(), *torch.autograd.grad(output, leaves, do)
+
+
+def _document(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    group = case.num_heads // case.num_key_value_heads
+    keys, values = (tensor.repeat_interleave(group, 1).transpose(0, 1) for tensor in (k, v))
+    scores = q.transpose(0, 1) @ keys.mT * case.scale
+    if case.softcap is not None:
+        scores = torch.tanh(scores / case.softcap) * case.softcap
+    age = torch.arange(len(q), device=q.device)[:, None] - torch.arange(len(q), device=q.device)
+    hidden = (age < 0) | (age >= (case.window or len(q)))
+    scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return (torch.softmax(scores, -1, dtype=wide).to(q.dtype) @ values).transpose(0, 1)
+
+
+def run(rung: Rung, case: Attention, inputs: Values) -> Values:
+    """Run a rung as the fused model does: the output inside a wider buffer, its gradient dense."""
+    q, k, v, do = inputs
+    shape, documents = case.shape(), case.documents(q.device)
+    buffer = torch.full((len(q), q.shape[1] + 1, q.shape[2]), 7.0, dtype=q.dtype, device=q.device)
+    o, saved = rung.forward(q, k, v, documents, shape, buffer[:, :-1])
+    assert o.data_ptr() == buffer.data_ptr()
+    gradients = rung.backward(do, q, k, v, o, saved, documents, shape)
+    assert (buffer[:, -1] == 7).all()
+    return o, *gradients
+
+
+def judge_all(case: Attention, ours: Values, inputs: Values) -> None:
+    """Hold output and gradients to the plain formula's."""
+    same, oracle = usual(case, *inputs), exact(case, *inputs)
+    for part, *values in zip(PARTS, ours, same, oracle, strict=True):
+        # A query that sees one key has no gradient to be measured by; it is judged with the others below.
+        if values[2].abs().max() > NOTHING:
+            judge_part(part, *values)
+    judge_part("dqkv", *(torch.cat(values[1:], 1) for values in (ours, same, oracle)))
+
+
+def judge_part(name: str, ours: torch.Tensor, same: torch.Tensor, oracle: torch.Tensor) -> None:
+    """Judge a tensor, and the judgement."""
+    c = FLOAT32_STEPS if ours.dtype == torch.float32 else REDUCTION
+    judge(name, ours, same, oracle, ours.dtype, c)
+    mutants_fail(lambda mutant: judge(name, mutant, same, oracle, ours.dtype, c), ours)
+
+
+def check_independence(rung: Rung, case: Attention, inputs: Values) -> None:
+    """Documents alone, and in another order, give what they give behind each other."""
+    packed, oracle = run(rung, case, inputs), exact(case, *inputs)
+    parts = [tensor.split(case.lengths) for tensor in inputs]
+    alone = [
+        run(rung, replace(case, lengths=(length,)), tuple(part[i] for part in parts))  # type: ignore[arg-type]
+        for i, length in enumerate(case.lengths)
+    ]
+    order = list(range(len(case.lengths)))
+    random.Random(1).shuffle(order)
+    turned = replace(case, lengths=tuple(case.lengths[i] for i in order))
+    mixed = run(rung, turned, tuple(torch.cat([part[i] for i in order]) for part in parts))  # type: ignore[arg-type]
+    for index, part in enumerate(PARTS):
+        pieces = dict(zip(order, mixed[index].split(turned.lengths), strict=True))
+        separate = torch.cat([values[index] for values in alone])
+        judge_part(f"{part} of separate documents", packed[index], separate, oracle[index])
+        back = torch.cat([pieces[i] for i in range(len(order))])
+        judge_part(f"{part} of documents in another order", packed[index], back, oracle[index])

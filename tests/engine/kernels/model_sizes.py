@@ -1,0 +1,41 @@
+"""Widths and variants of models that people train, for tests that compile or run kernels at real sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tunesmith_engine.kernels.tile import Sizes
+
+MODELS: dict[str, dict[str, Any]] = {
+    "llama-3.1-8b": {
+        "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
+        "vocabulary": 128256, "four_bit": True, "eight_bit": True,
+    },
+    "qwen3-0.6b": {
+        "hidden": 1024, "mlp": 3072, "num_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
+        "vocabulary": 151936, "head_norms": True,
+    },
+    "gemma-2-2b": {
+        "hidden": 2304, "mlp": 9216, "num_heads": 8, "num_key_value_heads": 4, "head_dim": 256, "rotary": 256,
+        "vocabulary": 256000, "activation": "gelu_tanh", "plus_one": True, "cast_last": True, "softcap": 30.0,
+        "attention_softcap": 50.0, "window": 4096, "embedding_scale": 48.0, "four_bit": True,
+    },
+    "cohere-7b": {
+        "hidden": 4096, "mlp": 14336, "num_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "rotary": 128,
+        "vocabulary": 256000, "centred": True, "cast_last": True, "interleaved": True, "logit_scale": 0.0625,
+    },
+    "phi-3-mini": {
+        "hidden": 3072, "mlp": 8192, "num_heads": 32, "num_key_value_heads": 32, "head_dim": 96, "rotary": 96,
+        "vocabulary": 32064, "window": 2047,
+    },
+    "smollm2-135m": {
+        "hidden": 576, "mlp": 1536, "num_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "rotary": 64,
+        "vocabulary": 49152, "activation": "gelu",
+    },
+}  # fmt: skip
+"""From their configurations; the last has the exact GELU instead of its SiLU, which rare models have."""
+
+
+def sizes_of_model(name: str, dtype: str) -> Sizes:
+    """Return the sizes of a model in a number format, such as "bfloat16"."""
+    return Sizes(dtype=dtype, **MODELS[name])

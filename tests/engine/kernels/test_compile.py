@@ -1,0 +1,221 @@
+"""Every kernel compiles for every architecture that a launcher may choose, with the oldest and a newer Triton.
+
+No GPU is needed: see compile_kernels.py. One child serves an architecture and a Triton; it is started again behind a
+case that ended it. The normal run compiles two models in the number format that the architecture trains in; `long` adds
+the other models and formats.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.kernels.conftest import INTERPRETED
+from tests.engine.kernels.model_sizes import MODELS, sizes_of_model
+from tunesmith_engine.kernels.cases import CASES
+from tunesmith_engine.kernels.registry import DOT_CAPABILITY
+from tunesmith_engine.kernels.triton_import import triton_problem
+
+
+@pytest.fixture(autouse=True)
+def implementation() -> None:
+    """Nothing is computed in this process, by neither implementation."""
+
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or INTERPRETED or bool(triton_problem), reason="children run Triton's compiler, on Linux"
+)
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+LOCKS = REPOSITORY / "installers" / "locks"
+TRITONS = {
+    # The lock that names it, and the architectures that its profile serves.
+    "3.2.0": ("cu124", (75, 80, 86, 89, 90)),
+    "3.6.0": ("cu128", (80, 86, 89, 90, 100, 120)),
+}
+PAIRS = [(version, capability) for version, (_, capabilities) in TRITONS.items() for capability in capabilities]
+USUAL_MODELS = ("llama-3.1-8b", "gemma-2-2b")
+TIMEOUT_S = 500
+
+SHARED_BYTES = {75: 64, 80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}
+"""Kibibytes of shared memory that a program may have (CUDA C++ Programming Guide, table of technical specifications):
+Triton finds out only at the launch."""
+
+ATTENTION = "attention-triton"
+MAX_REGISTERS = {ATTENTION: 255}
+"""Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""
+ELEMENT_WISE_REGISTERS = 128
+MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 8}
+"""Of a thread, loads and stores; none where not named: a spill makes a pass over memory several. Cross entropy spills
+one register with Triton 3.6 on sm_100, whose 512 threads may have 128 each."""
+NUM_REGISTERS_OF_MULTIPROCESSOR = 65536
+
+
+@pytest.fixture(scope="session")
+def triton_folder(tmp_path_factory: pytest.TempPathFactory) -> Any:  # Any: a function
+    """Return a function that installs a Triton from its lock, beside the environments, and returns the folder."""
+    installed: dict[str, Path] = {}
+
+    def folder(version: str) -> Path:
+        if version not in installed:
+            installed[version] = _install(version, tmp_path_factory.mktemp(f"triton-{version}"))
+        return installed[version]
+
+    return folder
+
+
+def _install(version: str, folder: Path) -> Path:
+    lock = LOCKS / f"{TRITONS[version][0]}-linux-py3{sys.version_info.minor}.txt"
+    pin = re.search(rf"^triton=={re.escape(version)} (?:.*\\\n)+.*\n", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    assert pin, f"{lock.name} does not name Triton {version}"
+    (folder / "pin.txt").write_text(pin[0], encoding="utf-8")
+    uv = shutil.which("uv")
+    assert uv, "run the tests with: python3 installers/bootstrap.py test"
+    options = ["--no-deps", "--require-hashes", "--python", sys.executable, "--target", str(folder / "packages")]
+    done = subprocess.run(
+        [uv, "pip", "install", *options, "-r", str(folder / "pin.txt")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / "packages"
+
+
+def usual_format(capability: int) -> str:
+    """Return the number format that runs choose on an architecture."""
+    return "bfloat16" if capability >= 80 else "float16"
+
+
+def cases_of(models: tuple[str, ...], dtype: str) -> list[str]:
+    """Return the cases that models use, named for compile_kernels.py."""
+    return [
+        f"{model}:{dtype}:{name}"
+        for model in models
+        for name, case in CASES.items()
+        # The other rungs of attention are PyTorch's.
+        if case.wanted(sizes_of_model(model, dtype)) and (name == ATTENTION or not name.startswith("attention-"))
+    ]
+
+
+def compiled(packages: Path, capability: int, cases: list[str], tmp_path: Path) -> list[dict[str, Any]]:
+    """Compile cases, each for itself where one ends the compiler; return the journal."""
+    journal = tmp_path / "journal"
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"} | {
+        "PYTHONPATH": os.pathsep.join([str(packages), *(str(REPOSITORY / part) for part in ("engine", "."))]),
+        "TRITON_CACHE_DIR": str(tmp_path / "compiled"),
+        "OMP_NUM_THREADS": "1",
+    }
+    lines: list[dict[str, Any]] = []
+    left = cases
+    while left:
+        command = [sys.executable, "-m", "tests.engine.kernels.compile_kernels", str(capability), str(journal), *left]
+        done = subprocess.run(
+            command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+        lines = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+        begun = [line["case"] for line in lines if len(line) == 1]
+        assert len(begun) > len(cases) - len(left), done.stderr
+        left = cases[len(begun) :]
+        if done.returncode:
+            # One journal for all children: the culprit is the last case that was begun.
+            with journal.open("a") as more:
+                error = f"ended the compiler with {done.returncode}: {done.stderr[-1000:]}"
+                more.write(json.dumps({"case": begun[-1], "error": error}) + "\n")
+    return [json.loads(line) for line in journal.read_text().splitlines()]
+
+
+def faults(lines: list[dict[str, Any]], capability: int) -> list[str]:
+    """Return what is wrong with programs: errors, and budgets that are exceeded."""
+    found = [f"{line['case']}: {line['error']}" for line in lines if "error" in line]
+    for line in lines:
+        if "kernel" not in line:
+            continue
+        name = kernel_of(line)
+        limits = {
+            "spilled_bytes": MAX_SPILLED_BYTES.get(name, 0),
+            "num_registers": min(
+                MAX_REGISTERS.get(name, ELEMENT_WISE_REGISTERS), NUM_REGISTERS_OF_MULTIPROCESSOR // line["num_threads"]
+            ),
+            "shared_bytes": SHARED_BYTES[capability] * 1024,
+            "uses_dot": divmod(capability, 10) >= DOT_CAPABILITY,
+            "uses_bf16": capability >= 80,
+        }
+        found += [
+            f"{line['case']}, {line['kernel']}: {what} {line[what]}, allowed {limit}"
+            for what, limit in limits.items()
+            if line[what] > limit
+        ]
+    return found
+
+
+def check(packages: Path, capability: int, cases: list[str], tmp_path: Path) -> set[str]:
+    """Compile cases and hold every program to its budget; return the names of those that launchers don't choose."""
+    lines = compiled(packages, capability, cases, tmp_path)
+    wrong = faults(lines, capability)
+    assert not wrong, "\n".join(wrong)
+    # Programs that two models share are compiled once.
+    programs = {kernel_of(line) for line in lines if "kernel" in line}
+    declined = {kernel_of(line) for line in lines if "declined" in line}
+    assert programs == {case.rpartition(":")[2] for case in cases} - declined
+    return declined
+
+
+def kernel_of(line: dict[str, Any]) -> str:
+    """Return the name of the kernel that a line of the journal is about."""
+    return str(line["case"]).rpartition(":")[2]
+
+
+@pytest.mark.parametrize(("version", "capability"), PAIRS, ids=str)
+def test_kernels_compile(triton_folder: Any, tmp_path: Path, version: str, capability: int) -> None:
+    cases = cases_of(USUAL_MODELS, usual_format(capability))
+    declined = check(triton_folder(version), capability, cases, tmp_path)
+    assert declined == (set() if divmod(capability, 10) >= DOT_CAPABILITY else {ATTENTION})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("version", "capability"), PAIRS, ids=str)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_every_model_compiles(triton_folder: Any, tmp_path: Path, version: str, capability: int, dtype: str) -> None:
+    if dtype == "bfloat16" and capability < 80:
+        pytest.skip("No run chooses bfloat16 there.")
+    declined = check(triton_folder(version), capability, cases_of(tuple(MODELS), dtype), tmp_path)
+    assert declined <= {ATTENTION}
+
+
+def test_a_case_that_ends_the_compiler_is_named_and_the_next_is_compiled(triton_folder: Any, tmp_path: Path) -> None:
+    cases = ["llama-3.1-8b:float16:abort", "llama-3.1-8b:float16:cross_entropy"]
+    lines = compiled(triton_folder("3.2.0"), 75, cases, tmp_path)
+    assert [line["case"] for line in lines if "error" in line] == cases[:1]
+    assert any(line["case"] == cases[1] and "kernel" in line for line in lines)
+
+
+def test_bfloat16_on_turing_is_refused(triton_folder: Any, tmp_path: Path) -> None:
+    """The compiler is asked at all: it can't compile what runs never choose."""
+    lines = compiled(triton_folder("3.2.0"), 75, ["llama-3.1-8b:bfloat16:cross_entropy"], tmp_path)
+    assert "sm_80" in faults(lines, 75)[0]
+
+
+def test_every_budget_is_held() -> None:
+    line = {
+        "case": "llama-3.1-8b:float16:glu",
+        "kernel": "_gate",
+        "num_registers": 64,
+        "num_threads": 128,
+        "spilled_bytes": 0,
+        "shared_bytes": 0,
+        "uses_dot": False,
+        "uses_bf16": False,
+    }
+    assert faults([line], 75) == []
+    excess = {"num_registers": 129, "spilled_bytes": 4, "shared_bytes": 65537, "uses_dot": True, "uses_bf16": True}
+    for what, value in excess.items():
+        (told,) = faults([line | {what: value}], 75)
+        assert f"{what} {value}" in told
+    assert faults([line | {"num_threads": 1024, "num_registers": 65}], 90)
+    assert faults([line | {"uses_dot": True, "uses_bf16": True}], 80) == []
