@@ -1,0 +1,124 @@
+"""What the fused model takes of a GPU's memory, counted from the numbers of a model's files.
+
+The engine plans the same from the model itself (`tunesmith_engine.fused.memory`); a test holds the two together.
+Symbols: d is the hidden size, q and k are the widths of queries and of keys, f is the width of the MLP.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tunesmith_core.catalog import ModelCard
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import ALL_LINEAR
+
+LEVELS = ("none", "mlp", "smart", "full", "saver")
+"""How much of a layer is computed again in the backward pass, from nothing to all but its last product; at last the
+layers' inputs go to the computer's memory as well."""
+
+COLUMN_ALIGNMENT = 64
+TILE_TOKENS = {"none": 16384, "mlp": 4096, "smart": 4096, "full": 4096, "saver": 2048}
+HEAD_ROWS = {"none": 1024, "mlp": 1024, "smart": 1024, "full": 1024, "saver": 512}
+NUM_SLOTS = 2
+LIBRARY_BYTES = 96 * 2**20
+MOST_ATTENTION_NUMBERS = 2**24
+ATTENTION_BYTES_PER_NUMBER = 8
+"""As in `tunesmith_engine.fused`."""
+
+NF4_BYTES = 0.516
+"""Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
+
+_MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+
+
+@dataclass(slots=True)
+class _Product:
+    """Linear layers that are one product: their outputs, inputs and the sum of their ranks."""
+
+    name: str
+    rows: int = 0
+    columns: int = 0
+    rank: int = 0
+
+    @property
+    def extra(self) -> int:
+        """Columns R that the adapters take."""
+        return math.ceil(self.rank / COLUMN_ALIGNMENT) * COLUMN_ALIGNMENT
+
+    @property
+    def buffer(self) -> int:
+        """Numbers of the weights with the adapters beside and below."""
+        return (self.rows + self.extra) * (self.columns + self.extra)
+
+
+def _products(spec: RunSpec, card: ModelCard) -> Iterator[_Product]:
+    targets = spec.method.target_modules
+    found: dict[tuple[str, str], _Product] = {}
+    for tensor, (rows, columns) in card.linear_shapes.items():
+        parent, _, leaf = tensor.removesuffix(".weight").rpartition(".")
+        name = _MERGED.get(leaf, leaf)
+        product = found.setdefault((parent, name), _Product(name, columns=columns))
+        product.rows += rows
+        product.rank += spec.method.rank if targets == ALL_LINEAR or leaf in targets else 0
+    yield from found.values()
+
+
+def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: bool) -> int:
+    """Return the memory of the frozen weights with room for the adapters, 4-bit ones with room to unpack them.
+
+    Args:
+        size: bytes per number, 2 or 4.
+        embedding_on_host: an embedding that is not the head as well lies in the computer's memory.
+    """
+    products = list(_products(spec, card))
+    total = float((card.num_parameters - card.num_linear_parameters) * size)
+    if embedding_on_host and not card.tied:
+        total -= card.vocab_size * card.hidden_size * size
+    if spec.method.kind == "lora":
+        return round(total) + sum(product.buffer for product in products) * size
+    total += card.num_linear_parameters * NF4_BYTES
+    total += sum(product.extra * (product.rows + product.columns) for product in products) * size
+    largest: dict[str, int] = {}
+    for product in products:
+        largest[product.name] = max(largest.get(product.name, 0), product.buffer)
+    # Two products are unpacked at a time.
+    return round(total) + sum(sorted(largest.values())[-2:]) * size
+
+
+def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int, level: str) -> int:
+    """Return the memory of what is kept for the backward pass, and of the workspace that all layers share.
+
+    Args:
+        size: bytes per number, 2 or 4.
+        num_tokens: of a micro-batch.
+        level: one of LEVELS.
+    """
+    d, f = card.hidden_size, card.intermediate_size
+    q, k = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim
+    extra = max((product.extra for product in _products(spec, card)), default=0)
+    attention, gate_up = 2 * q + 2 * k + extra, 2 * f + extra
+    kept = {"none": 2 * d + attention + gate_up, "mlp": 2 * d + attention, "smart": 2 * d}.get(level, d)
+    shared = {"none": 0, "mlp": 0, "smart": attention}.get(level, attention + d)
+    num_kept = min(NUM_SLOTS, card.num_layers) if level == "saver" else card.num_layers
+    tile = min(num_tokens, TILE_TOKENS[level])
+    mlp = tile * (f + extra + (0 if level == "none" else gate_up))
+    num_sums = card.num_heads * (card.num_layers + 1 if level in ("none", "mlp") else 2)
+    per_token = size * (num_kept * kept + shared + 3 * (d + extra)) + 4 * num_sums
+    inside = tokens_at_once(card, num_tokens) * (size * (3 * q + 2 * k) + ATTENTION_BYTES_PER_NUMBER * q)
+    return num_tokens * per_token + inside + size * max(mlp, num_tokens * attention)
+
+
+def tokens_at_once(card: ModelCard, num_tokens: int) -> int:
+    """Return of how many tokens with all heads attention takes the memory: long batches go by groups of heads."""
+    parts = 1
+    numbers = num_tokens * card.num_heads * card.head_dim
+    while numbers > MOST_ATTENTION_NUMBERS * parts and card.num_kv_heads % (2 * parts) == 0:
+        parts *= 2
+    return math.ceil(num_tokens / parts)
+
+
+def logit_bytes(card: ModelCard, size: int, num_tokens: int, level: str) -> int:
+    """Return the memory of one chunk of the head: logits and four rows as wide as the model."""
+    return min(num_tokens, HEAD_ROWS[level]) * (card.vocab_size + 4 * card.hidden_size) * size

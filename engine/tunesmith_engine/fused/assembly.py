@@ -1,0 +1,236 @@
+"""Puts the parts of a fused model together: projections once, layers and buffers for each plan of the memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from peft import PeftModel
+from torch import nn
+
+from tunesmith_engine.device import Compute
+from tunesmith_engine.fused.activations import ActivationStore
+from tunesmith_engine.fused.arena import AdapterArena
+from tunesmith_engine.fused.attention_block import AttentionBlock
+from tunesmith_engine.fused.head import Head
+from tunesmith_engine.fused.host_memory import HostTable
+from tunesmith_engine.fused.layer import FusedLayer
+from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.plain_modules import PlainModules
+from tunesmith_engine.fused.policy import LayerPolicy
+from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
+from tunesmith_engine.fused.shapes import LayerShape, MlpShape, ModelShape, NotFusableError
+from tunesmith_engine.fused.workspace import Workspace
+from tunesmith_engine.model.lora import trainable
+
+
+@dataclass(frozen=True, slots=True)
+class LayerProjections:
+    """The linear layers of a decoder layer, in the order in which they run; `mlp_down` is None for a plain MLP."""
+
+    attention_inputs: Projection | PlainModules
+    attention_output: Projection | PlainModules
+    mlp_inputs: Projection | PlainModules
+    mlp_down: Projection | PlainModules | None
+
+    def all(self) -> list[Projection | PlainModules]:
+        """Return those that there are."""
+        parts = [self.attention_inputs, self.attention_output, self.mlp_inputs, self.mlp_down]
+        return [part for part in parts if part is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a plan of the memory decides about.
+
+    Attributes:
+        capturable: a step may be captured in a CUDA graph.
+    """
+
+    layers: Sequence[FusedLayer]
+    head: Head
+    workspace: Workspace
+    store: ActivationStore
+    capturable: bool
+
+
+class Assembly:
+    """The parts of a fused model that stay while its plan changes.
+
+    Attributes:
+        projections: of each layer.
+        gradient_width: columns of buffers as wide as the residual stream, with room for adapter columns.
+    """
+
+    def __init__(self, model: PeftModel, shape: ModelShape, compute: Compute) -> None:
+        self.shape, self.compute = shape, compute
+        self.arena = AdapterArena(trainable(model))
+        self.scratch = WeightScratch(compute.device, compute.dtype)
+        self._unfused: dict[str, list[str]] = {}
+        # First: where it is refused, no weight has moved yet.
+        head = self._projection((shape.head,), 0, "", "The output projection")
+        if isinstance(head, PlainModules):
+            reason = self._unfused[""][0]
+            raise NotFusableError(f"The output projection can't be computed in chunks: {reason}.")
+        self.head = head
+        self.use([self._layer_projections(layer) for layer in shape.layers])
+        self._host_table: HostTable | None = None
+
+    def use(self, projections: list[LayerProjections]) -> None:
+        """Let the layers that are built from now on multiply with these."""
+        self.projections = projections
+        # Adapter columns stand beside the stream in whichever block has most of them.
+        most = max(part.num_extra for parts in projections for part in parts.all())
+        self.gradient_width = self.shape.hidden_size + most
+
+    def quantised_bytes(self, num_tokens: int, tile_tokens: int) -> int:
+        """Return what a product takes for 8-bit copies of its input, at most."""
+        attention, mlp = 0, 0
+        for parts in self.projections:
+            sizes = [part.quantised_bytes_per_row if isinstance(part, Projection) else 0 for part in parts.all()]
+            attention, mlp = max(attention, *sizes[:2]), max(mlp, *sizes[2:])
+        return max(num_tokens * attention, min(num_tokens, tile_tokens) * mlp)
+
+    def _layer_projections(self, layer: LayerShape) -> LayerProjections:
+        attention, mlp = layer.attention, layer.mlp
+        hidden = self.shape.hidden_size
+        inputs = self._projection(attention.inputs, 0, layer.name, "Attention's inputs")
+        output = self._projection((attention.output,), 1, layer.name, "Attention's output")
+        if isinstance(mlp, MlpShape):
+            gate_up = self._projection(mlp.inputs, 0, layer.name, "The MLP's inputs")
+            down: Projection | PlainModules | None = self._projection((mlp.down,), 1, layer.name, "The MLP's output")
+        else:
+            self._note_unfused(layer.name, "The MLP", mlp.reason)
+            gate_up, down = PlainModules((mlp.module,), hidden, hidden, self._autocast), None
+        if self.compute.device.type == "cuda":
+            # Weights have moved into wider buffers; what they left must serve the next layer's.
+            torch.cuda.empty_cache()
+        return LayerProjections(inputs, output, gate_up, down)
+
+    @property
+    def _autocast(self) -> torch.dtype | None:
+        return None if self.compute.dtype == torch.float32 else self.compute.dtype
+
+    def _projection(self, modules: Sequence[nn.Module], place: int, layer: str, what: str) -> Projection | PlainModules:
+        try:
+            return Projection([Member.of(module) for module in modules], self.scratch, place, self.compute.dtype)
+        except PlainOnlyError as reason:
+            self._note_unfused(layer, what, str(reason))
+        bases = [module.base_layer if hasattr(module, "base_layer") else module for module in modules]
+        return PlainModules(modules, bases[0].in_features, sum(base.out_features for base in bases), self._autocast)
+
+    def _note_unfused(self, layer: str, what: str, reason: str) -> None:
+        self._unfused.setdefault(layer, []).append(f"{what}: {reason.rstrip('.')}")
+
+    @property
+    def report(self) -> list[str]:
+        """Sentences about what is fused and what is not, one for each thing that happens in several layers alike."""
+        num_layers = len(self.shape.layers)
+        return [f"{num_layers - len(self._unfused)} of {num_layers} layers run fused throughout.", *self.notes]
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about what is not fused."""
+        num_layers = len(self.shape.layers)
+        alike: dict[str, list[str]] = {}
+        for layer, notes in self._unfused.items():
+            for note in notes:
+                alike.setdefault(note.replace(layer, "the layer"), []).append(layer)
+        sentences = [f"Not fused in {len(layers)} of {num_layers} layers: {note}." for note, layers in alike.items()]
+        return sentences + list(self.shape.notes)
+
+    def refresh(self) -> None:
+        """Take over the adapters' present weights."""
+        self.scratch.forget()
+        for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
+            if isinstance(part, Projection):
+                part.refresh()
+
+    def release(self) -> None:
+        """Give the modules weights of their own again."""
+        self._bring_embedding_back()
+        for part in [self.head, *(part for parts in self.projections for part in parts.all())]:
+            if isinstance(part, Projection):
+                part.release()
+
+    # The embedding
+
+    @property
+    def embedding_bytes(self) -> int:
+        """Memory of the input embedding if it may lie on the host: on a GPU, unless the head uses it too."""
+        table = self.shape.embedding.weight
+        tied = any(member.base.weight is table for member in self.head.members)
+        if self.compute.device.type != "cuda" or tied or table.requires_grad:
+            return 0
+        return table.numel() * table.element_size()
+
+    def place_embedding(self, on_host: bool) -> None:
+        """Move the input embedding between the GPU and pinned memory."""
+        embedding = self.shape.embedding
+        if on_host and self._host_table is None:
+            self._host_table = HostTable(embedding.weight.data)
+            embedding.weight.data = self._host_table.view
+            torch.cuda.empty_cache()
+        elif not on_host and self._host_table is not None:
+            embedding.weight.data = embedding.weight.data.clone()
+            self._host_table = None
+
+    def _bring_embedding_back(self) -> None:
+        """Move the input embedding to the GPU if there is room; where it is, it serves as well."""
+        with contextlib.suppress(torch.OutOfMemoryError):
+            self.place_embedding(False)
+
+    # What a plan decides about
+
+    def build(self, policies: Sequence[LayerPolicy], capacity_tokens: int, tile_tokens: int, head_rows: int) -> Parts:
+        """Return layers and buffers; the workspace is allocated when it is first used.
+
+        Raises:
+            PinningError: this machine gives no pinned memory for layers that are sent out.
+        """
+        workspace = self.workspace(capacity_tokens)
+        layers = self.layers(policies, workspace, capacity_tokens, tile_tokens)
+        head = Head(self.shape, self.head, workspace, head_rows)
+        buffers = [
+            layer.buffers(policy.level == "none", self.compute.dtype)
+            for layer, policy in zip(layers, policies, strict=True)
+        ]
+        if self.compute.device.type == "cuda":
+            # The store is one large piece; pieces that are free now must not stand beside it.
+            torch.cuda.empty_cache()
+        store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device)
+        plain = any(isinstance(part, PlainModules) for parts in self.projections for part in parts.all())
+        return Parts(layers, head, workspace, store, capturable=not plain)
+
+    def workspace(self, capacity_tokens: int) -> Workspace:
+        """Return an empty workspace with the regions that every layer uses."""
+        workspace = Workspace(self.compute.device, self.compute.dtype)
+        for region in ("input", "output", "gradient"):
+            workspace.reserve(region, (capacity_tokens, self.gradient_width))
+        if any(layer.parallel for layer in self.shape.layers):
+            workspace.reserve("parallel", (capacity_tokens, self.shape.hidden_size))
+        return workspace
+
+    def layers(
+        self, policies: Sequence[LayerPolicy], workspace: Workspace, capacity_tokens: int, tile_tokens: int
+    ) -> list[FusedLayer]:
+        """Return the layers, which reserve what they need in the workspace."""
+        layers = []
+        for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
+            attention = AttentionBlock(
+                shape.attention, parts.attention_inputs, parts.attention_output, workspace, capacity_tokens
+            )
+            mlp: MlpBlock | PlainMlp
+            if isinstance(shape.mlp, MlpShape) and parts.mlp_down is not None:
+                keeps = policy.level == "none"
+                mlp = MlpBlock(
+                    shape.mlp, parts.mlp_inputs, parts.mlp_down, workspace, min(tile_tokens, capacity_tokens), keeps
+                )
+            elif isinstance(parts.mlp_inputs, PlainModules):
+                mlp = PlainMlp(parts.mlp_inputs)
+            else:
+                raise TypeError(f"{shape.name} has no MLP that can be run.")
+            layers.append(FusedLayer(index, shape, attention, mlp, self.shape.hidden_size, self.gradient_width))
+        return layers

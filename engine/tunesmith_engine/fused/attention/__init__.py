@@ -1,0 +1,73 @@
+"""The attention ladder: the fastest way to compute attention inside documents that this GPU and these shapes allow.
+
+cuDNN, FlashAttention-2 and the memory-efficient kernels are PyTorch's own; below them stand our Triton kernel and plain
+PyTorch. Every rung has an explicit forward and backward; each can be switched off in the kernel registry by
+"attention-" and its name.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tunesmith_engine.fused.attention.cudnn import Cudnn
+from tunesmith_engine.fused.attention.efficient import Efficient
+from tunesmith_engine.fused.attention.flash import Flash
+from tunesmith_engine.fused.attention.own import Triton
+from tunesmith_engine.fused.attention.plain import Plain
+from tunesmith_engine.fused.attention.rung import Case, Gradients, Rung
+from tunesmith_engine.fused.shapes import AttentionShape
+from tunesmith_engine.kernels import registry
+
+__all__ = ["LADDER", "Gradients", "Rung", "choose", "rungs_report"]
+
+LADDER: tuple[Rung, ...] = (Cudnn(), Flash(), Efficient(), Triton(), Plain())
+"""Fastest first; the last takes everything."""
+
+
+def choose(
+    shape: AttentionShape,
+    device: torch.device,
+    dtype: torch.dtype,
+    equal_length: int | None = None,
+    num_tokens: int = 0,
+    num_documents: int = 1,
+) -> Rung:
+    """Return the fastest rung for a layer.
+
+    Where `torch.use_deterministic_algorithms` is on, rungs that add up in any order are passed over.
+
+    Args:
+        equal_length: `Documents.equal_length`: tokens of each document where all are equally long.
+        num_tokens: tokens of the batch, or the most that there may be.
+        num_documents: its documents, or the most that there may be.
+    """
+    case = Case(shape, device, dtype, equal_length, num_tokens, num_documents)
+    return next(rung for rung in LADDER if _reason_against(rung, case) is None)
+
+
+def rungs_report(
+    shape: AttentionShape,
+    device: torch.device,
+    dtype: torch.dtype,
+    equal_length: int | None = None,
+    num_tokens: int = 0,
+    num_documents: int = 1,
+) -> str:
+    """Return in sentences which rung a layer gets and why not a faster one; the arguments are those of `choose`."""
+    case = Case(shape, device, dtype, equal_length, num_tokens, num_documents)
+    reasons: list[str] = []
+    for rung in LADDER:
+        if (reason := _reason_against(rung, case)) is None:
+            return " ".join([f"Attention: {rung.name}.", *reasons])
+        reasons.append(f"Not {rung.name}: {reason}")
+    raise AssertionError("The last rung takes everything.")
+
+
+def _reason_against(rung: Rung, case: Case) -> str | None:
+    if rung is LADDER[-1]:
+        return None
+    if reason := registry.switched_off(f"attention-{rung.name}"):
+        return reason
+    if not rung.deterministic and torch.are_deterministic_algorithms_enabled():
+        return "It adds up in any order, and determinism is wanted."
+    return rung.problem(case)

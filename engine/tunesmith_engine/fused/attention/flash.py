@@ -1,0 +1,132 @@
+"""The rung for documents of any lengths on Ampere and newer: the FlashAttention-2 that is inside PyTorch.
+
+Its operators are private (`torch.ops.aten._flash_attention_*`) but have kept their order of arguments from PyTorch 2.6
+on; the public one (`torch.nn.attention.varlen`, from 2.10) calls the same and hides the backward half.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tunesmith_core.errors import RunFailure
+from tunesmith_engine.fused.attention.rung import Case, Gradients, Rung, aligned, check, dense, placed, window_within
+from tunesmith_engine.fused.batch import Documents
+from tunesmith_engine.fused.shapes import AttentionShape
+
+OLDEST_CAPABILITY = (8, 0)
+LARGEST_HEAD_DIM = 256
+NO_BACKWARD_HEAD_DIMS = range(193, 225)
+"""Their backward wants more shared memory than consumer GPUs have (aten/.../cuda/sdp_utils.cpp)."""
+
+PADDING_TOKENS = 128
+"""The backward's float32 buffer of query gradients has so many rows more for each document."""
+
+
+class Flash(Rung):
+    """Variable lengths, grouped heads and sliding windows by PyTorch's own FlashAttention-2."""
+
+    name = "flash"
+    deterministic = False
+
+    def problem(self, case: Case) -> str | None:
+        """Return why flash can't take the case."""
+        shape = case.shape
+        if case.device.type != "cuda" or case.capability < OLDEST_CAPABILITY:
+            return "It needs an NVIDIA GPU of compute capability 8.0."
+        if case.dtype not in (torch.bfloat16, torch.float16):
+            return "It computes in bfloat16 or float16."
+        if shape.softcap is not None:
+            return "It has no softcap."
+        if shape.head_dim > LARGEST_HEAD_DIM or shape.head_dim % 8:
+            return f"Its heads have up to {LARGEST_HEAD_DIM} numbers, a multiple of 8."
+        if shape.head_dim in NO_BACKWARD_HEAD_DIMS and case.capability not in ((8, 0), (9, 0), (10, 0)):
+            return "Its backward has no heads of 193 to 224 numbers on this GPU."
+        return _too_large(shape, case.num_tokens, case.num_documents)
+
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        documents: Documents,
+        shape: AttentionShape,
+        out: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Return the output and the log-sum-exp as the kernel lays it out, with two unused random states.
+
+        Raises:
+            RunFailure: The batch is too large for the kernel's 32-bit offsets.
+        """
+        check(documents, q.shape[0])
+        if problem := _too_large(shape, q.shape[0], documents.bounds.numel() - 1):
+            raise RunFailure("illegal-memory-access-packing", problem)
+        longest = _longest(documents)
+        o, log_sums, state, unused, _ = torch.ops.aten._flash_attention_forward(
+            aligned(q),
+            aligned(k),
+            aligned(v),
+            documents.bounds,
+            documents.bounds,
+            longest,
+            longest,
+            0.0,
+            True,
+            False,
+            scale=shape.scale,
+            **_window(shape, longest),
+        )
+        (result,) = placed((o,), None if out is None else (out,))
+        return result, (log_sums, state, unused)
+
+    def backward(
+        self,
+        do: torch.Tensor,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        o: torch.Tensor,
+        saved: tuple[torch.Tensor, ...],
+        documents: Documents,
+        shape: AttentionShape,
+        outs: Gradients | None = None,
+    ) -> Gradients:
+        """Return the gradients; `o` and `do` are copied first where their rows lie apart."""
+        log_sums, state, unused = saved
+        longest = _longest(documents)
+        gradients = torch.ops.aten._flash_attention_backward(
+            dense(do),
+            aligned(q),
+            aligned(k),
+            aligned(v),
+            dense(o),
+            log_sums,
+            documents.bounds,
+            documents.bounds,
+            longest,
+            longest,
+            0.0,
+            True,
+            state,
+            unused,
+            scale=shape.scale,
+            **_window(shape, longest),
+        )
+        return placed(gradients, outs)
+
+
+def _longest(documents: Documents) -> int:
+    # For a length of 1 flash folds heads into rows, which only works without empty documents.
+    return max(2, documents.max_length)
+
+
+def _window(shape: AttentionShape, longest: int) -> dict[str, int]:
+    window = window_within(shape, longest)
+    return {} if window is None else {"window_size_left": window - 1, "window_size_right": 0}
+
+
+def _too_large(shape: AttentionShape, num_tokens: int, num_documents: int) -> str | None:
+    """Return in a sentence why a batch is beyond the kernel's 32-bit offsets, or None."""
+    width = shape.num_heads * ((shape.head_dim + 31) // 32 * 32)
+    if (num_tokens + PADDING_TOKENS * num_documents) * width < 1 << 31:
+        return None
+    return f"{num_tokens} tokens in {num_documents} documents are too many for its 32-bit offsets."

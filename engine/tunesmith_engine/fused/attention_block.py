@@ -1,0 +1,238 @@
+"""Attention of one layer between its norm and the residual: projections, rotation, attention, output projection.
+
+# T tokens, H heads, D head size, K key and value heads, R columns of the adapters (see projection.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from tunesmith_engine.fused.attention import Rung, choose
+from tunesmith_engine.fused.batch import Documents
+from tunesmith_engine.fused.plain_modules import PlainModules
+from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.shapes import AttentionShape, Norm
+from tunesmith_engine.fused.workspace import Workspace
+from tunesmith_engine.kernels import rms_norm, rope
+from tunesmith_engine.kernels.copy_rows import copy_rows
+
+MOST_NUMBERS = 2**24
+"""Queries times their width that attention takes at once; its backward pass keeps several times as much beside them."""
+
+
+def num_parts(shape: AttentionShape, num_tokens: int) -> int:
+    """Return into how many groups of heads attention is divided, one after another, so that long batches need less."""
+    numbers, parts = num_tokens * shape.num_heads * shape.head_dim, 1
+    while numbers > MOST_NUMBERS * parts and shape.num_key_value_heads % (2 * parts) == 0:
+        parts *= 2
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class Rotary:
+    """The rotary table of a batch: cos and sin, [T, rotary_dim] each, or None for layers without rotation."""
+
+    cos: torch.Tensor | None
+    sin: torch.Tensor | None
+
+
+class AttentionBlock:
+    """Runs attention forward, again, and backward, on buffers that the layer hands it.
+
+    Attributes:
+        inputs, output: the projections around attention.
+        qkv_width: columns of the buffer of queries, keys and values; in the backward pass it holds their gradients.
+        heads_width: columns of the buffer of attention's output, with room for the adapters of `output`.
+    """
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        inputs: Projection | PlainModules,
+        output: Projection | PlainModules,
+        workspace: Workspace,
+        capacity_tokens: int,
+    ) -> None:
+        self.shape, self.inputs, self.output = shape, inputs, output
+        self._workspace = workspace
+        self._num_query = shape.num_heads * shape.head_dim
+        self._num_key = shape.num_key_value_heads * shape.head_dim
+        num_all = self._num_query + 2 * self._num_key
+        self.qkv_width = num_all
+        self.heads_width = self._num_query + output.num_extra
+        # With norms the raw queries and keys are needed again; without, they are rotated where they are.
+        self._in_place = shape.query_norm is None and shape.key_norm is None
+        shapes = [(capacity_tokens, self._num_query), (capacity_tokens, num_all + inputs.num_extra)]
+        if not self._in_place:
+            shapes += [(capacity_tokens, self._num_query), (capacity_tokens, self._num_key)]
+        workspace.reserve("block", *shapes)
+        self._rung: Rung | None = None
+        self._case: tuple[int | None, int, int] = (None, 0, 0)
+
+    def rung(self, documents: Documents, tensor: torch.Tensor) -> Rung:
+        """Return the way to compute attention for these documents."""
+        case = (documents.equal_length, tensor.shape[0], documents.bounds.shape[0] - 1)
+        if self._rung is None or self._case != case:
+            self._rung = choose(self.shape, tensor.device, tensor.dtype, *case)
+            self._case = case
+        return self._rung
+
+    # Forward
+
+    def project(self, x: torch.Tensor, qkv: torch.Tensor, rotary: Rotary, with_adapter: bool) -> None:
+        """Write queries, keys and values, [T, (H + 2K) D], from the normalised input [T, hidden + R]."""
+        self.inputs.forward(x, qkv, with_adapter)
+        if self._in_place:
+            q, k = self._raw(qkv)
+            self._rotate(q, k, rotary, q, k, norms=False)
+
+    def attend(
+        self, qkv: torch.Tensor, heads: torch.Tensor, rotary: Rotary, documents: Documents
+    ) -> tuple[tuple[torch.Tensor, ...], ...]:
+        """Write attention's output into the first H D columns of `heads`; return what its backward pass needs."""
+        q, k = self._queries_keys(qkv, rotary)
+        out, rung, saved = self._split(heads[:, : self._num_query]), self.rung(documents, qkv), []
+        for shape, some, groups in self._parts(qkv.shape[0]):
+            operands = self._split(q)[:, some], self._split(k)[:, groups], self._values(qkv)[:, groups]
+            result, statistics = rung.forward(*operands, documents, shape, out[:, some])
+            if result.data_ptr() != out[:, some].data_ptr():
+                copy_rows(result.flatten(1), out[:, some].flatten(1))
+            saved.append(statistics)
+        return tuple(saved)
+
+    # Backward
+
+    def backward(
+        self,
+        gradient: torch.Tensor,
+        x: torch.Tensor,
+        qkv: torch.Tensor,
+        heads: torch.Tensor,
+        saved: tuple[tuple[torch.Tensor, ...], ...],
+        rotary: Rotary,
+        documents: Documents,
+        out: torch.Tensor | None,
+    ) -> None:
+        """Write the gradient of the normalised input and add those of the adapters.
+
+        Args:
+            gradient: of the block's output, [T, hidden + R]; its last R columns are written.
+            x: the block's input with its adapter columns filled, [T, hidden + R].
+            qkv, heads: as the forward pass left them.
+            saved: what `attend` returned.
+            rotary, documents: of the batch.
+            out: [T, hidden], or None when nobody needs it.
+        """
+        num_tokens, num_query, num_key = qkv.shape[0], self._num_query, self._num_key
+        to_heads, to_qkv = self._workspace.carve(
+            "block", (num_tokens, num_query), (num_tokens, self.qkv_width + self.inputs.num_extra)
+        )
+        q, k = self._queries_keys(qkv, rotary)
+        self.output.backward(gradient, heads, to_heads)
+        rung, parts = self.rung(documents, qkv), list(self._parts(num_tokens))
+        inside = to_qkv[:, : self.qkv_width]
+        wanted = [self._split(part) for part in inside.split([num_query, num_key, num_key], dim=1)]
+        for (shape, some, groups), statistics in zip(parts, saved, strict=True):
+            dq, dk, dv = rung.backward(
+                self._split(to_heads)[:, some],
+                self._split(q)[:, some],
+                self._split(k)[:, groups],
+                self._values(qkv)[:, groups],
+                self._split(heads[:, :num_query])[:, some],
+                statistics,
+                documents,
+                shape,
+            )
+            copy_rows(dv.flatten(1), wanted[2][:, groups].flatten(1))
+            if len(parts) > 1:
+                copy_rows(dq.flatten(1), wanted[0][:, some].flatten(1))
+                copy_rows(dk.flatten(1), wanted[1][:, groups].flatten(1))
+                # The next part's gradients need their memory.
+                dq, dk = wanted[0], wanted[1]
+            del dv
+        self._rotate_backward(dq.flatten(1), dk.flatten(1), qkv, rotary, to_qkv, to_heads)
+        self.inputs.backward(to_qkv, x, out)
+
+    # Parts
+
+    def _parts(self, num_tokens: int) -> Iterator[tuple[AttentionShape, slice, slice]]:
+        """Yield the groups of heads that are computed one after another: their shape, queries, keys and values."""
+        count = num_parts(self.shape, num_tokens)
+        heads, groups = self.shape.num_heads // count, self.shape.num_key_value_heads // count
+        shape = self.shape if count == 1 else replace(self.shape, num_heads=heads, num_key_value_heads=groups)
+        for part in range(count):
+            yield shape, slice(part * heads, (part + 1) * heads), slice(part * groups, (part + 1) * groups)
+
+    def _split(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat.unflatten(1, (-1, self.shape.head_dim))
+
+    def _raw(self, qkv: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return qkv[:, : self._num_query], qkv[:, self._num_query : self._num_query + self._num_key]
+
+    def _values(self, qkv: torch.Tensor) -> torch.Tensor:
+        return self._split(qkv[:, self._num_query + self._num_key :])
+
+    def _queries_keys(self, qkv: torch.Tensor, rotary: Rotary) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return queries and keys as attention takes them, [T, H D] and [T, K D]."""
+        q, k = self._raw(qkv)
+        if self._in_place:
+            return q, k
+        shapes = [(q.shape[0], self._num_query), (q.shape[0], self.qkv_width + self.inputs.num_extra)]
+        *_, out_q, out_k = self._workspace.carve("block", *shapes, (q.shape[0], q.shape[1]), (k.shape[0], k.shape[1]))
+        if norms := self._whole_width_norms:
+            for raw, norm, out in ((q, norms[0], out_q), (k, norms[1], out_k)):
+                rms_norm.add_norm(raw, None, norm, out)
+            self._rotate(out_q, out_k, rotary, out_q, out_k, norms=False)
+        else:
+            self._rotate(q, k, rotary, out_q, out_k, norms=True)
+        return out_q, out_k
+
+    @property
+    def _whole_width_norms(self) -> tuple[Norm, Norm] | None:
+        """The norms of queries and keys where they span all heads, as OLMo 2's do."""
+        query, key = self.shape.query_norm, self.shape.key_norm
+        if query is None or key is None or query.weight is None or query.weight.numel() == self.shape.head_dim:
+            return None
+        return query, key
+
+    def _norms(self, norms: bool) -> tuple[Norm | None, Norm | None]:
+        return (self.shape.query_norm, self.shape.key_norm) if norms else (None, None)
+
+    def _rotate(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        rotary: Rotary,
+        out_q: torch.Tensor,
+        out_k: torch.Tensor,
+        norms: bool,
+    ) -> None:
+        cos, sin = (rotary.cos, rotary.sin) if self.shape.rotary else (None, None)
+        if cos is None and not norms and q.data_ptr() == out_q.data_ptr():
+            return
+        rope.rotate(q, k, cos, sin, self.shape.head_dim, self.shape.interleaved, *self._norms(norms), out_q, out_k)
+
+    def _rotate_backward(
+        self,
+        dq: torch.Tensor,
+        dk: torch.Tensor,
+        qkv: torch.Tensor,
+        rotary: Rotary,
+        out: torch.Tensor,
+        scrap: torch.Tensor,
+    ) -> None:
+        """Write the gradients of raw queries and keys into the first columns of `out`, where dq and dk may be."""
+        q, k = self._raw(qkv)
+        out_q, out_k = self._raw(out)
+        cos, sin = (rotary.cos, rotary.sin) if self.shape.rotary else (None, None)
+        whole_width = self._whole_width_norms
+        norms = self._norms(whole_width is None)
+        rope.rotate_backward(dq, dk, q, k, cos, sin, self.shape.head_dim, self.shape.interleaved, *norms, out_q, out_k)
+        if whole_width:
+            for raw, norm, out_part in ((q, whole_width[0], out_q), (k, whole_width[1], out_k)):
+                # The norm's output is not needed, only its statistics.
+                statistics = rms_norm.add_norm(raw, None, norm, scrap[:, : raw.shape[1]])
+                rms_norm.norm_backward(out_part, raw, norm, statistics, out_part)

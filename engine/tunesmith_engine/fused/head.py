@@ -1,0 +1,77 @@
+"""The end of the model: final norm, output projection and cross-entropy, in chunks of the rows that are trained.
+
+Rows without a trained token are never multiplied. A chunk's logits exist once, in the run's number format, and are
+overwritten by their gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.shapes import ModelShape
+from tunesmith_engine.fused.workspace import Workspace
+from tunesmith_engine.kernels import rms_norm
+from tunesmith_engine.kernels.cross_entropy import cross_entropy
+
+
+class Head:
+    """Computes the loss of the trained rows and its gradient."""
+
+    def __init__(self, shape: ModelShape, projection: Projection, workspace: Workspace, chunk_rows: int) -> None:
+        self._shape, self._projection, self._workspace = shape, projection, workspace
+        self._chunk_rows = chunk_rows
+        workspace.reserve("head", *self._shapes(chunk_rows))
+
+    def _shapes(self, rows: int) -> list[tuple[int, int]]:
+        extra = self._projection.num_extra
+        hidden = self._shape.hidden_size
+        return [(rows, self._projection.num_outputs + extra), (rows, hidden + extra), (rows, hidden), (rows, hidden)]
+
+    def loss(
+        self,
+        x: torch.Tensor,
+        pending: torch.Tensor,
+        pending_scale: float,
+        trained_rows: torch.Tensor,
+        targets: torch.Tensor,
+        gradient_scale: torch.Tensor | None,
+        gradient: torch.Tensor | None,
+        with_adapter: bool = True,
+    ) -> torch.Tensor:
+        """Return the sum of the cross-entropies in nats, a float32 scalar on the device.
+
+        Args:
+            x, pending: the pair that the last layer returned, [T, hidden].
+            pending_scale: factor of `pending`.
+            trained_rows, targets: as in PackedBatch.
+            gradient_scale: factor of the gradient, a float32 scalar on the device; None computes the loss alone.
+            gradient: [T, hidden], overwritten by the gradient of x + pending; zeros where no row is trained.
+            with_adapter: False leaves an adapter of the output projection out.
+        """
+        losses = torch.zeros(trained_rows.shape[0], device=x.device)
+        if gradient is not None:
+            gradient.zero_()
+        for start in range(0, trained_rows.shape[0], self._chunk_rows):
+            rows = trained_rows[start : start + self._chunk_rows]
+            chunk = slice(start, start + rows.shape[0])
+            logits, normed, total, to_total = self._workspace.carve("head", *self._shapes(rows.shape[0]))
+            hidden = self._shape.hidden_size
+            torch.index_select(pending, 0, rows, out=to_total)
+            torch.index_select(x, 0, rows, out=total)
+            statistics = rms_norm.add_norm(
+                total, to_total, self._shape.final_norm, normed[:, :hidden], total, pending_scale
+            )
+            wide = logits[:, : self._projection.num_outputs]
+            self._projection.forward(normed, wide, with_adapter)
+            cross_entropy(
+                wide, targets[chunk], losses[chunk], gradient_scale, self._shape.logit_scale, self._shape.softcap
+            )
+            if gradient is None:
+                continue
+            self._projection.input_gradient(logits, to_total)
+            self._projection.accumulate(logits, normed)
+            rms_norm.norm_backward(to_total, total, self._shape.final_norm, statistics, to_total)
+            # Rows that only fill up a fixed number repeat the last row and add zero.
+            gradient.index_add_(0, rows, to_total)
+        return losses.sum()

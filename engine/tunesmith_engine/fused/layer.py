@@ -1,0 +1,255 @@
+"""One decoder layer, forward and backward, with its activations kept, sent out or computed again as a policy says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
+from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
+from tunesmith_engine.fused.batch import PackedBatch
+from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
+from tunesmith_engine.fused.plain_modules import PlainModules
+from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.shapes import LayerShape, Norm
+from tunesmith_engine.fused.workspace import Workspace
+from tunesmith_engine.kernels import rms_norm
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What all layers share while a micro-batch goes through them."""
+
+    batch: PackedBatch
+    rotary: Mapping[str, Rotary]
+    store: ActivationStore
+    workspace: Workspace
+    with_adapter: bool
+    with_gradients: bool
+
+
+class FusedLayer:
+    """Runs one layer.
+
+    The stream between layers is a pair: the residual stream and the last block's output, not yet added to it. The next
+    norm adds them in the pass in which it reads them anyway.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        shape: LayerShape,
+        attention: AttentionBlock,
+        mlp: MlpBlock | PlainMlp,
+        hidden_size: int,
+        gradient_width: int,
+    ) -> None:
+        self.index, self.shape = index, shape
+        self.attention, self.mlp = attention, mlp
+        self._hidden_size, self._gradient_width = hidden_size, gradient_width
+        self._saved: tuple[tuple[torch.Tensor, ...], ...] = ()
+        parts = (attention.inputs, attention.output, mlp.inputs, mlp.down)
+        self._plain = [part for part in parts if isinstance(part, PlainModules)]
+
+    def buffers(self, keep_gate_up: bool, dtype: torch.dtype) -> LayerBuffers:
+        """Return what the forward pass leaves, and which of it stays under which level of the policy."""
+        stream, blocks = {"x"}, {"x_mid"}
+        widths = {
+            "x": self._hidden_size,
+            "x_mid": self._hidden_size,
+            "qkv": self.attention.qkv_width,
+            "heads": self.attention.heads_width,
+        }
+        if self.shape.post_attention_norm:
+            widths["attention_output"] = self._hidden_size
+            blocks.add("attention_output")
+        if self.shape.post_mlp_norm:
+            widths["mlp_output"] = self._hidden_size
+            stream.add("mlp_output")
+        inner = {"qkv", "heads"}
+        if keep_gate_up and self.mlp.gate_up_width:
+            widths["gate_up"] = self.mlp.gate_up_width
+        kept = {
+            "none": frozenset(widths),
+            "mlp": frozenset(stream | blocks | inner),
+            "smart": frozenset(stream | blocks),
+            "full": frozenset(stream),
+        }
+        return LayerBuffers({name: (width, dtype) for name, width in widths.items()}, kept)
+
+    # Forward
+
+    def forward(self, x: torch.Tensor, pending: torch.Tensor | None, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+        """Go through the layer; x and pending are [T, hidden], and so is what is returned."""
+        for part in self._plain:
+            part.begin_forward()
+        num_tokens, shape = now.batch.num_tokens, self.shape
+        kept = now.store.forward(self.index, num_tokens)
+        rotary, documents = now.rotary[shape.rotary_kind], now.batch.documents
+        normed, y = self._normed(num_tokens, now), self._output(num_tokens, now)[:, : self._hidden_size]
+        self._add_norm(x, pending, shape.input_norm, normed, kept["x"])
+        self.attention.project(self._with_columns(normed, self.attention.inputs), kept["qkv"], rotary, now.with_adapter)
+        self._saved = self.attention.attend(kept["qkv"], kept["heads"], rotary, documents)
+        self._attention_output(kept, y, now.with_adapter)
+        if shape.parallel:
+            self._add(kept["x"], y, kept["x_mid"])
+        else:
+            self._add_norm(kept["x"], y, shape.mlp_norm, normed, kept["x_mid"])
+        mlp_output = kept["mlp_output"] if shape.post_mlp_norm else y
+        wide = self._with_columns(normed, self.mlp.inputs)
+        self.mlp.forward(wide, mlp_output, kept.get("gate_up"), now.with_adapter)
+        if shape.post_mlp_norm:
+            rms_norm.add_norm(mlp_output, None, shape.post_mlp_norm, y)
+        if now.with_gradients:
+            now.store.forward_done(self.index)
+        return kept["x_mid"], y
+
+    def _attention_output(self, kept: dict[str, torch.Tensor], y: torch.Tensor, with_adapter: bool) -> None:
+        """Write the attention block's output, normalised where the model does that."""
+        norm = self.shape.post_attention_norm
+        output = kept["attention_output"] if norm else y
+        self.attention.output.forward(kept["heads"], output, with_adapter)
+        if norm:
+            rms_norm.add_norm(output, None, norm, y)
+
+    # Backward
+
+    def backward(self, gradient: torch.Tensor, now: Pass, first: bool) -> None:
+        """Turn the gradient of the layer's output into that of its input, in place.
+
+        Args:
+            gradient: [T, gradient_width]; the columns behind the first `hidden` are scratch.
+            now: as in the forward pass.
+            first: nobody needs the input's gradient.
+        """
+        for part in self._plain:
+            part.begin_backward()
+        num_tokens, shape = now.batch.num_tokens, self.shape
+        kept, missing = now.store.backward(self.index, num_tokens)
+        self._replay(kept, missing - {"gate_up"}, now)
+        normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)
+        to_input = scratch[:, : self._hidden_size]
+        stream = gradient[:, : self._hidden_size]
+
+        to_block = self._block_gradient(gradient, shape.post_mlp_norm, kept.get("mlp_output"), self.mlp.down, scratch)
+        if shape.parallel:
+            statistics = self._add_norm(kept["x"], None, shape.input_norm, normed, None)
+        else:
+            statistics = self._add_norm(kept["x_mid"], None, shape.mlp_norm, normed, None)
+        gate_up = None if "gate_up" in missing else kept.get("gate_up")
+        self.mlp.backward(to_block, self._with_columns(normed, self.mlp.inputs), to_input, gate_up)
+        from_mlp = None
+        if shape.parallel:
+            (from_mlp,) = now.workspace.carve("parallel", (num_tokens, self._hidden_size))
+            from_mlp.copy_(to_input)
+        else:
+            self._norm_backward(to_input, kept["x_mid"], shape.mlp_norm, statistics, stream)
+
+        norm = shape.post_attention_norm
+        to_block = self._block_gradient(gradient, norm, kept.get("attention_output"), self.attention.output, scratch)
+        if not shape.parallel:
+            statistics = self._add_norm(kept["x"], None, shape.input_norm, normed, None)
+        wide = self._with_columns(normed, self.attention.inputs)
+        if hasattr(self.attention.inputs, "shrink"):
+            self.attention.inputs.shrink(wide)
+        rotary, documents = now.rotary[shape.rotary_kind], now.batch.documents
+        out = None if first else to_input
+        self.attention.backward(to_block, wide, kept["qkv"], kept["heads"], self._saved, rotary, documents, out)
+        if not first:
+            if from_mlp is not None:
+                to_input.add_(from_mlp)
+            self._norm_backward(to_input, kept["x"], shape.input_norm, statistics, stream)
+        self._saved = ()
+        now.store.backward_done(self.index)
+
+    def _replay(self, kept: dict[str, torch.Tensor], missing: frozenset[str], now: Pass) -> None:
+        """Compute again what was not kept; never the MLP's output projection."""
+        if not missing:
+            return
+        num_tokens, shape = now.batch.num_tokens, self.shape
+        rotary = now.rotary[shape.rotary_kind]
+        normed, scratch = self._normed(num_tokens, now), self._output(num_tokens, now)[:, : self._hidden_size]
+        self._add_norm(kept["x"], None, shape.input_norm, normed, None)
+        self.attention.project(self._with_columns(normed, self.attention.inputs), kept["qkv"], rotary, True)
+        self._saved = self.attention.attend(kept["qkv"], kept["heads"], rotary, now.batch.documents)
+        if "x_mid" not in missing:
+            if hasattr(self.attention.output, "shrink"):
+                self.attention.output.shrink(kept["heads"])
+            return
+        self._attention_output(kept, scratch, True)
+        self._add(kept["x"], scratch, kept["x_mid"])
+
+    def _block_gradient(
+        self,
+        gradient: torch.Tensor,
+        norm: Norm | None,
+        output: torch.Tensor | None,
+        last: Projection | PlainModules,
+        scratch: torch.Tensor,
+    ) -> torch.Tensor:
+        """Return the gradient of a block's last projection, with room for that projection's adapter columns."""
+        stream = gradient[:, : self._hidden_size]
+        width = self._hidden_size + last.num_extra
+        if norm is None and self.shape.residual_scale == 1.0:
+            return gradient[:, :width]
+        out = scratch[:, : self._hidden_size]
+        if norm is None:
+            torch.mul(stream, self.shape.residual_scale, out=out)
+        elif output is not None:
+            # Only the statistics are needed; what else is written here is overwritten next.
+            statistics = rms_norm.add_norm(output, None, norm, out)
+            rms_norm.norm_backward(stream, output, norm, statistics, out)
+            if self.shape.residual_scale != 1.0:
+                out.mul_(self.shape.residual_scale)
+        return scratch[:, :width]
+
+    # Parts
+
+    def _normed(self, num_tokens: int, now: Pass) -> torch.Tensor:
+        return now.workspace.carve("input", (num_tokens, self._gradient_width))[0]
+
+    def _output(self, num_tokens: int, now: Pass) -> torch.Tensor:
+        return now.workspace.carve("output", (num_tokens, self._gradient_width))[0]
+
+    def _with_columns(self, normed: torch.Tensor, projection: Projection | PlainModules) -> torch.Tensor:
+        return normed[:, : self._hidden_size + projection.num_extra]
+
+    def _add(self, x: torch.Tensor, pending: torch.Tensor, total: torch.Tensor) -> None:
+        if self.shape.residual_scale == 1.0:
+            torch.add(x, pending, out=total)
+        else:
+            torch.add(x, pending * self.shape.residual_scale, out=total)
+
+    def _add_norm(
+        self,
+        x: torch.Tensor,
+        pending: torch.Tensor | None,
+        norm: Norm | None,
+        normed: torch.Tensor,
+        total: torch.Tensor | None,
+    ) -> torch.Tensor | None:
+        """Write x + pending to `total` and its norm to the first columns of `normed`; return the norm's statistics."""
+        out = normed[:, : self._hidden_size]
+        if norm is not None:
+            return rms_norm.add_norm(x, pending, norm, out, total, self.shape.residual_scale)
+        if total is not None:
+            total.copy_(x) if pending is None else self._add(x, pending, total)
+            x = total
+        out.copy_(x)
+        return None
+
+    def _norm_backward(
+        self,
+        to_normed: torch.Tensor,
+        total: torch.Tensor,
+        norm: Norm | None,
+        statistics: torch.Tensor | None,
+        stream: torch.Tensor,
+    ) -> None:
+        """Add the gradient that came through a norm to that of the residual stream."""
+        if norm is None or statistics is None:
+            stream.add_(to_normed)
+        else:
+            rms_norm.norm_backward(to_normed, total, norm, statistics, stream, residual=stream)

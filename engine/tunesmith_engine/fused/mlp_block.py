@@ -1,0 +1,137 @@
+"""The gated MLP of one layer between its norm and the residual, in tiles of rows so that long batches need no more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from tunesmith_engine.fused.plain_modules import PlainModules
+from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.shapes import MlpShape
+from tunesmith_engine.fused.workspace import Workspace
+from tunesmith_engine.kernels import glu
+
+
+class MlpBlock:
+    """Runs down(activation(gate(x)) * up(x)) forward and backward, on buffers that the layer hands it.
+
+    Attributes:
+        inputs, down: the projections.
+        gate_up_width: columns of a buffer that keeps gate and up; in the backward pass it holds their gradients.
+    """
+
+    def __init__(
+        self,
+        shape: MlpShape,
+        inputs: Projection | PlainModules,
+        down: Projection | PlainModules,
+        workspace: Workspace,
+        tile_tokens: int,
+        keeps_gate_up: bool,
+    ) -> None:
+        self.shape, self.inputs, self.down = shape, inputs, down
+        self._workspace, self._tile_tokens = workspace, tile_tokens
+        self.gate_up_width = 2 * shape.width + inputs.num_extra
+        self._hidden_width = shape.width + down.num_extra
+        shapes = [(tile_tokens, self._hidden_width)]
+        if not keeps_gate_up:
+            shapes.append((tile_tokens, self.gate_up_width))
+        workspace.reserve("block", *shapes)
+
+    def forward(
+        self, x: torch.Tensor, out: torch.Tensor, gate_up: torch.Tensor | None, with_adapter: bool = True
+    ) -> None:
+        """Write the block's output.
+
+        Args:
+            x: [T, hidden + R]; its last R columns are written.
+            out: [T, hidden].
+            gate_up: [T, gate_up_width] to keep gate and up for the backward pass, or None.
+            with_adapter: False leaves the adapters out.
+        """
+        for rows in self._tiles(x.shape[0]):
+            hidden, tile = self._buffers(rows, gate_up)
+            self._gate_up(x[rows], tile, with_adapter)
+            glu.gate_and_multiply(*self._halves(tile), self.shape.activation, hidden[:, : self.shape.width])
+            self.down.forward(hidden, out[rows], with_adapter)
+
+    def backward(
+        self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor, gate_up: torch.Tensor | None
+    ) -> None:
+        """Write the gradient of the normalised input and add those of the adapters; down is not computed again.
+
+        Args:
+            gradient: of the block's output, [T, hidden + R]; its last R columns are written.
+            x: [T, hidden + R]; its last R columns are written.
+            out: [T, hidden]; may be the first columns of `gradient`.
+            gate_up: what the forward pass kept, or None; it is used up.
+        """
+        width, activation = self.shape.width, self.shape.activation
+        for rows in self._tiles(x.shape[0]):
+            hidden, tile = self._buffers(rows, gate_up)
+            if gate_up is None:
+                self._gate_up(x[rows], tile, True)
+            elif isinstance(self.inputs, Projection):
+                self.inputs.shrink(x[rows])
+            gate, up = self._halves(tile)
+            to_hidden = hidden[:, :width]
+            if isinstance(self.down, Projection):
+                self.down.input_gradient(gradient[rows], to_hidden)
+                glu.gate_backward(to_hidden, gate, up, activation, gate, up, out_hidden=to_hidden)
+                self.down.shrink(hidden)
+                self.down.accumulate(gradient[rows], hidden)
+            else:
+                glu.gate_and_multiply(gate, up, activation, to_hidden)
+                self.down.backward(gradient[rows], to_hidden, to_hidden)
+                glu.gate_backward(to_hidden, gate, up, activation, gate, up)
+            self.inputs.backward(tile, x[rows], out[rows])
+
+    def _gate_up(self, x: torch.Tensor, tile: torch.Tensor, with_adapter: bool) -> None:
+        self.inputs.forward(x, tile[:, : 2 * self.shape.width], with_adapter)
+
+    def _halves(self, tile: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return tile[:, : self.shape.width], tile[:, self.shape.width : 2 * self.shape.width]
+
+    def _tiles(self, num_tokens: int) -> Iterator[slice]:
+        for start in range(0, num_tokens, self._tile_tokens):
+            yield slice(start, min(start + self._tile_tokens, num_tokens))
+
+    def _buffers(self, rows: slice, gate_up: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the buffers of a tile: the product of gate and up with its adapter columns, and gate with up."""
+        num_rows = rows.stop - rows.start
+        shapes = [(num_rows, self._hidden_width)]
+        if gate_up is not None:
+            return self._workspace.carve("block", *shapes)[0], gate_up[rows]
+        hidden, tile = self._workspace.carve("block", *shapes, (num_rows, self.gate_up_width))
+        return hidden, tile
+
+
+class PlainMlp:
+    """An MLP that only its own module can compute, such as a mixture of experts."""
+
+    gate_up_width = 0
+
+    def __init__(self, inputs: PlainModules) -> None:
+        self.inputs = inputs
+        self.down = inputs
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        gate_up: torch.Tensor | None,  # noqa: ARG002 - called like MlpBlock
+        with_adapter: bool = True,
+    ) -> None:
+        """Write the module's output for x, [T, hidden], to out, [T, hidden]; nothing is kept."""
+        self.inputs.forward(x, out, with_adapter)
+
+    def backward(
+        self,
+        gradient: torch.Tensor,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        gate_up: torch.Tensor | None,  # noqa: ARG002 - called like MlpBlock
+    ) -> None:
+        """Write the input's gradient by running the module once more."""
+        self.inputs.backward(gradient, x, out)

@@ -1,0 +1,316 @@
+"""The fused model: drives a recognised model forward and backward, layer by layer, without autograd.
+
+The transformers model stays what it is: saving, loading and generating go through it, and its trained parameters are
+the very tensors that are updated here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from peft import PeftModel
+
+from tunesmith_core.errors import BugError
+from tunesmith_engine.data.example import Example
+from tunesmith_engine.device import Compute
+from tunesmith_engine.fused import fp8
+from tunesmith_engine.fused.activations import PinningError
+from tunesmith_engine.fused.agreement import check_agreement, small_plan
+from tunesmith_engine.fused.assembly import Assembly
+from tunesmith_engine.fused.attention_block import Rotary
+from tunesmith_engine.fused.batch import PackedBatch
+from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
+from tunesmith_engine.fused.layer import FusedLayer, Pass
+from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
+from tunesmith_engine.fused.policy import describe
+from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.fused.shapes import NotFusableError
+from tunesmith_engine.kernels.embedding import embed
+
+
+class FusedModel:
+    """Computes losses and gradients of one model.
+
+    Attributes:
+        arena: weights and gradients of the trained parameters.
+        report: what runs fused, what doesn't and why, a sentence each.
+        plan: the memory that it is expected to take.
+    """
+
+    def __init__(self, model: PeftModel, assembly: Assembly, planner: MemoryPlanner, plan: MemoryPlan) -> None:
+        self._model, self._assembly, self._planner = model, assembly, planner
+        self.arena = assembly.arena
+        self._refresh_graph: torch.cuda.CUDAGraph | None = None
+        self._num_refreshes = 0
+        self._fp8_report: list[str] = []
+        self._fp8_notes: list[str] = []
+        self._use(plan)
+
+    @classmethod
+    def attach(
+        cls,
+        model: PeftModel,
+        compute: Compute,
+        capacity_tokens: int,
+        policy: str = "auto",
+        memory_bytes: int | None = None,
+        optimizer_bytes_per_weight: float = 8.0,
+        fp8: bool = False,
+    ) -> FusedModel:
+        """Build the fused twin of a model.
+
+        Args:
+            model: a transformers model with PEFT adapters, on its device.
+            compute: the run's device and number format.
+            capacity_tokens: most tokens of a micro-batch.
+            policy: "auto" or a name that policy.py knows.
+            memory_bytes: memory of the GPU that the run may take, weights included; None takes what is free.
+            optimizer_bytes_per_weight: what the optimizer will keep of each trained weight.
+            fp8: multiply with frozen weights in 8 bits if the model bears it; the report says what came of it.
+
+        Raises:
+            NotFusableError: with a sentence for the person; the model is then as before.
+        """
+        assembly = Assembly(model, recognise(model), compute)
+        planner = MemoryPlanner(assembly, capacity_tokens, memory_bytes, optimizer_bytes_per_weight)
+        plan = planner.plan(policy)
+        # In little memory: whether a whole step fits is the first step's question.
+        fused = cls(model, assembly, planner, small_plan(plan))
+        try:
+            check_agreement(model, compute, fused.loss)
+        except NotFusableError:
+            fused.detach()
+            raise
+        if fp8:
+            fused._try_fp8()
+            # The copies of the weights have taken memory, and the buffers so far have to go before it is counted.
+            fused._drop_buffers()
+            planner = MemoryPlanner(assembly, capacity_tokens, memory_bytes, optimizer_bytes_per_weight)
+            fused._planner, plan = planner, planner.plan(policy)
+        fused._change(plan)
+        return fused
+
+    def _try_fp8(self) -> None:
+        """Multiply in 8 bits from now on, if that is possible and hardly changes loss and gradient."""
+        assembly, exact = self._assembly, self._assembly.projections
+        problem = fp8.problem(assembly.compute, exact)
+        if problem is None:
+            before = self._measure()
+            try:
+                assembly.use(fp8.quantised(exact))
+            except torch.OutOfMemoryError:
+                problem = "Their copies of the weights don't fit into the GPU's memory."
+        if problem is None:
+            self._change(self.plan)
+            quality = fp8.Quality.of(before, self._measure())
+            if quality.suffices:
+                self._fp8_report = [f"Products with frozen weights are in 8 bits: {quality.sentence}."]
+                return
+            assembly.use(exact)
+            problem = f"This model doesn't bear them: {quality.sentence}."
+        self._fp8_report = self._fp8_notes = [f"8-bit products are off. {problem}"]
+
+    def _measure(self) -> fp8.Measured:
+        """Return loss and gradient of a few tokens; the arena's gradients are zero before and after."""
+        compute = self._assembly.compute
+        batch = fp8.random_batch(self._assembly.shape.embedding.num_embeddings, compute.device)
+        # Dropout in what isn't fused draws the same numbers each time, and none of the run's.
+        with torch.no_grad(), torch.random.fork_rng([compute.device] if compute.device.type == "cuda" else []):
+            torch.manual_seed(0)
+            loss = self._step(batch, torch.ones((), device=compute.device)).item()
+        measured = fp8.Measured(loss, self.arena.gradients.clone())
+        self.arena.gradients.zero_()
+        return measured
+
+    def _change(self, plan: MemoryPlan) -> None:
+        self._drop_buffers()
+        self._use(plan)
+
+    def _drop_buffers(self) -> None:
+        """Let the old buffers go before new ones come; there are none where the last plan's did not fit."""
+        vars(self).pop("_parts", None)
+        self._graphs: StepGraphs | None = None
+        self._assembly.scratch.give_back()
+
+    def _use(self, plan: MemoryPlan) -> None:
+        """Build layers, buffers and store for a plan."""
+        self.plan = plan
+        self._assembly.place_embedding(plan.embedding_on_host)
+        try:
+            self._parts = self._assembly.build(plan.policies, plan.capacity_tokens, plan.tile_tokens, plan.head_rows)
+        except PinningError:
+            self._use(self._planner.without_pinning(plan))
+            return
+        captures = self._assembly.compute.device.type == "cuda" and self._parts.capturable
+        self._graphs = None
+        if captures:
+            largest = most_tokens(self._planner.s_per_token, len(plan.policies))
+            self._graphs = StepGraphs(self._step, self._may_hold, largest)
+
+    @property
+    def plan_bytes(self) -> int:
+        """Expected peak of the memory that PyTorch allocates."""
+        return self.plan.peak_bytes
+
+    @property
+    def report(self) -> list[str]:
+        """What runs fused, what doesn't and why; then how activations are kept."""
+        sentences = [*self._assembly.report, *self._fp8_report, describe(self.plan.policies)]
+        if self.plan.embedding_on_host:
+            sentences.append("The embedding lies in the computer's memory.")
+        return sentences
+
+    @property
+    def notes(self) -> list[str]:
+        """What is not fused and why, and what was wished for in vain."""
+        return [*self._assembly.notes, *self._fp8_notes]
+
+    def fixed_sizes(self, examples: Sequence[Example]) -> dict[str, int]:
+        """Return to which sizes `make_packed_batch` shall fill up a batch of rows; none where graphs don't pay."""
+        lengths = [len(example.input_ids) for example in examples]
+        if self._graphs is None or sum(lengths) > self._graphs.most_tokens:
+            return {}
+        num_trained = sum(example.num_trained_tokens for example in examples)
+        return fixed_sizes(lengths, num_trained, self.plan.capacity_tokens)
+
+    def _may_hold(self, batch: PackedBatch) -> bool:
+        """Return whether every attention allows it that a graph of a batch serves others of the same sizes."""
+        documents = batch.documents
+        like = batch.input_ids.new_empty(batch.num_tokens, 0, dtype=self._assembly.compute.dtype)
+        rungs = {layer.attention.rung(documents, like) for layer in self._layers}
+        equal = documents.equal_length is not None
+        return all(rung.capturable and (rung.reads_bounds or equal) for rung in rungs)
+
+    def resize(self, capacity_tokens: int) -> None:
+        """Make room for micro-batches of another size, with activations kept as before."""
+        self._change(self._planner.resized(self.plan, capacity_tokens))
+
+    @contextlib.contextmanager
+    def out_of_the_way(self) -> Iterator[None]:
+        """Give back the memory of activations for a while."""
+        plan = self.plan
+        self._change(small_plan(plan))
+        try:
+            yield
+        finally:
+            self._change(plan)
+
+    def step_down(self) -> str | None:
+        """Take less memory; return what changed as a sentence, or None when nothing is left to give."""
+        plan = self._planner.step_down(self.plan)
+        if plan is None:
+            return None
+        self._change(plan)
+        return describe(self.plan.policies)
+
+    def refresh(self) -> None:
+        """Take over the adapters' weights after an update."""
+        self._assembly.scratch.forget()
+        self._num_refreshes += 1
+        if self._graphs is None or self._num_refreshes == 1:
+            self._assembly.refresh()
+            return
+        if self._refresh_graph is None:
+            self._refresh_graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._refresh_graph):
+                self._assembly.refresh()
+        self._refresh_graph.replay()
+
+    def detach(self) -> None:
+        """Leave the transformers model with weights of its own."""
+        self._assembly.release()
+
+    # Losses
+
+    def loss_and_gradients(
+        self, batch: PackedBatch, num_trained_tokens: int, loss_scale: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Add a micro-batch's gradients to the arena.
+
+        Args:
+            batch: at most `capacity_tokens` tokens.
+            num_trained_tokens: of the whole step: the loss is the sum of cross-entropies over this number.
+            loss_scale: factor of the gradients, a float32 scalar on the device (float16 needs one).
+
+        Returns:
+            The micro-batch's share of the step's loss, a float32 scalar on the device, not scaled.
+        """
+        with torch.no_grad():
+            scale = torch.full((), 1.0 / num_trained_tokens, device=batch.input_ids.device)
+            if loss_scale is not None:
+                scale *= loss_scale
+            run = self._step if self._graphs is None else self._graphs.run
+            return run(batch, scale) / num_trained_tokens
+
+    def loss(self, batch: PackedBatch, with_adapter: bool = True) -> torch.Tensor:
+        """Return the sum of a micro-batch's cross-entropies in nats, a float32 scalar on the device."""
+        base_model_only = contextlib.nullcontext() if with_adapter else self._model.disable_adapter()
+        with torch.no_grad(), base_model_only:
+            self._assembly.scratch.forget()
+            now = self._pass(batch, with_adapter, False)
+            x, pending = self._forward(now)
+            return self._parts.head.loss(
+                x, pending, self._last_scale, batch.trained_rows, batch.targets, None, None, with_adapter
+            )
+
+    def _step(self, batch: PackedBatch, scale: torch.Tensor) -> torch.Tensor:
+        """Go forward and backward; everything stays on the device."""
+        self._assembly.scratch.forget()
+        now = self._pass(batch, True, True)
+        x, pending = self._forward(now)
+        width = self._assembly.gradient_width
+        (gradient,) = self._parts.workspace.carve("gradient", (batch.num_tokens, width))
+        loss = self._parts.head.loss(
+            x,
+            pending,
+            self._last_scale,
+            batch.trained_rows,
+            batch.targets,
+            scale,
+            gradient[:, : self._assembly.shape.hidden_size],
+        )
+        for layer in reversed(self._layers):
+            layer.backward(gradient, now, first=layer.index == 0)
+        return loss
+
+    def _forward(self, now: Pass) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = self._assembly.shape
+        num_tokens = now.batch.num_tokens
+        (embedded,) = self._parts.workspace.carve("output", (num_tokens, self._assembly.gradient_width))
+        x: torch.Tensor = embedded[:, : shape.hidden_size]
+        embed(now.batch.input_ids, shape.embedding.weight.data, shape.embedding_scale, x)
+        pending: torch.Tensor | None = None
+        for layer in self._layers:
+            x, pending = layer.forward(x, pending, now)
+        if pending is None:
+            raise ValueError("A model without layers.")
+        return x, pending
+
+    def _pass(self, batch: PackedBatch, with_adapter: bool, with_gradients: bool) -> Pass:
+        if batch.num_tokens > self.plan.capacity_tokens:
+            room = self.plan.capacity_tokens
+            raise BugError("bug", f"{batch.num_tokens} tokens don't fit into buffers for {room}.")
+        store, workspace = self._parts.store, self._parts.workspace
+        return Pass(batch, self._rotary(batch), store, workspace, with_adapter, with_gradients)
+
+    def _rotary(self, batch: PackedBatch) -> dict[str, Rotary]:
+        """Return the rotary tables of a batch by kind of layer."""
+        shape = self._assembly.shape
+        if shape.rotary is None:
+            return {layer.rotary_kind: Rotary(None, None) for layer in shape.layers}
+        like = torch.empty(0, device=batch.input_ids.device, dtype=self._assembly.compute.dtype)
+        tables = {}
+        for kind in {layer.rotary_kind for layer in shape.layers}:
+            cos, sin = shape.rotary(like, batch.positions[None], kind)
+            tables[kind] = Rotary(cos[0], sin[0])
+        return tables
+
+    @property
+    def _layers(self) -> Sequence[FusedLayer]:
+        return self._parts.layers
+
+    @property
+    def _last_scale(self) -> float:
+        return self._assembly.shape.layers[-1].residual_scale

@@ -1,0 +1,330 @@
+"""Linear layers that read the same input, with their adapters inside one matrix product.
+
+For layers W_i with adapters s_i B_i A_i the product is [X | S] [W | sB]^T with S = X A^T: the r columns of all adapters
+stand beside the input, and beside the weights stand the scaled B_i, each in the columns of its own A_i. Backward the
+same buffer serves as [dY | dS] [W ; A] with dS = dY (sB). So an adapter costs no pass over the output, and a bias is
+one more column, whose input is 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from tunesmith_engine.kernels import nf4
+from tunesmith_engine.kernels.copy_rows import copy_rows
+
+COLUMN_ALIGNMENT = {"cuda": 64, "cpu": 16}
+"""Numbers. The columns beside the input are filled up to this, so that every row starts at a line of the cache."""
+
+
+class PlainOnlyError(Exception):
+    """A layer that only its own module can compute; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """One layer's LoRA: A is [rank, inputs], B is [outputs, rank], both float32."""
+
+    a: nn.Parameter
+    b: nn.Parameter
+    scale: float
+
+    @property
+    def rank(self) -> int:
+        """Number of rows of A."""
+        return self.a.shape[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One linear layer: its frozen weight as a tensor [outputs, inputs] or in NF4, its bias, its adapter."""
+
+    base: nn.Module
+    weight: torch.Tensor | nf4.Nf4Weight
+    bias: torch.Tensor | None
+    adapter: Adapter | None
+    num_outputs: int
+    num_inputs: int
+
+    @classmethod
+    def of(cls, module: nn.Module) -> Member:
+        """Read a linear layer or a PEFT LoRA layer.
+
+        Raises:
+            PlainOnlyError: for what a product can't hold.
+        """
+        base = module.base_layer if hasattr(module, "base_layer") else module
+        adapter = _adapter(module) if hasattr(module, "lora_A") else None
+        if base.bias is not None and base.bias.requires_grad:
+            raise PlainOnlyError("its bias is trained")
+        if hasattr(base.weight, "quant_state"):
+            try:
+                weight: torch.Tensor | nf4.Nf4Weight = nf4.Nf4Weight.of(base.weight)
+            except ValueError as error:
+                raise PlainOnlyError(str(error)) from error
+        elif type(base) is nn.Linear:
+            weight = base.weight.data
+        else:
+            raise PlainOnlyError(f"{type(base).__name__} is no linear layer that we know")
+        return cls(base, weight, base.bias, adapter, base.out_features, base.in_features)
+
+
+def _adapter(module: nn.Module) -> Adapter | None:
+    """Return the active adapter of a PEFT LoRA layer."""
+    names = [name for name in module.active_adapters if name in module.lora_A]
+    if not names:
+        return None
+    if len(names) > 1:
+        raise PlainOnlyError("several adapters are active")
+    name = names[0]
+    if module.use_dora.get(name, False):
+        raise PlainOnlyError("DoRA runs unfused")
+    if getattr(module.lora_dropout[name], "p", 0.0) > 0:
+        raise PlainOnlyError("dropout runs unfused")
+    if module.lora_A[name].bias is not None or module.lora_B[name].bias is not None:
+        raise PlainOnlyError("the adapter has a bias")
+    return Adapter(module.lora_A[name].weight, module.lora_B[name].weight, float(module.scaling[name]))
+
+
+class WeightScratch:
+    """Memory in which 4-bit weights are unpacked, and what it holds at the moment.
+
+    Two places: a product and the next one that overwrites it never wait for the same unpacking twice.
+    """
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self._device, self._dtype = device, dtype
+        self._sizes = [0, 0]
+        self._buffers: list[torch.Tensor | None] = [None, None]
+        self._holders: list[Projection | None] = [None, None]
+        self._filled: list[set[str]] = [set(), set()]
+
+    def reserve(self, place: int, num_elements: int) -> None:
+        """Make a place large enough; nothing is allocated before the first use."""
+        self._sizes[place] = max(self._sizes[place], num_elements)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of both places."""
+        return sum(self._sizes) * self._dtype.itemsize
+
+    def forget(self) -> None:
+        """Let every weight be unpacked again at its next use: adapters have changed, or a step begins."""
+        self._holders = [None, None]
+
+    def give_back(self) -> None:
+        """Let the memory go until the next use."""
+        self._buffers = [None, None]
+        self.forget()
+
+    def weight(self, projection: Projection, place: int, part: str) -> torch.Tensor:
+        """Return the buffer of a projection, unpacking its weights unless they are still there.
+
+        Args:
+            projection: whose weights.
+            place: 0 or 1.
+            part: "beside" or "below": the part of the adapters that the product at hand reads.
+        """
+        buffer = self._buffers[place]
+        if buffer is None:
+            buffer = self._buffers[place] = torch.empty(self._sizes[place], device=self._device, dtype=self._dtype)
+        rows, columns = projection.buffer_shape
+        weight = buffer[: rows * columns].view(rows, columns)
+        if self._holders[place] is not projection:
+            projection.unpack(weight)
+            self._holders[place] = projection
+            self._filled[place].clear()
+        if part not in self._filled[place]:
+            projection.place_adapters(weight, part)
+            self._filled[place].add(part)
+        return weight
+
+
+class Projection:
+    """A group of linear layers as one product.
+
+    Attributes:
+        num_inputs, num_outputs: K and N.
+        num_extra: columns R beside the input and rows below the weights.
+        has_bias: one of the columns is for biases.
+        beside, below: the adapters' sB (and biases), [N, R], and A, [R, K], in the run's number format.
+        quantised_bytes_per_row: memory that a product takes on top of its buffers for each row.
+    """
+
+    quantised_bytes_per_row = 0
+
+    def __init__(self, members: Sequence[Member], scratch: WeightScratch, place: int, dtype: torch.dtype) -> None:
+        self.members = list(members)
+        self.num_inputs = members[0].num_inputs
+        self.num_outputs = sum(member.num_outputs for member in members)
+        self.num_ranks = sum(member.adapter.rank for member in members if member.adapter)
+        self.has_bias = any(member.bias is not None for member in members)
+        used = self.num_ranks + self.has_bias
+        self._device, self._dtype = members[0].base.weight.device, dtype
+        alignment = COLUMN_ALIGNMENT[self._device.type]
+        self.num_extra = -(-used // alignment) * alignment
+        self._scratch, self._place = scratch, place
+        self._parts = self._lay_out()
+        self._own: torch.Tensor | None = None
+        if all(isinstance(member.weight, torch.Tensor) for member in members):
+            self._take_over_dense_weights()
+        else:
+            scratch.reserve(place, self.buffer_shape[0] * self.buffer_shape[1])
+            # The adapters in the run's number format, made once per update: beside the weights and below them.
+            self.beside = torch.zeros(self.num_outputs, self.num_extra, device=self._device, dtype=dtype)
+            self.below = torch.zeros(self.num_extra, self.num_inputs, device=self._device, dtype=dtype)
+        self.refresh()
+
+    def _lay_out(self) -> list[tuple[Member, slice, slice]]:
+        """Return each member with its rows of the output and its adapter's columns."""
+        parts, row, column = [], 0, 0
+        for member in self.members:
+            rank = member.adapter.rank if member.adapter else 0
+            parts.append((member, slice(row, row + member.num_outputs), slice(column, column + rank)))
+            row, column = row + member.num_outputs, column + rank
+        return parts
+
+    @property
+    def buffer_shape(self) -> tuple[int, int]:
+        """Rows and columns of the whole buffer: [N + R, K + R]."""
+        return self.num_outputs + self.num_extra, self.num_inputs + self.num_extra
+
+    def _take_over_dense_weights(self) -> None:
+        """Move 16-bit weights into one buffer with room for the adapters; the modules keep views of it."""
+        if len(self.members) == 1 and not self.num_extra:
+            self._own = self.members[0].base.weight.data
+            return
+        self._own = torch.zeros(self.buffer_shape, device=self._device, dtype=self._dtype)
+        for index, (member, rows, columns) in enumerate(self._parts):
+            view = self._own[rows, : self.num_inputs]
+            view.copy_(member.base.weight.data)
+            member.base.weight.data = view
+            # Nothing may hold on to the old weight: both together would not fit.
+            self.members[index] = replace(member, weight=view)
+            self._parts[index] = (self.members[index], rows, columns)
+        self.beside = self._own[: self.num_outputs, self.num_inputs :]
+        self.below = self._own[self.num_outputs :, : self.num_inputs]
+
+    def release(self) -> None:
+        """Give the modules weights of their own again; the projection can't be used after that."""
+        for member in self.members:
+            if isinstance(member.weight, torch.Tensor):
+                member.base.weight.data = member.base.weight.data.contiguous()
+        # Nothing may hold on to the wide buffer while the next layer's weights are copied.
+        self.members, self._parts, self._own = [], [], None
+        self.beside = self.below = torch.empty(0)
+
+    def refresh(self) -> None:
+        """Take over the adapters' present weights."""
+        if not self.num_extra:
+            return
+        if self.has_bias:
+            for member, rows, _ in self._parts:
+                if member.bias is not None:
+                    self.beside[rows, self.num_ranks].copy_(member.bias)
+        for member, rows, columns in self._parts:
+            if member.adapter:
+                torch.mul(member.adapter.b.data, member.adapter.scale, out=self.beside[rows, columns])
+                self.below[columns].copy_(member.adapter.a.data)
+
+    def unpack(self, weight: torch.Tensor) -> None:
+        """Unpack the weights into a buffer [N + R, K + R]."""
+        for member, rows, _ in self._parts:
+            view = weight[rows, : self.num_inputs]
+            if isinstance(member.weight, torch.Tensor):
+                view.copy_(member.weight)
+            else:
+                nf4.dequantise(member.weight, view)
+
+    def frozen_weight(self) -> torch.Tensor:
+        """Return the weights of all members below each other in memory of their own, [N, K]."""
+        weight = torch.empty(self.num_outputs, self.num_inputs, device=self._device, dtype=self._dtype)
+        self.unpack(weight)
+        return weight
+
+    def place_adapters(self, weight: torch.Tensor, part: str) -> None:
+        """Copy the adapters' B "beside" the weights of a buffer, or A "below" them."""
+        if self.num_extra and part == "beside":
+            copy_rows(self.beside, weight[: self.num_outputs, self.num_inputs :])
+        elif self.num_extra:
+            copy_rows(self.below, weight[self.num_outputs :, : self.num_inputs])
+
+    def _weight(self, part: str) -> torch.Tensor:
+        return self._own if self._own is not None else self._scratch.weight(self, self._place, part)
+
+    def shrink(self, x: torch.Tensor, with_adapter: bool = True) -> None:
+        """Fill the columns beside the input: S = X A^T, and ones for a bias.
+
+        Args:
+            x: [T, K + R], whose last R columns are written.
+            with_adapter: False leaves the adapters out, as if they were zero.
+        """
+        if not self.num_extra:
+            return
+        beside = x[:, self.num_inputs :]
+        if with_adapter and self.num_ranks:
+            torch.mm(x[:, : self.num_inputs], self.below.t(), out=beside)
+        else:
+            beside.zero_()
+        if self.has_bias:
+            beside[:, self.num_ranks].fill_(1.0)
+
+    def forward(self, x: torch.Tensor, out: torch.Tensor, with_adapter: bool = True) -> None:
+        """Write the outputs of all members side by side.
+
+        Args:
+            x: [T, K + R]; its last R columns are written.
+            out: [T, N].
+            with_adapter: False gives the base layers' outputs.
+        """
+        self.shrink(x, with_adapter)
+        torch.mm(x, self._weight("beside")[: self.num_outputs].t(), out=out)
+
+    def input_gradient(self, gradient: torch.Tensor, out: torch.Tensor | None) -> None:
+        """Write the input's gradient.
+
+        Args:
+            gradient: [T, N + R]: of the outputs; its last R columns are written.
+            out: [T, K], or None when nobody needs it.
+        """
+        if self.num_extra:
+            torch.mm(gradient[:, : self.num_outputs], self.beside, out=gradient[:, self.num_outputs :])
+        if out is not None:
+            torch.mm(gradient, self._weight("below")[:, : self.num_inputs], out=out)
+
+    def accumulate(self, gradient: torch.Tensor, x: torch.Tensor) -> None:
+        """Add the adapters' gradients: dB = s dY^T S and dA = dS^T X.
+
+        Args:
+            gradient: [T, N + R] as `input_gradient` left it.
+            x: [T, K + R] as `shrink` left it.
+        """
+        if not self.num_ranks:
+            return
+        ranks = self.num_ranks
+        self.add_to_adapters(
+            gradient[:, : self.num_outputs],
+            gradient[:, self.num_outputs : self.num_outputs + ranks],
+            x[:, : self.num_inputs],
+            x[:, self.num_inputs : self.num_inputs + ranks],
+        )
+
+    def add_to_adapters(
+        self, gradient: torch.Tensor, to_shrunk: torch.Tensor, x: torch.Tensor, shrunk: torch.Tensor
+    ) -> None:
+        """Do that with dY [T, N], dS [T, ranks], X [T, K] and S [T, ranks]."""
+        to_b = torch.mm(gradient.t(), shrunk)
+        to_a = torch.mm(to_shrunk.t(), x)
+        for member, rows, columns in self._parts:
+            if member.adapter:
+                member.adapter.b.grad.add_(to_b[rows, columns], alpha=member.adapter.scale)
+                member.adapter.a.grad.add_(to_a[columns])
+
+    def backward(self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> None:
+        """Do both: see `input_gradient` and `accumulate`."""
+        self.input_gradient(gradient, out)
+        self.accumulate(gradient, x)

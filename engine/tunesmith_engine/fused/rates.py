@@ -1,0 +1,88 @@
+"""How fast this machine copies and multiplies, and how much memory may be pinned; each takes a moment to find."""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import torch
+
+from tunesmith_engine.fused.activations import PinningError
+
+COPY_BYTES = 64 * 2**20
+TRIALS = 3
+PRODUCTS = 4
+
+
+class CopyRates(NamedTuple):
+    """Bytes per second between pinned memory and a GPU."""
+
+    to_host: float
+    to_device: float
+
+
+def host_budget_bytes() -> int:
+    """Return how much memory of the host may be pinned: half of what is available.
+
+    Windows lets a process pin up to about half of the RAM, which this never exceeds. In a container its limit counts.
+    """
+    available = psutil.virtual_memory().available
+    limit = Path("/sys/fs/cgroup/memory.max")
+    if limit.is_file() and (text := limit.read_text(encoding="utf-8").strip()).isdigit():
+        available = min(available, int(text))
+    return int(available) // 2
+
+
+def measure_copy_rate(device: torch.device) -> CopyRates:
+    """Time copies of 64 MiB from and to pinned memory, each direction alone; the best of three counts.
+
+    Raises:
+        PinningError: this machine gives no pinned memory.
+    """
+    try:
+        on_host = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+    except RuntimeError as error:
+        raise PinningError(str(error)) from error
+    on_device = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
+    return CopyRates(_copy_rate(on_host, on_device, device), _copy_rate(on_device, on_host, device))
+
+
+def _copy_rate(destination: torch.Tensor, source: torch.Tensor, device: torch.device) -> float:
+    stream = torch.cuda.current_stream(device)
+    best_ms = math.inf
+    for _ in range(TRIALS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record(stream)
+        destination.copy_(source, non_blocking=True)
+        end.record(stream)
+        end.synchronize()
+        best_ms = min(best_ms, start.elapsed_time(end))
+    return COPY_BYTES / best_ms * 1e3
+
+
+def measure_matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
+    """Return floating-point operations per second of matrix products of a usual shape; the best of three trials.
+
+    The numbers are random: products of zeros take less power and so run faster than any real ones.
+    """
+    rows, width = (2048, 4096) if device.type == "cuda" else (128, 512)
+    left = torch.randn(rows, width, device=device).to(dtype)
+    right = torch.randn(width, width, device=device).to(dtype)
+    out = torch.mm(left, right)
+    best_s = math.inf
+    for _ in range(TRIALS):
+        _finish(device)
+        start_s = time.perf_counter()
+        for _ in range(PRODUCTS):
+            torch.mm(left, right, out=out)
+        _finish(device)
+        best_s = min(best_s, time.perf_counter() - start_s)
+    return 2.0 * PRODUCTS * rows * width * width / best_s
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,100 @@
+"""Norms, activations and linear layers of a model, told apart by what they compute, not by what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tunesmith_engine.fused.recognise.stand_ins import result_of
+from tunesmith_engine.fused.shapes import Norm, NotFusableError
+
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+NUM_ROWS = 16
+"""Of the trial of a norm."""
+
+
+def linear_sizes(name: str, module: nn.Module) -> tuple[int, int]:
+    """Return inputs and outputs of a linear layer, with or without a PEFT layer around it.
+
+    Raises:
+        NotFusableError: it is no linear layer.
+    """
+    base = getattr(module, "base_layer", module)
+    if not isinstance(base, nn.Linear):
+        raise NotFusableError(f"{name} ({type(base).__name__}) is no linear layer.")
+    return base.in_features, base.out_features
+
+
+def check_no_dropout(name: str, module: nn.Module) -> None:
+    """Refuse a module that drops some of its numbers in training.
+
+    Raises:
+        NotFusableError: it does.
+    """
+    for attribute, value in [*vars(module).items(), *module.named_children()]:
+        share = value.p if isinstance(value, nn.Dropout) else value
+        if "dropout" in attribute and isinstance(share, float) and share > 0:
+            raise NotFusableError(f"{name} drops some of its numbers ({attribute} {share:g}).")
+
+
+def activation_name(function: Callable[[torch.Tensor], torch.Tensor]) -> str:
+    """Return the name of an activation, see `MlpShape.activation`.
+
+    Raises:
+        NotFusableError: none of those we know has its values.
+    """
+    x = torch.linspace(-6.0, 6.0, 97)
+    values = function(x)
+    for known, formula in ACTIVATIONS.items():
+        if values.shape == x.shape and torch.allclose(values, formula(x), rtol=0.0, atol=2e-6):
+            return known
+    raise NotFusableError(f"The activation {type(function).__name__} isn't one that we know.")
+
+
+def normalise(x: torch.Tensor, norm: Norm) -> torch.Tensor:
+    """Apply a norm over the last dimension by plain operations, rounded as transformers rounds."""
+    value = x.float()
+    if norm.centred:
+        value = value - value.mean(-1, keepdim=True)
+    value = value * torch.rsqrt(value.pow(2).mean(-1, keepdim=True) + norm.eps)
+    if norm.weight is None:
+        return value.to(x.dtype)
+    if norm.cast_last:
+        weight = norm.weight.float()
+        return ((1.0 + weight if norm.plus_one else weight) * value).to(x.dtype)
+    return (1.0 + norm.weight if norm.plus_one else norm.weight) * value.to(x.dtype)
+
+
+def read_norm(name: str, module: nn.Module) -> Norm:
+    """Return what a norm computes.
+
+    It is run on random numbers in bfloat16 with a random weight in place of its own, on the CPU, and the formula that
+    gives the same is taken. So a trained weight of ones or zeros hides nothing, and no GPU is needed.
+
+    Raises:
+        NotFusableError: it has a bias, or no formula gives what it gives.
+    """
+    eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
+    if [role for role, _ in module.named_parameters()] != ["weight"] or not isinstance(eps, float):
+        raise NotFusableError(f"{name} ({type(module).__name__}) is no norm with a weight and nothing else.")
+    weight = module.weight.detach()
+    generator = torch.Generator().manual_seed(0)
+    # The variance is about eps, so that a wrong eps shows.
+    x = (torch.randn(NUM_ROWS, *weight.shape, generator=generator) * eps**0.5 + eps**0.5).bfloat16()
+    stand_in = torch.randn(weight.shape, generator=generator).bfloat16()
+    ours = result_of(name, lambda: torch.func.functional_call(module, {"weight": stand_in}, (x,)))
+    for flags in range(8):
+        plus_one, centred, cast_last = bool(flags & 1), bool(flags & 2), bool(flags & 4)
+        guess = Norm(stand_in, eps, plus_one, centred, cast_last)
+        # The order of a sum may turn a rounding here and there; the wrong formula turns a fifth of all.
+        if (normalise(x, guess) == ours).float().mean() > 0.98:
+            return Norm(weight, eps, plus_one, centred, cast_last)
+    raise NotFusableError(f"{name} ({type(module).__name__}) is a norm whose formula we don't know.")

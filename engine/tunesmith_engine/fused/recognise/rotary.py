@@ -1,0 +1,71 @@
+"""The model's own rotary tables, with their numbers where the rotation of its layers wants them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from tunesmith_engine.fused.shapes import NotFusableError
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How the numbers of a rotary table lie.
+
+    Attributes:
+        width: numbers of a position, as many as are turned in each head.
+        halves: each angle stands once in the first half and once in the second; else it stands twice in a row.
+    """
+
+    width: int
+    halves: bool
+
+    def spread(self, angles: torch.Tensor) -> torch.Tensor:
+        """Lay out one number an angle, [..., width / 2], as this table does."""
+        return torch.cat((angles, angles), dim=-1) if self.halves else angles.repeat_interleave(2, dim=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class RotaryTables:
+    """Calls the rotary module of a decoder; see `ModelShape.rotary`.
+
+    Attributes:
+        module: gives cos and sin for numbers of a dtype and device, positions and, where it has several, a kind.
+        to_pairs: a table in halves is handed on with each angle twice in a row, for layers that turn neighbours.
+    """
+
+    module: nn.Module
+    to_pairs: bool = False
+
+    def __call__(self, x: torch.Tensor, positions: torch.Tensor, kind: str) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return cos and sin, [1, T, width]."""
+        cos, sin = self.module(x, positions, kind) if kind else self.module(x, positions)
+        return (in_pairs(cos), in_pairs(sin)) if self.to_pairs else (cos, sin)
+
+    @property
+    def has_kinds(self) -> bool:
+        """Whether there are several tables, one a kind of layers."""
+        return isinstance(getattr(self.module, "rope_type", None), dict)
+
+    def layout(self, kind: str, device: torch.device) -> Layout:
+        """Return how the numbers of a table lie.
+
+        Raises:
+            NotFusableError: in no way that we know, or the table changes with the length of the text.
+        """
+        rope_type = self.module.rope_type[kind] if kind else getattr(self.module, "rope_type", "")
+        if "dynamic" in rope_type:
+            raise NotFusableError("model.rotary_emb changes its table with the length of the text (dynamic).")
+        cos, _ = self(torch.zeros(1, device=device), torch.arange(1, 5, device=device)[None], kind)
+        first, second = cos.chunk(2, dim=-1)
+        for halves, same in ((True, torch.equal(first, second)), (False, torch.equal(cos[..., ::2], cos[..., 1::2]))):
+            if same:
+                return Layout(cos.shape[-1], halves)
+        raise NotFusableError(f"model.rotary_emb ({type(self.module).__name__}) has a table that isn't understood.")
+
+
+def in_pairs(table: torch.Tensor) -> torch.Tensor:
+    """Lay a table in halves out with each angle twice in a row."""
+    return table[..., : table.shape[-1] // 2].repeat_interleave(2, dim=-1)

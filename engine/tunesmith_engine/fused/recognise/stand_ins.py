@@ -1,0 +1,109 @@
+"""Runs the code of a part of a model on small random numbers, with small stand-ins for the parts inside it.
+
+So what was read from a part's attributes is held against what its own code computes: on the CPU, in float32, whatever
+device, number format, quantisation or adapter the model has.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tunesmith_engine.fused.shapes import NotFusableError
+
+NUM_TOKENS = 5
+WIDTH = 8
+
+TOLERANCE = 1e-4
+"""Share of the largest number; float32 differs by about 1e-6, a step left out by far more."""
+
+
+class StandIns:
+    """Makes stand-ins from one row of random numbers."""
+
+    def __init__(self) -> None:
+        self._generator = torch.Generator().manual_seed(0)
+
+    def numbers(self, *sizes: int) -> torch.Tensor:
+        """Return normal random numbers."""
+        return torch.randn(*sizes, generator=self._generator)
+
+    def matrix(self, num_inputs: int, num_outputs: int) -> Matrix:
+        """Return a linear layer that keeps the size of its input's numbers."""
+        return Matrix(self.numbers(num_outputs, num_inputs) * num_inputs**-0.5)
+
+    def norm(self, module: nn.Module, width: int) -> nn.Module:
+        """Return a norm that computes as a module does, with a random weight if that has one."""
+        weight = getattr(module, "weight", None)
+        return replaced(module, {}, {} if weight is None else {"weight": nn.Parameter(self.numbers(width))})
+
+
+class Matrix(nn.Module):
+    """A linear layer."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Multiply."""
+        return functional.linear(hidden_states, self.weight)
+
+
+class Mixer(Matrix):
+    """Stands for attention in a decoder layer, which hands over much and drops the second result."""
+
+    def forward(self, hidden_states: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
+        """Multiply and return a pair as attention does."""
+        return super().forward(hidden_states), None
+
+
+class Constant(nn.Module):
+    """Returns the same whatever it is given."""
+
+    def __init__(self, value: Any) -> None:  # Any: what the replaced module returns
+        super().__init__()
+        self.value = value
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        """Return the value."""
+        return self.value
+
+
+def replaced(module: nn.Module, parts: dict[str, nn.Module], parameters: dict[str, nn.Parameter]) -> nn.Module:
+    """Return a module with the same code and attributes in evaluation mode, but other parts and parameters."""
+    twin = copy.copy(module)
+    # Hooks of other libraries put a forward of their own in front of the class's.
+    twin.__dict__.pop("forward", None)
+    twin._modules = {**module._modules, **parts}
+    twin._parameters = {**module._parameters, **parameters}
+    twin._buffers = {name: None if value is None else value.cpu() for name, value in module._buffers.items()}
+    twin.training = False
+    return twin
+
+
+def result_of(name: str, run: Callable[[], Any]) -> torch.Tensor:
+    """Return what a part's code gives on stand-ins.
+
+    Raises:
+        NotFusableError: it can't run on them.
+    """
+    try:
+        with torch.no_grad():
+            result = run()
+    # Whatever goes wrong in code that we have never seen means the same: it isn't understood.
+    except Exception as error:
+        raise NotFusableError(f"{name} can't be tried on stand-ins ({type(error).__name__}: {error}).") from error
+    return result[0] if isinstance(result, tuple) else result
+
+
+def agrees(result: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Whether a result is the expected one to float32 rounding."""
+    if result.shape != expected.shape:
+        return False
+    return bool((result - expected).abs().max() <= TOLERANCE * expected.abs().max())

@@ -1,0 +1,137 @@
+"""What a decoder model looks like to the fused path: names of parts and numbers, no family names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A normalisation over the last dimension with a frozen weight.
+
+    Attributes:
+        weight: [width], or None where the norm has no weight.
+        eps: added to the variance.
+        plus_one: the weight is stored less one (Gemma).
+        centred: the mean is subtracted first (LayerNorm, Cohere).
+        cast_last: the weight is multiplied in float32 and the product rounded once (Gemma, OLMo 2); else the
+            normalised value is rounded first, then multiplied (Llama).
+    """
+
+    weight: torch.Tensor | None
+    eps: float
+    plus_one: bool = False
+    centred: bool = False
+    cast_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionShape:
+    """Attention of one layer.
+
+    Attributes:
+        inputs: the modules q, k, v in this order, or one merged module; each may be a PEFT LoRA layer.
+        output: the output projection.
+        scale: factor of the scores before the softmax.
+        softcap: scores become softcap * tanh(score / softcap); None without.
+        window: a token sees itself and window - 1 tokens before it; None for all.
+        query_norm, key_norm: norms of width head_dim (each head alone) or of the whole projection (OLMo 2).
+        rotary: rotary embedding is applied (some layers of some models have none).
+        interleaved: rotation pairs neighbouring numbers (Cohere) instead of halves.
+    """
+
+    inputs: tuple[nn.Module, ...]
+    output: nn.Module
+    num_heads: int
+    num_key_value_heads: int
+    head_dim: int
+    scale: float
+    softcap: float | None = None
+    window: int | None = None
+    query_norm: Norm | None = None
+    key_norm: Norm | None = None
+    rotary: bool = True
+    interleaved: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MlpShape:
+    """A gated MLP: down(activation(gate(x)) * up(x)).
+
+    Attributes:
+        inputs: the modules gate, up in this order, or one merged module with the gate's rows first.
+        activation: "silu", "gelu" (exact) or "gelu_tanh".
+    """
+
+    inputs: tuple[nn.Module, ...]
+    down: nn.Module
+    activation: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unfused:
+    """A part that runs as transformers wrote it, and why."""
+
+    module: nn.Module
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """One decoder layer: x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP.
+
+    Attributes:
+        name: as in `named_modules`.
+        parallel: attention and MLP read the same norm and are added together (Cohere); there is no mlp_norm then.
+        residual_scale: factor of what a block adds (Granite).
+        rotary_kind: key of the rotary table that this layer takes, "" where there is one only.
+    """
+
+    name: str
+    attention: AttentionShape
+    mlp: MlpShape | Unfused
+    input_norm: Norm | None
+    post_attention_norm: Norm | None
+    mlp_norm: Norm | None
+    post_mlp_norm: Norm | None
+    parallel: bool = False
+    residual_scale: float = 1.0
+    rotary_kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelShape:
+    """A whole decoder model.
+
+    Attributes:
+        embedding: input embedding; its output is multiplied by embedding_scale, in the embedding's own number format.
+        rotary: (any tensor of the wanted dtype and device, positions [1, T], rotary_kind) -> cos, sin of
+            [1, T, rotary_dim]; None for models without.
+        head: output projection; logits become softcap * tanh(logit_scale * logits / softcap).
+        notes: what is not fused and why, a sentence each.
+    """
+
+    embedding: nn.Embedding
+    embedding_scale: float
+    layers: tuple[LayerShape, ...]
+    final_norm: Norm
+    head: nn.Module
+    logit_scale: float
+    softcap: float | None
+    rotary: Callable[[torch.Tensor, torch.Tensor, str], tuple[torch.Tensor, torch.Tensor]] | None
+    hidden_size: int
+    notes: list[str] = field(default_factory=list)
+
+
+class NotFusableError(Exception):
+    """A model whose layers can't be run by the fused path; the message says why in a sentence."""
+
+
+AnyModel = Any
+"""A transformers model, which has no types."""

@@ -1,0 +1,195 @@
+"""Tiny random models of every family, and what the fused path is expected to say about each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 160,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+PLAIN_ROPE = {"rope_type": "default", "rope_theta": 100.0}
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64}
+LONG_ROPE = {
+    "rope_type": "longrope",
+    "rope_theta": 10000.0,
+    "partial_rotary_factor": 0.75,
+    "short_factor": [1.0, 1.1, 1.3, 1.5, 1.7, 2.0],
+    "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "original_max_position_embeddings": 128,
+}
+TWO_KINDS = ["sliding_attention", "full_attention", "sliding_attention"]
+EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+
+GEMMA3 = {
+    "hidden_size": 48,
+    "head_dim": 16,
+    "num_hidden_layers": 3,
+    "layer_types": TWO_KINDS,
+    "sliding_window": 5,
+    "query_pre_attn_scalar": 24,
+    # The attention of this family has the number and doesn't use it.
+    "attn_logit_softcapping": 1.5,
+    "rope_parameters": {
+        "sliding_attention": PLAIN_ROPE,
+        "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 8.0},
+    },
+}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 28,
+    "patch_size": 7,
+}
+
+# Numbers are far from their usual values where the usual ones would not show: caps are low, scales are odd, and the
+# square root of Gemma's width is not a whole number.
+FUSED: dict[str, dict[str, Any]] = {
+    "llama": {"model_type": "llama"},
+    "llama-biases": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
+    "llama3": {"model_type": "llama", "rope_parameters": LLAMA3_ROPE, "tie_word_embeddings": True},
+    "llama-yarn": {"model_type": "llama", "rope_parameters": YARN_ROPE},
+    "mistral": {"model_type": "mistral", "sliding_window": 5, "head_dim": 24},
+    "qwen2": {"model_type": "qwen2"},
+    "qwen2-window": {
+        "model_type": "qwen2",
+        "use_sliding_window": True,
+        "sliding_window": 5,
+        "layer_types": ["full_attention", "sliding_attention"],
+    },
+    "qwen3": {"model_type": "qwen3", "head_dim": 32},
+    "gemma": {"model_type": "gemma", "hidden_size": 48, "head_dim": 16, "num_key_value_heads": 1},
+    "gemma2": {
+        "model_type": "gemma2",
+        "hidden_size": 48,
+        "head_dim": 16,
+        "num_hidden_layers": 3,
+        "layer_types": TWO_KINDS,
+        "sliding_window": 5,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 1.5,
+        "final_logit_softcapping": 2.0,
+    },
+    "gemma3": {"model_type": "gemma3_text", **GEMMA3},
+    "gemma3-images": {
+        "model_type": "gemma3",
+        "text_config": {**SIZES, **GEMMA3},
+        "vision_config": VISION,
+        "mm_tokens_per_image": 4,
+    },
+    "phi3": {"model_type": "phi3", "sliding_window": 5},
+    "phi4-mini": {"model_type": "phi3", "rope_parameters": LONG_ROPE, "tie_word_embeddings": True},
+    "granite": {
+        "model_type": "granite",
+        "embedding_multiplier": 12.0,
+        "attention_multiplier": 0.11,
+        "residual_multiplier": 0.22,
+        "logits_scaling": 3.0,
+    },
+    "cohere": {"model_type": "cohere", "logit_scale": 0.25},
+    "cohere2": {
+        "model_type": "cohere2",
+        "num_hidden_layers": 3,
+        "layer_types": TWO_KINDS,
+        "sliding_window": 5,
+        "logit_scale": 0.25,
+    },
+    "smollm3": {"model_type": "smollm3", "no_rope_layers": [1, 0]},
+    "olmo2": {"model_type": "olmo2"},
+    "olmo3": {
+        "model_type": "olmo3",
+        "num_hidden_layers": 3,
+        "layer_types": TWO_KINDS,
+        "sliding_window": 5,
+        "rope_parameters": {"sliding_attention": PLAIN_ROPE, "full_attention": YARN_ROPE},
+    },
+    "exaone4": {"model_type": "exaone4", "num_hidden_layers": 3, "layer_types": TWO_KINDS, "sliding_window": 5},
+    "glm": {"model_type": "glm", "head_dim": 16},
+    "glm4": {"model_type": "glm4", "head_dim": 16},
+    "helium": {"model_type": "helium", "head_dim": 16},
+    "ministral": {
+        "model_type": "ministral",
+        "head_dim": 16,
+        "num_hidden_layers": 3,
+        "layer_types": TWO_KINDS,
+        "sliding_window": 5,
+    },
+    "ernie": {"model_type": "ernie4_5", "head_dim": 16, "use_bias": True},
+    "seed": {"model_type": "seed_oss", "head_dim": 16, "attention_dropout": 0.0, "residual_dropout": 0.0},
+    "vaultgemma": {"model_type": "vaultgemma", "head_dim": 16, "layer_types": TWO_KINDS[:2], "sliding_window": 5},
+}
+"""Models that run fused in every layer: what a config says beside `SIZES`."""
+
+MLP_UNFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "qwen3-moe": ({"model_type": "qwen3_moe", "head_dim": 16, **EXPERTS}, "experts"),
+    "mixtral": ({"model_type": "mixtral", "sliding_window": 5, **EXPERTS}, "experts"),
+    "arcee": ({"model_type": "arcee"}, "has no gate"),
+}
+"""Models whose attention runs fused and whose MLPs don't, and a word of the reason."""
+
+NOT_FUSABLE: dict[str, tuple[dict[str, Any], str]] = {
+    "seed-dropout": (
+        {"model_type": "seed_oss", "head_dim": 16, "attention_dropout": 0.1},
+        r"layers\.0\.self_attn .*attention_dropout 0\.1",
+    ),
+    "gpt-oss": ({"model_type": "gpt_oss", "head_dim": 16, **EXPERTS}, r"layers\.0\.self_attn .*sinks"),
+    "olmo": ({"model_type": "olmo"}, r"layers\.0\.self_attn .*clip_qkv"),
+    "llama4": (
+        {"model_type": "llama4_text", "head_dim": 16, "intermediate_size_mlp": 96, **EXPERTS},
+        r"model \(.*chunked_attention",
+    ),
+    "deepseek": (
+        {"model_type": "deepseek_v3", "n_routed_experts": 4, "n_group": 1, "topk_group": 1},
+        r"layers\.0\.self_attn .*kv_a_layernorm",
+    ),
+    "qwen3-next": ({"model_type": "qwen3_next", "head_dim": 16, **EXPERTS}, r"model \(.*linear_attention"),
+    "lfm2": ({"model_type": "lfm2"}, r"model \(.*conv"),
+    "hunyuan": ({"model_type": "hunyuan_v1_dense", "head_dim": 16}, r"layers\.0\.self_attn .*query_layernorm"),
+    "stablelm": ({"model_type": "stablelm"}, r"layers\.0 .*use_parallel_residual"),
+}
+"""Models that the fused path refuses, and what the sentence matches."""
+
+
+def make(name: str, seed: int = 0, **overrides: Any) -> Any:  # Any: a transformers model
+    """Return a model of a family with random weights, norms and biases included, in float32 on the CPU.
+
+    Args:
+        name: a key of one of the tables above.
+        seed: the same seed gives the same weights.
+        overrides: values of the config.
+    """
+    with_reasons = {**MLP_UNFUSED, **NOT_FUSABLE}
+    family = FUSED[name] if name in FUSED else with_reasons[name][0]
+    config = AutoConfig.for_model(**{**SIZES, **family, **overrides})
+    state = torch.get_rng_state()
+    torch.manual_seed(seed)
+    # "sdpa" leaves Gemma 2's soft cap out in some versions of transformers.
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Ones and zeros, which norms and biases start with, would hide what is left out.
+            parameter.add_(torch.randn_like(parameter) * (0.3 if parameter.dim() == 1 else 0.05))
+    torch.set_rng_state(state)
+    return model.requires_grad_(False)

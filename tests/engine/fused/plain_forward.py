@@ -1,0 +1,157 @@
+"""A decoder run by plain operations from its shape alone: slow, and written after the words of shapes.py.
+
+It is what the fused path is held against, and itself held against transformers, family by family. LoRA acts through
+the modules themselves. Numbers are float32, or float64 when the model is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional
+
+from tunesmith_engine.fused.shapes import AttentionShape, LayerShape, MlpShape, ModelShape, Norm, Unfused
+
+ACTIVATIONS = {
+    "silu": lambda x: x / (1.0 + torch.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1.0 + torch.erf(x / 2.0**0.5)),
+    "gelu_tanh": lambda x: 0.5 * x * (1.0 + torch.tanh((2.0 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))),
+}
+
+
+def normalise(x: torch.Tensor, norm: Norm | None) -> torch.Tensor:
+    """Apply a norm over the last dimension; None leaves the numbers as they are."""
+    if norm is None:
+        return x
+    if norm.centred:
+        x = x - x.mean(-1, keepdim=True)
+    x = x / torch.sqrt((x * x).mean(-1, keepdim=True) + norm.eps)
+    if norm.weight is None:
+        return x
+    return x * (norm.weight.to(x.dtype) + (1.0 if norm.plus_one else 0.0))
+
+
+def hidden_numbers(
+    shape: ModelShape, input_ids: torch.Tensor, lengths: Sequence[int], with_final_norm: bool = True
+) -> torch.Tensor:
+    """Return the numbers before the head, [T, hidden].
+
+    Args:
+        shape: the model; its modules are called for every product.
+        input_ids: the documents behind each other, [T].
+        lengths: tokens of each document; they add up to T.
+        with_final_norm: False leaves out the last norm.
+    """
+    positions = torch.cat([torch.arange(length) for length in lengths])[None]
+    x = functional.embedding(input_ids, shape.embedding.weight) * shape.embedding_scale
+    for layer in shape.layers:
+        x = _layer(layer, x, _table(shape, layer, x, positions), lengths)
+    return normalise(x, shape.final_norm) if with_final_norm else x
+
+
+def logits(shape: ModelShape, hidden: torch.Tensor) -> torch.Tensor:
+    """Return the logits, [T, vocabulary]."""
+    values = shape.logit_scale * shape.head(hidden)
+    return values if shape.softcap is None else shape.softcap * torch.tanh(values / shape.softcap)
+
+
+def summed_loss(shape: ModelShape, input_ids: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the sum of cross-entropies in nats of each document's next tokens, a scalar."""
+    values = logits(shape, hidden_numbers(shape, input_ids, lengths)).log_softmax(-1)
+    total, start = values.new_zeros(()), 0
+    for length in lengths:
+        targets = input_ids[start + 1 : start + length]
+        total = total - values[start : start + length - 1].gather(1, targets[:, None]).sum()
+        start += length
+    return total
+
+
+def _table(
+    shape: ModelShape, layer: LayerShape, x: torch.Tensor, positions: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """Return cos and sin, [T, rotary width] each, for a layer that has rotation."""
+    if not layer.attention.rotary:
+        return None
+    assert shape.rotary is not None
+    cos, sin = shape.rotary(x, positions, layer.rotary_kind)
+    return cos[0], sin[0]
+
+
+def _layer(
+    layer: LayerShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
+) -> torch.Tensor:
+    """x += scale * post_attention_norm(attention(input_norm(x))), then the same with the MLP."""
+    read = normalise(x, layer.input_norm)
+    attended = layer.residual_scale * normalise(
+        _attention(layer.attention, read, table, lengths), layer.post_attention_norm
+    )
+    if layer.parallel:
+        return x + attended + layer.residual_scale * normalise(_mlp(layer.mlp, read), layer.post_mlp_norm)
+    x = x + attended
+    return x + layer.residual_scale * normalise(_mlp(layer.mlp, normalise(x, layer.mlp_norm)), layer.post_mlp_norm)
+
+
+def _mlp(mlp: MlpShape | Unfused, x: torch.Tensor) -> torch.Tensor:
+    """down(activation(gate(x)) * up(x)); an unfused part is asked itself."""
+    if isinstance(mlp, Unfused):
+        output = mlp.module(x[None])
+        return (output[0] if isinstance(output, tuple) else output).view_as(x)
+    gate, up = torch.cat([module(x) for module in mlp.inputs], dim=-1).split(mlp.width, dim=-1)
+    return mlp.down(ACTIVATIONS[mlp.activation](gate) * up)
+
+
+def _attention(
+    shape: AttentionShape, x: torch.Tensor, table: tuple[torch.Tensor, torch.Tensor] | None, lengths: Sequence[int]
+) -> torch.Tensor:
+    """Return the output of the output projection, [T, hidden]."""
+    projected = torch.cat([module(x) for module in shape.inputs], dim=-1)
+    num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    q, k, v = projected.split([num_query, num_key, num_key], dim=-1)
+    q, k = _heads(q, shape, shape.query_norm, table), _heads(k, shape, shape.key_norm, table)
+    v = v.view(len(v), -1, shape.head_dim)
+    outputs = [
+        _one_document(shape, *parts) for parts in zip(*(part.split(list(lengths)) for part in (q, k, v)), strict=True)
+    ]
+    return shape.output(torch.cat(outputs))
+
+
+def _heads(
+    x: torch.Tensor, shape: AttentionShape, norm: Norm | None, table: tuple[torch.Tensor, torch.Tensor] | None
+) -> torch.Tensor:
+    """Return normalised and rotated queries or keys, [T, heads, head_dim]."""
+    over_all = norm is not None and norm.weight is not None and norm.weight.shape[0] == x.shape[-1]
+    if over_all and x.shape[-1] != shape.head_dim:
+        x, norm = normalise(x, norm), None
+    heads = normalise(x.view(len(x), -1, shape.head_dim), norm)
+    if table is None:
+        return heads
+    cos, sin = table[0][:, None], table[1][:, None]
+    width = cos.shape[-1]
+    rotated = heads.clone()
+    if shape.interleaved:
+        even, odd = heads[..., :width:2], heads[..., 1:width:2]
+        rotated[..., :width:2] = even * cos[..., ::2] - odd * sin[..., ::2]
+        rotated[..., 1:width:2] = odd * cos[..., 1::2] + even * sin[..., 1::2]
+    else:
+        half = width // 2
+        first, second = heads[..., :half], heads[..., half:width]
+        rotated[..., :half] = first * cos[..., :half] - second * sin[..., :half]
+        rotated[..., half:width] = second * cos[..., half:] + first * sin[..., half:]
+    return rotated
+
+
+def _one_document(shape: AttentionShape, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Return the heads' outputs side by side, [L, heads * head_dim]; q, k and v are [L, heads, head_dim]."""
+    length, share = len(q), shape.num_heads // shape.num_key_value_heads
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    seen = distance >= 0
+    if shape.window is not None:
+        seen &= distance < shape.window
+    outputs = []
+    for head in range(shape.num_heads):
+        scores = q[:, head] @ k[:, head // share].t() * shape.scale
+        if shape.softcap is not None:
+            scores = shape.softcap * torch.tanh(scores / shape.softcap)
+        outputs.append(scores.masked_fill(~seen, -torch.inf).softmax(-1) @ v[:, head // share])
+    return torch.cat(outputs, dim=-1)

@@ -1,0 +1,168 @@
+"""The attention ladder: every rung against the plain formula, and the choice among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.engine.attention_cases import SMALL, Attention, check_independence, judge_all, run
+from tunesmith_core.errors import BugError, RunFailure
+from tunesmith_engine.fused import attention
+from tunesmith_engine.fused.attention import LADDER, Rung, choose, rungs_report
+from tunesmith_engine.fused.attention.efficient import packed, padded
+from tunesmith_engine.fused.batch import Documents
+from tunesmith_engine.kernels import registry
+
+CPU = torch.device("cpu")
+RUNGS = {rung.name: rung for rung in LADDER}
+PLAIN = RUNGS["plain"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_switched_off() -> Iterator[None]:
+    yield
+    registry.switch_on_all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", SMALL)
+def test_plain_is_right(name: str, dtype: torch.dtype) -> None:
+    inputs = SMALL[name].inputs(CPU, dtype)
+    judge_all(SMALL[name], run(PLAIN, SMALL[name], inputs), inputs)
+
+
+@pytest.mark.parametrize("name", ["window and softcap", "many documents"])
+def test_blocks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = SMALL[name]
+    inputs = case.inputs(CPU, torch.float64)
+    whole = run(PLAIN, case, inputs)
+    monkeypatch.setattr("tunesmith_engine.fused.attention.plain.SCORES_PER_CPU_BLOCK", 100)
+    for one, other in zip(whole, run(PLAIN, case, inputs), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["many documents", "window", "softcap"])
+def test_documents_never_see_each_other(name: str) -> None:
+    check_independence(PLAIN, SMALL[name], SMALL[name].inputs(CPU, torch.float32))
+
+
+def test_gradients_may_replace_the_inputs() -> None:
+    case = SMALL["many documents"]
+    q, k, v, do = case.inputs(CPU, torch.float32)
+    shape, documents = case.shape(), case.documents(CPU)
+    o, saved = PLAIN.forward(q, k, v, documents, shape)
+    wanted = PLAIN.backward(do, q, k, v, o, saved, documents, shape)
+    given = PLAIN.backward(do, q, k, v, o, saved, documents, shape, (q, k, v))
+    assert [out.data_ptr() for out in given] == [tensor.data_ptr() for tensor in (q, k, v)]
+    assert all(torch.equal(out, result) for out, result in zip(given, wanted, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("bounds", "lengths", "max_length"),
+    [([0, 4, 9], (4, 5), 5), ([0, 4, 10], (4, 6), 5), ([0, 10, 10], (10, 0), 10), ([0, 10], (4, 6), 6), ([0], (), 1)],
+)
+@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+def test_unsound_documents_reach_no_kernel(
+    rung: Rung, bounds: list[int], lengths: tuple[int, ...], max_length: int
+) -> None:
+    q, k, v, _ = Attention((10,)).inputs(CPU, torch.float32)
+    documents = Documents(torch.tensor(bounds, dtype=torch.int32), lengths, max_length)
+    with pytest.raises(BugError, match="don't cover 10 tokens"):
+        rung.forward(q, k, v, documents, Attention((10,)).shape())
+
+
+@pytest.mark.parametrize("name", ["many documents", "empty at the end", "one document"])
+def test_statistics_are_kept_without_padding(name: str) -> None:
+    case = SMALL[name]
+    bounds = case.documents(CPU).bounds
+    rows = torch.randn(case.num_tokens, 3)
+    room = padded(rows, bounds, max(case.lengths))
+    assert room.shape == (len(case.lengths) + case.num_empty, 3, 32 * -(-max(case.lengths) // 32))
+    assert torch.equal(packed(room, bounds, case.num_tokens), rows)
+    for document, part in zip(room, rows.split(case.lengths), strict=False):
+        assert torch.equal(document[:, : len(part)], part.T)
+    assert room.isinf().sum() == room.numel() - rows.numel()
+
+
+# The choice
+
+
+def _on(monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int]) -> torch.device:
+    monkeypatch.setattr(registry, "capability", lambda device: capability if device.type == "cuda" else (0, 0))
+    return torch.device("cuda", 0)
+
+
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+LLAMA = Attention((1,), 32, 8, 128)
+GEMMA = Attention((1,), 8, 4, 256, softcap=50.0)
+
+
+@pytest.mark.parametrize(
+    ("case", "capability", "dtype", "equal_length", "name"),
+    [
+        (LLAMA, (9, 0), BF16, 2048, "cudnn"),
+        (LLAMA, (9, 0), BF16, None, "flash"),
+        (LLAMA, (9, 0), BF16, 2000, "flash"),
+        (LLAMA, (9, 0), FP32, 2048, "efficient"),
+        (LLAMA, (8, 6), FP16, 2048, "cudnn"),
+        (LLAMA, (7, 5), FP16, 2048, "efficient"),
+        (LLAMA, (7, 0), FP16, 2048, "plain"),
+        (replace(LLAMA, window=1024), (9, 0), BF16, 2048, "flash"),
+        (replace(LLAMA, window=2048), (9, 0), BF16, 2048, "cudnn"),
+        (replace(LLAMA, head_dim=256), (8, 9), BF16, 2048, "flash"),
+        (replace(LLAMA, head_dim=200), (8, 9), BF16, 2048, "efficient"),
+        (replace(LLAMA, head_dim=100), (9, 0), BF16, 2048, "triton"),
+        (GEMMA, (9, 0), BF16, 2048, "triton"),
+        (GEMMA, (7, 5), FP16, 2048, "plain"),
+    ],
+)
+def test_fastest_rung_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+    case: Attention,
+    capability: tuple[int, int],
+    dtype: torch.dtype,
+    equal_length: int | None,
+    name: str,
+) -> None:
+    device = _on(monkeypatch, capability)
+    assert choose(case.shape(), device, dtype, equal_length).name == name
+    assert rungs_report(case.shape(), device, dtype, equal_length).startswith(f"Attention: {name}.")
+
+
+def test_cpu_has_the_plain_rung() -> None:
+    report = rungs_report(LLAMA.shape(), CPU, FP32, 2048)
+    assert report.startswith("Attention: plain. Not cudnn: It needs an NVIDIA GPU")
+    assert choose(GEMMA.shape(), CPU, FP32) is PLAIN
+
+
+def test_rungs_are_switched_off_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = _on(monkeypatch, (9, 0))
+    for name, following in (("cudnn", "flash"), ("flash", "efficient"), ("efficient", "triton"), ("triton", "plain")):
+        registry.switch_off(f"attention-{name}", "It computed nonsense.")
+        assert choose(LLAMA.shape(), device, BF16, 2048).name == following
+        assert f"Not {name}: It computed nonsense." in rungs_report(LLAMA.shape(), device, BF16, 2048)
+
+
+def test_large_batches_leave_flash(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = _on(monkeypatch, (9, 0))
+    assert choose(LLAMA.shape(), device, BF16, None, (1 << 19) - 256, 1).name == "flash"
+    assert choose(LLAMA.shape(), device, BF16, None, (1 << 19) - 128, 1).name == "efficient"
+    documents = Documents(torch.zeros(1 << 13, dtype=torch.int32), (8,), 8)
+    q, k, v, _ = replace(LLAMA, lengths=(8,)).inputs(CPU, BF16)
+    with pytest.raises(RunFailure, match="too many"):
+        RUNGS["flash"].forward(q, k, v, documents, LLAMA.shape())
+
+
+def test_wanted_determinism_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = _on(monkeypatch, (9, 0))
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert choose(LLAMA.shape(), device, BF16, 2048).name == "efficient"
+
+
+def test_only_rungs_that_never_wait_are_captured() -> None:
+    assert [rung.name for rung in LADDER if rung.capturable] == ["cudnn", "flash", "efficient", "triton"]
+    assert [rung.name for rung in LADDER if not rung.reads_bounds] == ["cudnn", "plain"]
+    assert attention.LADDER[-1] is PLAIN

@@ -1,0 +1,226 @@
+"""Every rung of the attention ladder on a GPU: numerics, no waiting, CUDA graphs, and thousands of random batches."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tests.engine.attention_cases import SMALL, Attention, Values, check_independence, judge_all, run
+from tunesmith_engine.fused.attention import LADDER, Rung
+from tunesmith_engine.fused.attention.cudnn import GROUPED
+from tunesmith_engine.fused.attention.rung import Case, aligned
+from tunesmith_engine.fused.batch import Documents
+from tunesmith_engine.kernels import registry
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+GPU = torch.device("cuda", 0)
+RUNGS = {rung.name: rung for rung in LADDER}
+BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
+BLOCKS = Attention((128, 128, 128), 8, 2, 128, num_empty=2, scale=0.1)
+
+CASES = {
+    **{name: replace(case, head_dim=64, scale=case.scale / 2) for name, case in SMALL.items()},
+    "whole blocks": BLOCKS,
+    "whole blocks, one head per key": replace(BLOCKS, num_key_value_heads=8, head_dim=64),
+    "whole blocks under a longer window": replace(BLOCKS, lengths=(256, 256), window=256, head_dim=64),
+    "one long document": Attention((1024,), 4, 4, 64, scale=0.125),
+    "wide heads": Attention((300, 77, 129), 4, 2, 256, scale=0.06),
+    "wide heads, softcap, window": Attention((300, 77, 129), 4, 2, 256, softcap=5.0, window=100, scale=0.06),
+    "heads of 96": Attention((200, 56), 4, 2, 96, scale=0.1),
+    "window over many blocks": Attention((777, 20, 400), 4, 2, 128, window=200, scale=0.09),
+    "many short documents": Attention(tuple(1 + (37 * i) % 90 for i in range(100)), 4, 1, 64, num_empty=28),
+}
+FEW = ("softcap", "many short documents", "window over many blocks", "whole blocks", "wide heads")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    registry.switch_on_all()
+    torch.cuda.set_sync_debug_mode("default")
+    torch.use_deterministic_algorithms(False)
+
+
+def skip_unless_served(rung: Rung, case: Attention, dtype: torch.dtype) -> None:
+    """Skip what the ladder would not give to a rung."""
+    equal_length = case.documents(torch.device("cpu")).equal_length
+    asked = Case(case.shape(), GPU, dtype, equal_length, case.num_tokens, len(case.lengths) + case.num_empty)
+    if problem := rung.problem(asked):
+        pytest.skip(problem)
+
+
+def combinations() -> list[tuple[str, str, torch.dtype]]:
+    """Every case in bfloat16, and a few in the other formats: each costs our kernels a compilation."""
+    found = [(rung, name, BF16) for rung in RUNGS for name in CASES]
+    return found + [(rung, name, dtype) for rung in RUNGS for name in FEW for dtype in (FP16, FP32)]
+
+
+@pytest.mark.parametrize(("rung_name", "name", "dtype"), combinations())
+def test_output_and_gradients(rung_name: str, name: str, dtype: torch.dtype) -> None:
+    rung, case = RUNGS[rung_name], CASES[name]
+    skip_unless_served(rung, case, dtype)
+    inputs = case.inputs(GPU, dtype)
+    judge_all(case, run(rung, case, inputs), inputs)
+
+
+@pytest.mark.parametrize(("rung_name", "name"), [("flash", "window"), ("efficient", "window"), ("triton", "softcap")])
+def test_documents_never_see_each_other(rung_name: str, name: str) -> None:
+    case = replace(CASES[name], lengths=(3, 90, 1, 200, 64, 7))
+    skip_unless_served(RUNGS[rung_name], case, BF16)
+    check_independence(RUNGS[rung_name], case, case.inputs(GPU, BF16))
+
+
+@pytest.mark.parametrize("rung_name", RUNGS)
+def test_same_bits_where_promised(rung_name: str) -> None:
+    """A rung that keeps the order of its sums only when asked for is asked, if it can be."""
+    rung, case = RUNGS[rung_name], replace(BLOCKS, lengths=(1024, 1024))
+    skip_unless_served(rung, case, BF16)
+    if not rung.deterministic:
+        if rung_name == "cudnn":
+            pytest.skip("passed over where determinism is wanted")
+        torch.use_deterministic_algorithms(True)
+    inputs = case.inputs(GPU, BF16)
+    first = run(rung, case, inputs)
+    for _ in range(3):
+        assert all(torch.equal(a, b) for a, b in zip(first, run(rung, case, inputs), strict=True))
+
+
+def test_cudnn_repeats_heads_when_told_to() -> None:
+    skip_unless_served(RUNGS["cudnn"], BLOCKS, BF16)
+    inputs = BLOCKS.inputs(GPU, BF16)
+    registry.switch_off(GROUPED, "for this test")
+    judge_all(BLOCKS, run(RUNGS["cudnn"], BLOCKS, inputs), inputs)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_rows_that_start_anywhere_are_copied(offset: int) -> None:
+    case = replace(BLOCKS, head_dim=64)
+    inputs = case.inputs(GPU, BF16)
+    shifted = []
+    for tensor in inputs:
+        room = torch.zeros(tensor.numel() + offset, dtype=BF16, device=GPU)[offset:].view(tensor.shape)
+        shifted.append(room.copy_(tensor))
+    assert (aligned(shifted[0]) is shifted[0]) == (offset == 0)
+    for name in ("cudnn", "flash", "efficient", "triton"):
+        skip_unless_served(RUNGS[name], case, BF16)
+        judge_all(case, run(RUNGS[name], case, tuple(shifted)), inputs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rung_name", [name for name, rung in RUNGS.items() if rung.capturable])
+def test_host_never_waits(rung_name: str) -> None:
+    skip_unless_served(RUNGS[rung_name], BLOCKS, BF16)
+    q, k, v, do = BLOCKS.inputs(GPU, BF16)
+    shape, documents = BLOCKS.shape(), BLOCKS.documents(GPU)
+    for mode in ("default", "error"):
+        torch.cuda.set_sync_debug_mode(mode)
+        o, saved = RUNGS[rung_name].forward(q, k, v, documents, shape)
+        RUNGS[rung_name].backward(do, q, k, v, o, saved, documents, shape)
+
+
+@pytest.mark.parametrize("rung_name", [name for name, rung in RUNGS.items() if rung.capturable])
+def test_captured_graph_serves_other_batches(rung_name: str) -> None:
+    rung = RUNGS[rung_name]
+    skip_unless_served(rung, BLOCKS, BF16)
+    others = ((128, 128, 128), (5, 300, 79), (384,), (100, 100, 100, 83, 1)) if rung.reads_bounds else (BLOCKS.lengths,)
+    batch = BLOCKS.inputs(GPU, BF16)
+    bounds = BLOCKS.documents(GPU).bounds
+    documents = Documents(bounds, BLOCKS.lengths, BLOCKS.num_tokens if rung.reads_bounds else 128)
+
+    def step() -> Values:
+        o, saved = rung.forward(*batch[:3], documents, BLOCKS.shape())
+        return o, *rung.backward(batch[3], *batch[:3], o, saved, documents, BLOCKS.shape())
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = step()
+    for seed, lengths in enumerate(others):
+        case = replace(BLOCKS, lengths=lengths, num_empty=5 - len(lengths))
+        fresh = case.inputs(GPU, BF16, seed)
+        for held, tensor in zip(batch, fresh, strict=True):
+            held.copy_(tensor)
+        bounds.copy_(case.documents(GPU).bounds)
+        graph.replay()
+        judge_all(case, results, fresh)
+
+
+# Random batches
+
+NUM_BATCHES = 10_000
+TIME_LIMIT_S = 400.0
+CHECK_EVERY = 200
+
+
+@pytest.mark.long
+def test_random_batches() -> None:
+    """Compare rungs with one masked dense formula; results stay on the GPU until many batches are through."""
+    generator, started_s, verdicts = random.Random(5), time.monotonic(), []
+    for number in range(NUM_BATCHES):
+        case = random_case(generator, number)
+        inputs = case.inputs(GPU, BF16, number)
+        served = [rung for name, rung in RUNGS.items() if name != "plain" and serves(rung, case)]
+        oracle, same = dense_formula(case, inputs, FP32), dense_formula(case, inputs, BF16)
+        verdicts += [within(run(rung, case, inputs), same, oracle) for rung in served]
+        if number % CHECK_EVERY == CHECK_EVERY - 1:
+            assert torch.stack(verdicts).all().item(), f"a batch of {number + 1 - CHECK_EVERY} to {number}"
+            verdicts.clear()
+            if time.monotonic() - started_s > TIME_LIMIT_S:
+                break
+    assert number > NUM_BATCHES // 10, "too slow to prove anything"
+
+
+def serves(rung: Rung, case: Attention) -> bool:
+    """Return whether the ladder could give a case to a rung."""
+    equal_length = case.lengths[0] if len(set(case.lengths)) == 1 else None
+    return rung.problem(Case(case.shape(), GPU, BF16, equal_length, case.num_tokens, 32)) is None
+
+
+def random_case(generator: random.Random, number: int) -> Attention:
+    """Return a few documents of random lengths, at times equal ones; every fourth has a softcap."""
+    heads = generator.choice([(4, 4), (4, 2), (6, 1)])
+    if number % 10 == 0:
+        lengths = (generator.choice([128, 256]),) * generator.randint(1, 3)
+    else:
+        longest = generator.choice([3, 40, 300])
+        lengths = tuple(generator.randint(1, longest) for _ in range(generator.randint(1, 20)))
+    window = generator.choice([None, None, 1, 17, 64, 150])
+    softcap = 3.0 if number % 4 == 3 else None
+    return Attention(lengths, *heads, 64, softcap, window, generator.choice([0, 0, 1, 9]), 0.125)
+
+
+def dense_formula(case: Attention, inputs: Values, dtype: torch.dtype) -> Values:
+    """Return output and gradients with one mask over the whole batch, by autograd."""
+    q, k, v = (tensor.to(dtype).clone().requires_grad_() for tensor in inputs[:3])
+    owner = torch.repeat_interleave(torch.tensor(case.lengths), output_size=case.num_tokens).to(GPU)
+    place = torch.arange(case.num_tokens, device=GPU)
+    age = place[:, None] - place
+    seen = (age >= 0) & (owner[:, None] == owner) & (age < (case.window or case.num_tokens))
+    group = case.num_heads // case.num_key_value_heads
+    keys, values = (tensor.repeat_interleave(group, 1).transpose(0, 1) for tensor in (k, v))
+    scores = q.transpose(0, 1) @ keys.mT * case.scale
+    if case.softcap is not None:
+        scores = torch.tanh(scores / case.softcap) * case.softcap
+    weights = torch.softmax(scores.masked_fill(~seen, torch.finfo(dtype).min), -1, dtype=FP32).to(dtype)
+    output = (weights @ values).transpose(0, 1)
+    return output.detach(), *torch.autograd.grad(output, (q, k, v), inputs[3].to(dtype))
+
+
+def within(ours: Values, same: Values, oracle: Values) -> torch.Tensor:
+    """Return on the GPU whether output and gradients are about as near to the oracle as the usual code's."""
+    verdicts = []
+    for part in (slice(0, 1), slice(1, 4)):
+        result, usual, exact = (torch.cat(values[part], 1).float() for values in (ours, same, oracle))
+        scale = exact.square().mean().sqrt() * torch.finfo(BF16).eps
+        for error in (lambda x, e=exact: (x - e).abs().max(), lambda x, e=exact: (x - e).square().mean().sqrt()):
+            # Written so that a NaN fails.
+            verdicts.append(error(result) <= 1.5 * error(usual) + 8 * scale)
+    return torch.stack(verdicts).all()

@@ -1,0 +1,121 @@
+"""The fused model computes the loss and the gradients of the transformers model, packed or not, under every policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+
+from tests.engine.fused import families
+from tunesmith_engine.data import IGNORED_LABEL, Example
+from tunesmith_engine.data.pack import make_packed_batch
+from tunesmith_engine.device import Compute
+from tunesmith_engine.fused.model import FusedModel
+
+CPU = torch.device("cpu")
+LENGTHS = (11, 1, 7, 18, 2)
+CAPACITY = 64
+
+
+def compute(dtype: torch.dtype = torch.float32) -> Compute:
+    return Compute(CPU, dtype, "CPU", 1)
+
+
+def adapted(name: str, **lora: Any) -> PeftModel:
+    """Return a family's model with a random adapter, both of its matrices unlike zero."""
+    model = families.make(name)
+    settings = {"r": 4, "lora_alpha": 6, "target_modules": "all-linear", "task_type": "CAUSAL_LM", **lora}
+    torch.manual_seed(1)
+    with_adapter = get_peft_model(model, LoraConfig(**settings))
+    for parameter in with_adapter.parameters():
+        if parameter.requires_grad:
+            parameter.data = torch.randn_like(parameter.data) * 0.1
+    return with_adapter
+
+
+def rows(lengths: tuple[int, ...] = LENGTHS, vocab_size: int = 160) -> list[Example]:
+    """Return random rows of which about two thirds of the tokens are trained."""
+    generator = np.random.default_rng(3)
+    examples = []
+    for length in lengths:
+        ids = generator.integers(3, vocab_size, length)
+        labels = np.where(generator.random(length) < 0.67, ids, IGNORED_LABEL)
+        examples.append(Example(ids, labels))
+    return examples
+
+
+def num_trained(examples: list[Example]) -> int:
+    return sum(int((example.labels[1:] != IGNORED_LABEL).sum()) for example in examples)
+
+
+def row_loss(model: PeftModel, example: Example) -> torch.Tensor:
+    """Return the sum of a row's cross-entropies by transformers."""
+    logits = model(input_ids=torch.from_numpy(example.input_ids)[None]).logits[0, :-1]
+    labels = torch.from_numpy(example.labels)[1:]
+    return torch.nn.functional.cross_entropy(logits.double(), labels, ignore_index=IGNORED_LABEL, reduction="sum")
+
+
+def reference(model: PeftModel, examples: list[Example]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return loss and gradients by transformers and autograd, a row at a time."""
+    total = torch.zeros((), dtype=torch.float64)
+    for example in examples:
+        loss = row_loss(model, example) / num_trained(examples)
+        loss.backward()
+        total += loss.detach()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    return total, gradients
+
+
+def fused(
+    model: PeftModel, examples: list[Example], policy: str = "auto", capacity: int = CAPACITY
+) -> tuple[FusedModel, torch.Tensor, dict[str, torch.Tensor]]:
+    """Return the fused model with its loss and gradients for all rows in one batch."""
+    twin = FusedModel.attach(model, compute(), capacity, policy)
+    loss = twin.loss_and_gradients(make_packed_batch(examples, CPU), num_trained(examples))
+    gradients = {name: parameter.grad.clone() for name, parameter in twin.arena.parameters.items()}
+    return twin, loss, gradients
+
+
+@pytest.mark.parametrize("name", [*families.FUSED, *families.MLP_UNFUSED])
+def test_packed_rows_give_the_loss_and_gradients_of_separate_rows(name: str) -> None:
+    model = adapted(name)
+    expected_loss, expected = reference(model, rows())
+    twin, loss, gradients = fused(model, rows())
+    assert torch.isclose(loss.double(), expected_loss, rtol=1e-5)
+    assert gradients.keys() >= expected.keys()
+    for parameter, gradient in gradients.items():
+        if parameter not in expected:
+            # Layers that text never reaches, such as those for images.
+            assert not gradient.any()
+            continue
+        error = (gradient - expected[parameter]).norm() / expected[parameter].norm().clamp_min(1e-12)
+        assert error < 2e-4, (parameter, error)
+    num_layers = len(twin.plan.policies)
+    whole = name in families.FUSED
+    assert twin.report[0] == f"{num_layers if whole else 0} of {num_layers} layers run fused throughout."
+    assert any(line.startswith("Not fused in") for line in twin.report) != whole
+
+
+@pytest.mark.parametrize("policy", ["mlp", "smart", "full", "offload"])
+def test_no_policy_changes_a_bit(policy: str) -> None:
+    _, kept_loss, kept = fused(adapted("llama"), rows(), "none")
+    _, loss, gradients = fused(adapted("llama"), rows(), policy)
+    assert torch.equal(loss, kept_loss)
+    assert all(torch.equal(gradients[name], kept[name]) for name in kept)
+
+
+def test_the_loss_alone_is_that_of_training_and_leaves_no_gradient() -> None:
+    model = adapted("llama")
+    twin, loss, _ = fused(model, rows())
+    twin.arena.gradients.zero_()
+    batch = make_packed_batch(rows(), CPU)
+    assert torch.isclose(twin.loss(batch) / num_trained(rows()), loss)
+    with model.disable_adapter(), torch.no_grad():
+        base = sum(row_loss(model, example) for example in rows())
+    assert torch.isclose(twin.loss(batch, with_adapter=False).double(), base, rtol=1e-5)
+    assert not torch.isclose(base / num_trained(rows()), loss.double(), rtol=1e-3)
+    assert not twin.arena.gradients.any()

@@ -1,0 +1,270 @@
+"""What is read from a model's parts, and that a part which computes something else is refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from torch import nn
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.models.llama import modeling_llama
+
+from tests.engine.fused import families
+from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.fused.recognise.parts import activation_name, normalise, read_norm
+from tunesmith_engine.fused.shapes import NotFusableError, Unfused
+
+
+def _adapted(name: str = "llama", **options: Any) -> Any:  # Any: PEFT's model
+    settings = {"r": 4, "target_modules": ["q_proj", "v_proj", "down_proj"], **options}
+    return get_peft_model(families.make(name), LoraConfig(**settings))
+
+
+def _with_method(module: nn.Module, **methods: Callable[..., Any]) -> None:
+    """Give a module a class of its own with other methods."""
+    module.__class__ = type(type(module).__name__, (type(module),), methods)
+
+
+# Norms
+
+
+@pytest.mark.parametrize(
+    ("family", "flags"),
+    [
+        ("llama", (False, False, False)),
+        ("gemma", (True, False, True)),
+        ("cohere", (False, True, True)),
+        ("olmo2", (False, False, True)),
+        ("glm", (False, False, False)),
+    ],
+)
+def test_formula_of_norm_is_found_for_any_weight(family: str, flags: tuple[bool, bool, bool]) -> None:
+    module = families.make(family).model.norm.to(torch.bfloat16)
+    nn.init.ones_(module.weight)
+    norm = read_norm("norm", module)
+    assert (norm.plus_one, norm.centred, norm.cast_last) == flags
+    x = torch.randn(3, module.weight.shape[0], generator=torch.Generator().manual_seed(0)).bfloat16()
+    assert torch.equal(normalise(x, norm), module(x))
+
+
+def test_norm_with_bias_is_refused() -> None:
+    with pytest.raises(NotFusableError, match=r"layers\.1\.some_norm"):
+        read_norm("layers.1.some_norm", nn.LayerNorm(8))
+
+
+def test_norm_with_wrong_eps_is_refused() -> None:
+    module = families.make("llama").model.norm
+    _with_method(module, forward=lambda self, x: nn.functional.rms_norm(x, (64,), self.weight, eps=1e-3))
+    with pytest.raises(NotFusableError, match="formula"):
+        read_norm("norm", module)
+
+
+# Activations
+
+
+@pytest.mark.parametrize(
+    ("activation", "name"),
+    [
+        ("silu", "silu"),
+        ("swish", "silu"),
+        ("gelu", "gelu"),
+        ("gelu_new", "gelu_tanh"),
+        ("gelu_pytorch_tanh", "gelu_tanh"),
+    ],
+)
+def test_activation_goes_by_its_values(activation: str, name: str) -> None:
+    from transformers.activations import ACT2FN
+
+    assert activation_name(ACT2FN[activation]) == name
+
+
+def test_unknown_activation_leaves_the_mlp_unfused() -> None:
+    mlp = recognise(families.make("llama", hidden_act="relu")).layers[0].mlp
+    assert isinstance(mlp, Unfused)
+    assert "ReLU" in mlp.reason
+
+
+# A part that looks as usual and computes something else
+
+
+@pytest.mark.parametrize("changed", ["apply_rotary_pos_emb", "repeat_kv"])
+def test_attention_that_computes_something_else_is_refused(changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = getattr(modeling_llama, changed)
+    changes = {
+        "apply_rotary_pos_emb": lambda q, k, cos, sin: usual(q, k, cos, -sin),
+        # Heads share keys in turns instead of in groups.
+        "repeat_kv": lambda heads, groups: heads.repeat(1, groups, 1, 1),
+    }
+    monkeypatch.setattr(modeling_llama, changed, changes[changed])
+    with pytest.raises(NotFusableError, match=r"layers\.0\.self_attn .*doesn't compute"):
+        recognise(families.make("llama"))
+
+
+def test_layer_that_adds_its_parts_twice_is_refused() -> None:
+    model = families.make("llama")
+    layer = model.model.layers[0]
+
+    def forward(self: Any, hidden_states: torch.Tensor, **rest: Any) -> Any:
+        attended, _ = self.self_attn(hidden_states=self.input_layernorm(hidden_states), **rest)
+        hidden_states = hidden_states + attended + attended
+        return hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
+
+    _with_method(layer, forward=forward)
+    with pytest.raises(NotFusableError, match=r"layers\.0 .*order"):
+        recognise(model)
+
+
+def test_mlp_with_gate_and_up_exchanged_is_unfused() -> None:
+    model = families.make("llama")
+    mlp = model.model.layers[0].mlp
+    _with_method(mlp, forward=lambda self, x: self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x)))
+    layers = recognise(model).layers
+    assert isinstance(layers[0].mlp, Unfused)
+    assert "something else" in layers[0].mlp.reason
+    assert not isinstance(layers[1].mlp, Unfused)
+
+
+def test_unknown_word_is_named() -> None:
+    model = families.make("llama")
+    attention = model.model.layers[0].self_attn
+    usual = type(attention).forward
+    _with_method(attention, forward=lambda self, **rest: usual(self, **rest) if self.sinks is None else None)
+    with pytest.raises(NotFusableError, match=r"layers\.0\.self_attn .*sinks"):
+        recognise(model)
+
+
+@pytest.mark.parametrize(
+    "missing", ["model.layers.1.mlp", "model.layers.1.self_attn", "model.norm", "model", "lm_head"]
+)
+def test_missing_part_is_a_sentence(missing: str) -> None:
+    model = families.make("llama")
+    parent, _, name = missing.rpartition(".")
+    delattr(model.get_submodule(parent), name)
+    with pytest.raises(NotFusableError, match=name):
+        recognise(model)
+
+
+@pytest.mark.parametrize("cap", [0.7, 30.0, None])
+def test_soft_cap_is_the_module_s(cap: float | None) -> None:
+    shape = recognise(families.make("gemma2", attn_logit_softcapping=cap, final_logit_softcapping=cap))
+    assert [layer.attention.softcap for layer in shape.layers] == [cap] * 3
+    assert shape.softcap == cap
+
+
+def test_unused_soft_cap_is_none() -> None:
+    assert recognise(families.make("gemma3")).layers[0].attention.softcap is None
+
+
+def test_dynamic_table_is_refused() -> None:
+    rope = {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 2.0}
+    with pytest.raises(NotFusableError, match="dynamic"):
+        recognise(families.make("llama", rope_parameters=rope))
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral", "phi3"])
+def test_dropout_in_attention_is_refused(name: str) -> None:
+    with pytest.raises(NotFusableError, match=r"layers\.0\.self_attn drops .*0\.1"):
+        recognise(families.make(name, attention_dropout=0.1))
+
+
+def test_dropout_of_residuals_is_refused() -> None:
+    with pytest.raises(NotFusableError, match=r"layers\.0 drops"):
+        recognise(families.make("phi3", resid_pdrop=0.1))
+
+
+def test_balance_of_experts_in_the_loss_is_refused() -> None:
+    with pytest.raises(NotFusableError, match="experts"):
+        recognise(families.make("mixtral", output_router_logits=True))
+
+
+# Adapters and what is trained
+
+
+def test_adapters_stay_where_they_are() -> None:
+    model = _adapted()
+    layer = recognise(model).layers[0]
+    own = model.get_base_model().model.layers[0]
+    assert layer.attention.inputs == (own.self_attn.q_proj, own.self_attn.k_proj, own.self_attn.v_proj)
+    assert hasattr(layer.attention.inputs[0], "lora_A")
+    assert not hasattr(layer.attention.inputs[1], "lora_A")
+    assert layer.mlp.down is own.mlp.down_proj  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"target_modules": ["q_proj", "embed_tokens"]}, "embed_tokens"),
+        ({"modules_to_save": ["lm_head"]}, "lm_head"),
+        ({"modules_to_save": ["embed_tokens"]}, "embed_tokens"),
+        ({"modules_to_save": ["norm"]}, "norm"),
+    ],
+)
+def test_trained_weights_outside_linear_layers_are_refused(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(NotFusableError, match=named):
+        recognise(_adapted(**options))
+
+
+def test_adapters_of_images_are_noted() -> None:
+    shape = recognise(_adapted("gemma3-images", target_modules="all-linear"))
+    (note,) = shape.notes
+    assert "vision_tower" in note
+    assert "see no text" in note
+    assert shape.layers[0].name == "model.language_model.layers.0"
+
+
+def test_decoder_with_images_is_held_to_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = families.make("gemma3-images")
+
+    def doubled(self: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+        return lambda ids: self.language_model.embed_tokens(ids) * 2
+
+    monkeypatch.setattr(type(model.model), "get_input_embeddings", doubled)
+    with pytest.raises(NotFusableError, match="changes what its decoder reads"):
+        recognise(model)
+
+
+def test_logits_that_are_multiplied_instead_of_divided_are_refused() -> None:
+    model = families.make("granite")
+
+    def forward(self: Any, input_ids: torch.Tensor, use_cache: bool) -> Any:
+        outputs = self.model(input_ids=input_ids, use_cache=use_cache)
+        logits = self.lm_head(outputs.last_hidden_state) * self.config.logits_scaling
+        return CausalLMOutputWithPast(logits=logits)
+
+    _with_method(model, forward=forward)
+    with pytest.raises(NotFusableError, match="logits"):
+        recognise(model)
+
+
+def test_hidden_factor_of_the_embedding_is_refused() -> None:
+    model = families.make("gemma")
+    _with_method(model.model.embed_tokens, forward=lambda self, ids: self.weight[ids] * self.embed_scale * 1.5)
+    with pytest.raises(NotFusableError, match="embedding"):
+        recognise(model)
+
+
+def test_adapter_on_the_head_is_kept() -> None:
+    model = _adapted(target_modules=["q_proj", "lm_head"])
+    assert recognise(model).head is model.get_base_model().lm_head
+
+
+def test_trained_head_is_refused() -> None:
+    model = families.make("llama")
+    model.lm_head.weight.requires_grad_(True)
+    with pytest.raises(NotFusableError, match=r"lm_head\.weight is trained"):
+        recognise(model)
+
+
+def test_recognition_draws_no_random_numbers_and_changes_nothing() -> None:
+    model = families.make("cohere2").train()
+    state = torch.get_rng_state()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    implementation = model.config._attn_implementation
+    recognise(model)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert model.config._attn_implementation == implementation
+    assert model.model.layers[0].training

@@ -1,0 +1,40 @@
+"""The planner's count of the fused model's memory, made from files, beside the engine's own, made from layers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import fused_memory
+from tunesmith_core.catalog import read_model_card
+from tunesmith_core.planner import num_adapter_parameters
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.fused.assembly import Assembly
+from tunesmith_engine.fused.memory import MemoryPlanner
+from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.model.load import load_model
+from tunesmith_engine.model.lora import attach_adapter
+
+
+@pytest.mark.parametrize("level", fused_memory.LEVELS)
+@pytest.mark.parametrize(("kind", "tokens"), [("lora", 5000), ("qlora", 5000), ("lora", 300_000)])
+def test_planner_and_engine_count_alike(
+    tiny_spec: Callable[..., RunSpec], tiny_model: Path, kind: str, tokens: int, level: str
+) -> None:
+    spec = tiny_spec(method={"kind": kind, "rank": 16})
+    card, compute = read_model_card(tiny_model), choose_compute(spec)
+    model = attach_adapter(load_model(tiny_model, compute, kind == "qlora"), spec)
+    assembly = Assembly(model, recognise(model), compute)
+    planner = MemoryPlanner(assembly, tokens, None, 8.0)
+    ours = fused_memory.activation_bytes(spec, card, 4, tokens, level)
+    ours += fused_memory.logit_bytes(card, 4, tokens, level)
+    trained = num_adapter_parameters(spec, card)
+    assert trained == sum(parameter.numel() for parameter in assembly.arena.parameters.values())
+    theirs = planner.plan(level).peak_bytes - 8 * assembly.arena.weights.numel() - assembly.scratch.num_bytes
+    # What a GPU's attention takes beside is not counted on the CPU.
+    beside = fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
+    theirs += fused_memory.tokens_at_once(card, tokens) * beside
+    assert theirs <= ours <= 1.15 * theirs
