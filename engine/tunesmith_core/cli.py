@@ -79,9 +79,9 @@ def make_parser() -> argparse.ArgumentParser:
         return sub
 
     detach = "return as soon as the run has started"
-    add_for_spec("train", cli_runs.train, "start a run and follow it").add_argument(
-        "--detach", action="store_true", help=detach
-    )
+    train = add_for_spec("train", cli_runs.train, "start a run and follow it")
+    train.add_argument("--detach", action="store_true", help=detach)
+    train.add_argument("--no-kernels", action="store_true", help="train with plain PyTorch, without fused kernels")
     add_for_spec("plan", cli_specs.plan, "estimate memory, time and disk")
     add_for_spec("check", cli_specs.check, "check a spec and measure one real step")
     add_for_spec("preview", cli_specs.preview, "show how rows become trained tokens").add_argument(

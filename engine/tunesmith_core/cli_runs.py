@@ -24,7 +24,10 @@ ANSWER_POLL_S = 0.1
 
 def train(arguments: Namespace) -> int:
     """Start a run and follow it to its end."""
-    run = launch.start(RunSpec.load(arguments.spec))
+    spec = RunSpec.load(arguments.spec)
+    if arguments.no_kernels:
+        spec.hardware.kernels = False
+    run = launch.start(spec)
     if arguments.detach:
         return _tell_id(run, arguments.json)
     return follow_run(run, as_json=arguments.json)

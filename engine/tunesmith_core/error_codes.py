@@ -369,6 +369,11 @@ CODES: dict[str, ErrorCode] = {
         "Libraries, device, threads or data differ from those of the checkpoint, so the numbers can differ a little.",
         "Go on, or resume where the run was started if the very same numbers matter.",
     ),
+    "not-fused": ErrorCode(
+        "A part of the model trains without fused kernels",
+        "The fused kernels don't know this part or this setting, or failed their proof on this computer.",
+        "Nothing: the results are the same, only slower.",
+    ),
     "protocol-mismatch": ErrorCode(
         "The engine and the program do not fit together",
         "The journal was written by a newer version.",

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core import fused_memory
 from tunesmith_core.catalog import ModelCard, read_model_card
+from tunesmith_core.fused_memory import NF4_BYTES
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -24,8 +26,8 @@ GIB = 1024**3
 FITS_RATIO = 0.75
 """Up to this share of the free memory a plan fits, up to all of it it is tight."""
 
-NF4_BYTES = 0.516
-"""Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
+USABLE_RATIO = 0.94
+"""Up to this share of the free memory the fused model keeps activations instead of computing them again."""
 
 CUDA_RUNTIME_BYTES = round(0.6 * GIB)
 CPU_RUNTIME_BYTES = round(0.6 * GIB)
@@ -69,8 +71,9 @@ class Plan:
     Attributes:
         parts: bytes by name, in the order in which they are shown: weights, adapter, activations, logits, runtime.
         total_bytes: their sum, the peak.
+        least_bytes: the peak if as few activations as possible are kept, which a run does before it fails.
         available_bytes: free memory of the device.
-        verdict: "fits", "tight" or "exceeds".
+        verdict: "fits", "tight" or "exceeds", by the least.
         total_steps: None while the number of rows is unknown.
         seconds: shortest and longest time, None while steps or speed are unknown.
         disk_bytes: written to the run folder.
@@ -80,6 +83,7 @@ class Plan:
 
     parts: Mapping[str, int]
     total_bytes: int
+    least_bytes: int
     available_bytes: int
     verdict: str
     total_steps: int | None
@@ -118,8 +122,8 @@ def plan(
     """
     card = card or read_model_card(Path(spec.model.path))
     parts = _parts(spec, hardware, card, longest_tokens)
-    total = sum(parts.values())
-    ratio = total / max(1, hardware.free_bytes)
+    least = _least_bytes(spec, hardware, card, longest_tokens)
+    ratio = least / max(1, hardware.free_bytes)
     steps = _total_steps(spec, num_rows)
     seconds = None
     if steps is not None and tokens_per_second:
@@ -127,10 +131,11 @@ def plan(
         middle = steps * rows * _num_tokens(spec, longest_tokens) / tokens_per_second
         seconds = (round(middle * TIME_SPREAD[0]), round(middle * TIME_SPREAD[1]))
     adapter_parameters = num_adapter_parameters(spec, card)
-    checkpoint_bytes = adapter_parameters * (4 + _optimizer_bytes(spec))
+    checkpoint_bytes = adapter_parameters * (4 + optimizer_bytes(spec))
     return Plan(
         parts=parts,
-        total_bytes=total,
+        total_bytes=sum(parts.values()),
+        least_bytes=least,
         available_bytes=hardware.free_bytes,
         verdict="fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds",
         total_steps=steps,
@@ -138,7 +143,7 @@ def plan(
         # One checkpoint more than is kept exists while the newest is being written; then comes the adapter itself.
         disk_bytes=checkpoint_bytes * (spec.saving.keep + 1) + adapter_parameters * 4,
         certainty="medium" if longest_tokens else "low",
-        fixes=_fixes(spec, hardware, card, longest_tokens, total) if ratio > FITS_RATIO else (),
+        fixes=_fixes(spec, hardware, card, longest_tokens, least) if ratio > FITS_RATIO else (),
     )
 
 
@@ -173,12 +178,54 @@ def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
     )
 
 
-def _optimizer_bytes(spec: RunSpec) -> int:
+def optimizer_bytes(spec: RunSpec) -> int:
     """Return the bytes per trained weight of AdamW's two moments."""
     return 2 if spec.optimizer.name == "adamw_8bit" else 8
 
 
 def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
+    """Return the bytes of a run by name, with as many activations kept as the device has room for."""
+    if not _runs_fused(spec, hardware):
+        return _plain_parts(spec, hardware, card, longest_tokens)
+    for level in _levels(spec):
+        parts = _fused_parts(spec, hardware, card, longest_tokens, level)
+        if sum(parts.values()) <= USABLE_RATIO * hardware.free_bytes:
+            break
+    return parts
+
+
+def _least_bytes(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> int:
+    if not _runs_fused(spec, hardware):
+        return sum(_plain_parts(spec, hardware, card, longest_tokens).values())
+    return sum(_fused_parts(spec, hardware, card, longest_tokens, _levels(spec)[-1]).values())
+
+
+def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
+    """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
+    return hardware.device == "cuda" and spec.hardware.kernels and not (spec.method.dora or spec.method.dropout)
+
+
+def _levels(spec: RunSpec) -> tuple[str, ...]:
+    """Return what the fused model may keep, most first."""
+    return fused_memory.LEVELS[-2:] if spec.hardware.activation_checkpointing else fused_memory.LEVELS
+
+
+def _fused_parts(
+    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, level: str
+) -> dict[str, int]:
+    size = number_bytes(spec, hardware)
+    tokens = spec.schedule.micro_batch_size * _num_tokens(spec, longest_tokens)
+    return {
+        # Where not everything can be kept, the first thing to leave the device is the embedding.
+        "weights": fused_memory.weight_bytes(spec, card, size, embedding_on_host=level != "none"),
+        "adapter": num_adapter_parameters(spec, card) * (4 + 4 + optimizer_bytes(spec)),
+        "activations": fused_memory.activation_bytes(spec, card, size, tokens, level),
+        "logits": fused_memory.logit_bytes(card, size, tokens, level),
+        "runtime": CUDA_RUNTIME_BYTES + fused_memory.LIBRARY_BYTES,
+    }
+
+
+def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
     size = number_bytes(spec, hardware)
     tokens = spec.schedule.micro_batch_size * _num_tokens(spec, longest_tokens)
     activations = tokens * activation_bytes_per_token(spec, card, size)
@@ -198,7 +245,7 @@ def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: i
         weights += size * max((rows * columns for rows, columns in card.linear_shapes.values()), default=0)
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
     copy_bytes = 2 if size == 2 else 0
-    adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + _optimizer_bytes(spec))
+    adapter = num_adapter_parameters(spec, card) * (4 + 4 + copy_bytes + optimizer_bytes(spec))
     return {
         "weights": round(weights),
         "adapter": adapter,
@@ -244,7 +291,7 @@ def _attention_bytes_per_token(spec: RunSpec, card: ModelCard, num_tokens: int) 
 
 
 def _fixes(
-    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, total_bytes: int
+    spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, least_bytes: int
 ) -> tuple[Fix, ...]:
     """Return what saves memory, in the order of least harm to what is learned."""
     candidates: list[tuple[str, dict[str, Any]]] = []
@@ -265,7 +312,7 @@ def _fixes(
     fixes = []
     for label, changes in candidates:
         changed = with_changes(spec, changes)
-        saved = total_bytes - sum(_parts(changed, hardware, card, longest_tokens).values())
+        saved = least_bytes - _least_bytes(changed, hardware, card, longest_tokens)
         if saved > 0:
             fixes.append(Fix(label, changes, saved))
     return tuple(fixes)

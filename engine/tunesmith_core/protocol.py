@@ -9,7 +9,8 @@ Events and their fields:
 - phase: name (queued, written by the supervisor; starting, model, data, training, evaluating, saving), done, total,
   unit
 - setup: total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows,
-  num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps
+  num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps,
+  kernels (sentences: what runs fused, what doesn't and why)
 - step: step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes
 - eval: step, loss, num_tokens, seconds
 - sample: step, prompt, text

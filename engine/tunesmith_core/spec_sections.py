@@ -303,6 +303,18 @@ class HardwareSpec:
         choices=(NATIVE, WSL),
     )
     gpu_index: int = declared(0, label="GPU", meaning="Number of the GPU, as nvidia-smi counts.", minimum=0, maximum=63)
+    kernels: bool = declared(
+        True,
+        label="Fused kernels",
+        meaning="Train with Tunesmith's own fused kernels; off trains with plain PyTorch.",
+        effect="Off is slower and needs more memory; the results are the same.",
+    )
+    fp8_weights: bool = declared(
+        False,
+        label="8-bit products",
+        meaning="Multiply with frozen weights in 8-bit floating point if a test finds this model accurate enough.",
+        effect="Faster on RTX 40, RTX 50 and H100 class GPUs; a small loss of accuracy, and more memory.",
+    )
     activation_checkpointing: bool = declared(
         False,
         label="Activation checkpointing",

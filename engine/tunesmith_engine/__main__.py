@@ -17,6 +17,10 @@ from typing import Any
 from tunesmith_core import files
 from tunesmith_core.errors import EXIT_DONE, BugError, TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.bench.command import add_arguments as add_bench_arguments
+
+_results_descriptor = 1
+"""Standard output as it was before all output went to standard error."""
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -28,7 +32,7 @@ def _run(arguments: argparse.Namespace) -> int:
             signal.signal(getattr(signal, name), host.on_signal)
         from tunesmith_engine import phases
 
-        return phases.run(host)
+        return phases.run(host, kernels=not arguments.no_kernels)
 
 
 def _preview(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
@@ -63,12 +67,28 @@ def _selftest(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON val
     return selftest(arguments.device, arguments.out)
 
 
+def _prove_kernels(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
+    import torch
+
+    from tunesmith_engine.kernels.proof import prove_here, sizes_from
+
+    prove_here(sizes_from(arguments.sizes), torch.device(arguments.device), arguments.kernels, arguments.journal)
+    return {}
+
+
+def _bench(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
+    from tunesmith_engine.bench.command import bench
+
+    return bench(arguments, lambda text: os.write(_results_descriptor, text.encode()))
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tunesmith_engine", description="Tunesmith's training process.")
     commands = parser.add_subparsers(dest="command", required=True)
 
     run = commands.add_parser("run", help="train the run of a run folder, or go on with it")
     run.add_argument("--run-dir", type=Path, required=True)
+    run.add_argument("--no-kernels", action="store_true", help="train with plain PyTorch, whatever the run's settings")
 
     def add(name: str, function: Callable[[argparse.Namespace], dict[str, Any]], help_text: str) -> Any:
         command = commands.add_parser(name, help=help_text)
@@ -87,6 +107,12 @@ def _parser() -> argparse.ArgumentParser:
     add("probe", _probe, "say what the libraries see of this machine")
     selftest = add("selftest", _selftest, "prove that this environment trains on this machine")
     selftest.add_argument("--device", choices=("auto", "cuda", "cpu"), default="auto")
+    prove_kernels = add("prove-kernels", _prove_kernels, "compare kernels with their PyTorch twins; asked for by a run")
+    prove_kernels.add_argument("--sizes", required=True)
+    prove_kernels.add_argument("--device", required=True)
+    prove_kernels.add_argument("--journal", type=Path, required=True)
+    prove_kernels.add_argument("kernels", nargs="+")
+    add_bench_arguments(add("bench", _bench, "time training steps on random rows"))
     return parser
 
 
@@ -117,6 +143,8 @@ def _explain(failure: TunesmithError) -> None:
 
 def _prepare_process() -> None:
     """Set up what holds for the whole process, before any library is loaded."""
+    global _results_descriptor
+    _results_descriptor = os.dup(1)
     # Stray prints of libraries go where all other output goes: to the capped log behind standard error.
     os.dup2(2, 1)
     # Threads that spin while they wait fight with other busy programs: a step was measured to take 20 times longer.

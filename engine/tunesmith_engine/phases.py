@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from tunesmith_engine.train.trainer import Trainer
 
 
-def run(host: Host) -> int:
-    """Train the run of a host and return the exit code; the result event is written in every case."""
+def run(host: Host, kernels: bool = True) -> int:
+    """Train the run of a host and return the exit code; the result event is written in every case.
+
+    Args:
+        host: the run.
+        kernels: False trains without fused kernels, whatever the run's settings.
+    """
     started_s = time.monotonic()
     try:
-        outcome = _run(host)
+        outcome = _run(host, kernels)
     except Exception as error:
         failure = translate(error)
         if isinstance(failure, BugError) and failure.context:
@@ -36,9 +41,10 @@ def run(host: Host) -> int:
     return EXIT_DONE if outcome["status"] == "finished" else EXIT_STOPPED
 
 
-def _run(host: Host) -> dict[str, Any]:  # Any: JSON values
+def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     """Go through the phases and return the fields of the result event."""
     spec = host.run.load_spec()
+    spec.hardware.kernels &= kernels
     import torch
 
     from tunesmith_engine.device import choose_compute
@@ -103,6 +109,7 @@ def _emit_setup(trainer: Trainer) -> None:
         dtype=trainer.compute.dtype_name,
         micro_batch_size=trainer.ladder.micro_batch_size,
         gradient_accumulation_steps=spec.schedule.gradient_accumulation_steps,
+        kernels=trainer.path.report,
     )
 
 

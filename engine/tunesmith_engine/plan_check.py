@@ -12,9 +12,10 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import prepare
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.model.load import load_model, load_tokenizer, model_folder, padding_id
-from tunesmith_engine.model.lora import attach_adapter, trainable, use_activation_checkpointing
-from tunesmith_engine.train.loss import make_batch, summed_loss, takes_positions
+from tunesmith_engine.model.lora import attach_adapter, trainable
+from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.optim import Updater
+from tunesmith_engine.train.paths import open_path
 
 
 def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
@@ -22,7 +23,7 @@ def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
 
     Returns:
         device, dtype, peak_bytes (allocator's peak on a GPU, the process's on the CPU), reserved_bytes (GPU only),
-        micro_batch_size, longest_tokens, step_s.
+        micro_batch_size, longest_tokens, step_s, kernels (what runs fused, a sentence each).
 
     Raises:
         TunesmithError: whatever a run would meet as well, `cuda-oom` among it.
@@ -33,22 +34,22 @@ def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
     data = prepare(spec, tokenizer)
     model = attach_adapter(load_model(folder, compute, spec.method.kind == "qlora"), spec)
     model.train()
-    if spec.hardware.activation_checkpointing:
-        use_activation_checkpointing(model)
-    updater = Updater(trainable(model), spec.optimizer, compute.device, compute.dtype)
-    longest = sorted(data.train, key=lambda example: -len(example.input_ids))[: spec.schedule.micro_batch_size]
+    size = spec.schedule.micro_batch_size
+    path = open_path(model, spec, compute, data, padding_id(tokenizer), size, lambda *_: None)
+    updater = Updater(trainable(model), spec.optimizer, compute.device, compute.dtype, path.arena)
+    longest = sorted(data.train, key=lambda example: -len(example.input_ids))[:size]
     started_s = time.monotonic()
-    batch = make_batch(longest, padding_id(tokenizer), compute.device)
-    with compute.autocast():
-        loss = summed_loss(model, batch, takes_positions(model))
-    updater.backward(loss / max(1, sum(example.num_trained_tokens for example in longest)))
+    for portion in path.portions(longest):
+        path.add_gradients(portion, max(1, num_trained_tokens(longest)), updater)
     updater.update(spec.optimizer.learning_rate).item()
+    path.weights_changed()
     result = {
         "device": str(compute.device),
         "dtype": compute.dtype_name,
-        "micro_batch_size": spec.schedule.micro_batch_size,
+        "micro_batch_size": size,
         "longest_tokens": len(longest[0].input_ids),
         "step_s": round(time.monotonic() - started_s, 4),
+        "kernels": path.report,
     }
     if compute.device.type == "cuda":
         reserved_bytes = torch.cuda.max_memory_reserved(compute.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -65,6 +66,16 @@ def test_train_tells_a_program(spec_file: str, capsys: pytest.CaptureFixture[str
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [event["type"] for event in events] == kinds(Run(home / "runs" / "c-01"))
     assert events[-1]["status"] == "finished"
+
+
+def test_train_without_kernels_writes_it_into_the_run(
+    spec_file: str, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    assert cli.main(["train", spec_file, "--no-kernels", "--json"]) == 0
+    assert cli.main(["train", spec_file, "--json"]) == 0
+    kernels = [Run(home / "runs" / name).load_spec().hardware.kernels for name in ("c-01", "c-02")]
+    assert kernels == [False, True]
+    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -289,7 +300,7 @@ def test_the_spec_of_a_run_can_be_saved_and_started_again(
 
 def plan_of(*_: object, **__: object) -> Plan:
     fix = Fix("shorter", {"data.context_length": 512}, 1 << 30)
-    return Plan({"weights": 1 << 30}, 1 << 30, 2 << 30, "tight", 10, None, 1 << 20, "low", (fix,))
+    return Plan({"weights": 1 << 30}, 1 << 30, 1 << 29, 2 << 30, "tight", 10, None, 1 << 20, "low", (fix,))
 
 
 def test_plan(spec_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,8 +308,13 @@ def test_plan(spec_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert cli.main(["plan", spec_file]) == 0
     out = capsys.readouterr().out
     assert "weights  1.00 GiB" in out
+    assert "least, with activations computed again: 0.50 GiB" in out
     assert "verdict: tight" in out
     assert "saves 1.00 GiB: data.context_length = 512" in out
+    frugal = dataclasses.replace(plan_of(), least_bytes=1 << 30)
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: frugal)
+    assert cli.main(["plan", spec_file]) == 0
+    assert "least" not in capsys.readouterr().out
     assert cli.main(["plan", spec_file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "tight"
 

@@ -203,9 +203,7 @@ def test_a_drive_that_takes_no_short_folder_is_told(drive: Path, monkeypatch: py
     ],
 )
 def test_folders_on_windows(path: str, words: str | None) -> None:
-    problem = problem_of(
-        path, WINDOWS, variables=VARIABLES, program_folder=PureWindowsPath("D:\\Programs\\Tunesmith")
-    )
+    problem = problem_of(path, WINDOWS, variables=VARIABLES, program_folder=PureWindowsPath("D:\\Programs\\Tunesmith"))
     assert (problem.message if problem else None) == words or (words and problem and words in problem.message)
     if problem:
         assert problem.exit_code == 2

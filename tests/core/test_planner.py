@@ -63,7 +63,19 @@ CPU = Hardware("cpu", "CPU", 64 * GIB, 60 * GIB, 64 * GIB, 60 * GIB)
 
 
 def make(changes: dict[str, Any] | None = None) -> RunSpec:
-    return with_changes(RunSpec(), changes or {})
+    """A spec that trains with plain PyTorch."""
+    return with_changes(RunSpec(), {"hardware.kernels": False, **(changes or {})})
+
+
+def fused(changes: dict[str, Any] | None = None) -> RunSpec:
+    """A spec that trains by the fused model: an 8B QLoRA of 4 x 2048 tokens with 8-bit states."""
+    basics = {
+        "method.kind": "qlora",
+        "optimizer.name": "adamw_8bit",
+        "schedule.micro_batch_size": 4,
+        "hardware.kernels": True,
+    }
+    return make({**basics, **(changes or {})})
 
 
 def part(name: str, changes: dict[str, Any] | None = None, hardware: Hardware | None = None) -> int:
@@ -221,7 +233,50 @@ def test_plan_covers_what_a_gpu_really_took(
     micro_batch_size: int, tokens: int, changes: dict[str, Any], reserved_gib: float
 ) -> None:
     """Reserved by PyTorch on an H200 (torch 2.11, 2026-11-21): a plan may be a third above it, never below."""
-    spec = RunSpec()
+    spec = make()
     spec.schedule.micro_batch_size, spec.data.context_length = micro_batch_size, tokens
     planned = plan(with_changes(spec, changes), gpu(139), card=one_billion()).total_bytes / GIB
     assert reserved_gib <= planned <= 1.33 * reserved_gib
+
+
+def test_the_fused_model_keeps_what_there_is_room_for_and_fits_by_what_it_must() -> None:
+    roomy, middling, scarce = (plan(fused(), gpu(gib), card=CARD) for gib in (80, 24, 8))
+    assert roomy.least_bytes == middling.least_bytes == scarce.least_bytes
+    assert roomy.total_bytes > middling.total_bytes > scarce.total_bytes == scarce.least_bytes
+    assert [planned.verdict for planned in (roomy, middling, scarce)] == ["fits", "fits", "tight"]
+    assert all(planned.total_bytes <= 0.94 * planned.available_bytes for planned in (roomy, middling, scarce))
+    assert plan(fused(), gpu(7), card=CARD).verdict == "exceeds"
+    assert (roomy.fixes, middling.fixes) == ((), ())
+    assert "hardware.activation_checkpointing" not in [next(iter(fix.changes)) for fix in scarce.fixes]
+
+
+def test_the_fused_model_takes_what_its_layers_and_a_chunk_of_the_head_take() -> None:
+    roomy = plan(fused(), gpu(80), card=CARD).parts
+    # 94 KB of each token and layer, and what all layers share.
+    per_token = roomy["activations"] / 8192 / LAYERS
+    assert 94_000 <= per_token <= 1.1 * 94_000
+    assert roomy["logits"] == 1024 * (VOCAB + 4 * HIDDEN) * 2
+    assert roomy["weights"] == pytest.approx(6.35e9, rel=0.01)
+    # The embedding leaves the device where not everything fits.
+    assert roomy["weights"] - plan(fused(), gpu(24), card=CARD).parts["weights"] == VOCAB * HIDDEN * 2
+    tied = dataclasses.replace(CARD, tied=True)
+    assert plan(fused(), gpu(24), card=tied).parts["weights"] == roomy["weights"]
+    thrifty = plan(fused({"hardware.activation_checkpointing": True}), gpu(80), card=CARD)
+    assert thrifty.parts["activations"] < roomy["activations"] / 5
+
+
+def test_dense_weights_get_room_for_the_adapters() -> None:
+    dense = plan(fused({"method.kind": "lora"}), gpu(80), card=CARD).parts["weights"]
+    bare = plan(make({"schedule.micro_batch_size": 4}), gpu(80), card=CARD).parts["weights"]
+    # 64 columns and rows for each of four products a layer.
+    beside = sum(64 * (n + k + 64) for n, k in ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)))
+    assert dense - bare == LAYERS * beside * 2
+    few = {"method.kind": "lora", "method.target_modules": ["down_proj"]}
+    assert plan(fused(few), gpu(80), card=CARD).parts["weights"] - bare == LAYERS * 64 * (4096 + 14336 + 64) * 2
+
+
+@pytest.mark.parametrize("changes", [{"method.dora": True}, {"method.dropout": 0.1}, {"hardware.kernels": False}])
+def test_what_runs_unfused_is_planned_as_plain_pytorch(changes: dict[str, Any]) -> None:
+    planned = plan(fused(changes), gpu(80), card=CARD)
+    assert planned.parts == plan(fused({**changes, "hardware.kernels": False}), gpu(80), card=CARD).parts
+    assert planned.least_bytes == planned.total_bytes

@@ -18,6 +18,7 @@ from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
+from tunesmith_engine.train import paths as paths_module
 from tunesmith_engine.train import trainer as trainer_module
 
 NewRun = Callable[[RunSpec], Run]
@@ -188,10 +189,13 @@ def test_our_own_mistake_keeps_its_traceback(
 
 # Numbers that are none
 
+PLAIN = {"hardware": {"kernels": False}}
+"""The way through autograd, whose losses a test can change; test_fused_path.py has the other way."""
+
 
 def _poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
     """Make the losses of some steps, counted from 1, not a number."""
-    real = trainer_module.summed_loss
+    real = paths_module.summed_loss
     updates = {"num": 0}
     update = trainer_module.Trainer._update
 
@@ -204,7 +208,7 @@ def _poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
         return real(*arguments) * factor  # type: ignore[arg-type]
 
     monkeypatch.setattr(trainer_module.Trainer, "_update", counted)
-    monkeypatch.setattr(trainer_module, "summed_loss", loss)
+    monkeypatch.setattr(paths_module, "summed_loss", loss)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
@@ -212,7 +216,7 @@ def test_single_nan_is_skipped_with_a_warning(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, optimizer: str
 ) -> None:
     _poisoned(monkeypatch, {2, 4, 5})
-    run = new_run(tiny_spec(optimizer={"name": optimizer}))
+    run = new_run(tiny_spec(optimizer={"name": optimizer}, **PLAIN))
     assert train(run) == 0
     assert [e.data["code"] for e in events(run, "warning")] == ["nan-loss"] * 3
     assert [loss is None for loss in step_losses(run)] == [False, True, False, True, True, False]
@@ -223,7 +227,7 @@ def test_three_nan_steps_fail_and_keep_the_last_good_checkpoint(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _poisoned(monkeypatch, {3, 4, 5, 6})
-    run = new_run(tiny_spec(saving={"every_steps": 1}))
+    run = new_run(tiny_spec(saving={"every_steps": 1}, **PLAIN))
     assert train(run) == 4
     assert result_of(run)["code"] == "nan-loss"
     assert [e.data["code"] for e in events(run, "warning")] == ["nan-loss"] * 2
@@ -240,7 +244,7 @@ def test_three_nan_steps_fail_and_keep_the_last_good_checkpoint(
 
 def _short_of_memory(monkeypatch: pytest.MonkeyPatch, fits: Callable[[int, bool], bool]) -> list[int]:
     """Let training batches fit by their rows and by activation checkpointing; returns the sizes that were tried."""
-    real = trainer_module.summed_loss
+    real = paths_module.summed_loss
     tried: list[int] = []
 
     def loss(model: object, batch: object, some_positions: bool) -> torch.Tensor:
@@ -252,7 +256,7 @@ def _short_of_memory(monkeypatch: pytest.MonkeyPatch, fits: Callable[[int, bool]
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return result
 
-    monkeypatch.setattr(trainer_module, "summed_loss", loss)
+    monkeypatch.setattr(paths_module, "summed_loss", loss)
     return tried
 
 
@@ -260,10 +264,10 @@ def test_lack_of_memory_halves_the_micro_batch_and_keeps_the_effective_batch(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     schedule = {"micro_batch_size": 8, "gradient_accumulation_steps": 1, "max_steps": 4}
-    plain = new_run(tiny_spec(schedule=schedule))
+    plain = new_run(tiny_spec(schedule=schedule, **PLAIN))
     assert train(plain) == 0
     tried = _short_of_memory(monkeypatch, lambda rows, _: rows <= 2)
-    run = new_run(tiny_spec(schedule=schedule))
+    run = new_run(tiny_spec(schedule=schedule, **PLAIN))
     assert train(run) == 0
     assert tried[:3] == [8, 4, 2]
     assert set(tried[3:]) == {2}
@@ -276,11 +280,11 @@ def test_last_rungs_are_checkpointing_and_failure(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _short_of_memory(monkeypatch, lambda rows, checkpointing: rows == 1 and checkpointing)
-    run = new_run(tiny_spec())
+    run = new_run(tiny_spec(**PLAIN))
     assert train(run) == 0
     assert "activation checkpointing" in events(run, "warning")[1].data["message"]
     _short_of_memory(monkeypatch, lambda *_: False)
-    failing = new_run(tiny_spec())
+    failing = new_run(tiny_spec(**PLAIN))
     assert train(failing) == 4
     assert result_of(failing)["code"] == "cuda-oom"
     assert not events(failing, "step")
@@ -290,9 +294,9 @@ def test_retried_step_applies_no_half_step(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second micro-batch of the third step fails once: its first half must not count twice."""
-    plain = new_run(tiny_spec())
+    plain = new_run(tiny_spec(**PLAIN))
     assert train(plain) == 0
-    real, calls = trainer_module.summed_loss, {"num": 0}
+    real, calls = paths_module.summed_loss, {"num": 0}
 
     def loss(*arguments: object) -> torch.Tensor:
         calls["num"] += 1
@@ -300,15 +304,15 @@ def test_retried_step_applies_no_half_step(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trainer_module, "summed_loss", loss)
-    run = new_run(tiny_spec())
+    monkeypatch.setattr(paths_module, "summed_loss", loss)
+    run = new_run(tiny_spec(**PLAIN))
     assert train(run) == 0
     assert step_losses(run) == pytest.approx(step_losses(plain), rel=1e-4)
 
 
 def test_resumed_run_stays_on_its_rung(tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = _short_of_memory(monkeypatch, lambda rows, checkpointing: rows == 1 and checkpointing)
-    run = new_run(tiny_spec())
+    run = new_run(tiny_spec(**PLAIN))
     assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
     before = len(tried)
     assert train(run) == 0

@@ -10,9 +10,13 @@ import torch
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.kernels.proof import prove
 from tunesmith_engine.plan_check import plan_check
 from tunesmith_engine.selftest import STEPS, selftest
 from tunesmith_engine.sensors import Sensors
+from tunesmith_engine.train import kernel_check
+from tunesmith_engine.train import paths as paths_module
 from tunesmith_engine.train import trainer as trainer_module
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -28,6 +32,8 @@ CASES = {
     "dora": {"method": {"dora": True}},
     "dropout": {"method": {"dropout": 0.2}},
     "adamw_8bit": {"optimizer": {"name": "adamw_8bit"}, "method": {"rank": 64}},
+    "plain": {"hardware": {"device": "cuda", "kernels": False}},
+    "plain qlora": {"hardware": {"device": "cuda", "kernels": False}, "method": {"kind": "qlora"}},
     "checkpointing": {"hardware": {"device": "cuda", "activation_checkpointing": True}, "method": {"dropout": 0.2}},
 }
 
@@ -36,6 +42,12 @@ CASES = {
 def _no_waiting_mode_left() -> Iterator[None]:
     yield
     torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.fixture(autouse=True)
+def _kernels_are_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Each test has a data root of its own, so the proof would be made again for each.
+    monkeypatch.setattr(kernel_check, "prove", lambda *_: {})
 
 
 def _on_gpu(tiny_spec: MakeSpec, sections: dict[str, dict[str, object]]) -> RunSpec:
@@ -57,7 +69,7 @@ def test_run_learns_and_resumes(tiny_spec: MakeSpec, new_run: NewRun, name: str)
     assert len(step_losses(parts)) == 12
 
 
-@pytest.mark.parametrize("name", ["bfloat16", "float32", "qlora", "dora", "dropout"])
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "float16", "qlora", "dora", "dropout", "plain", "adamw_8bit"])
 def test_host_never_waits_inside_a_step(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -65,8 +77,8 @@ def test_host_never_waits_inside_a_step(
 
     def watched(self: object, examples: object, lr: float) -> object:
         calls["num"] += 1
-        # The first step may set things up once.
-        torch.cuda.set_sync_debug_mode("error" if calls["num"] > 1 else "default")
+        # The first steps may set things up once: compile kernels, capture graphs.
+        torch.cuda.set_sync_debug_mode("error" if calls["num"] > 3 else "default")
         try:
             return update(self, examples, lr)  # type: ignore[arg-type]
         finally:
@@ -95,17 +107,55 @@ def test_old_gpu_gets_float16(tiny_spec: MakeSpec, new_run: NewRun, monkeypatch:
 def test_real_lack_of_memory_ends_on_a_lower_rung(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = trainer_module.summed_loss
+    real = paths_module.summed_loss
 
     def loss(model: object, batch: object, some_positions: bool) -> torch.Tensor:
         if batch.input_ids.shape[0] > 1:  # type: ignore[attr-defined]
             torch.empty(1 << 50, device="cuda")
         return real(model, batch, some_positions)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trainer_module, "summed_loss", loss)
-    run = new_run(_on_gpu(tiny_spec, {"schedule": {"max_steps": 3}}))
+    monkeypatch.setattr(paths_module, "summed_loss", loss)
+    run = new_run(_on_gpu(tiny_spec, {"hardware": {"device": "cuda", "kernels": False}, "schedule": {"max_steps": 3}}))
     assert train(run) == 0
     assert [e.data["code"] for e in events(run, "warning")] == ["cuda-oom"]
+
+
+def test_fused_lack_of_memory_ends_on_a_lower_rung(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = FusedModel.loss_and_gradients
+
+    def loss(self: FusedModel, *arguments: object) -> torch.Tensor:
+        if any(policy.level == "none" for policy in self.plan.policies):
+            torch.empty(1 << 50, device="cuda")
+        return real(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FusedModel, "loss_and_gradients", loss)
+    run = new_run(_on_gpu(tiny_spec, {"schedule": {"max_steps": 3}}))
+    assert train(run) == 0
+    assert {e.data["code"] for e in events(run, "warning")} == {"cuda-oom"}
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float32", "float16", "qlora"])
+def test_fused_and_plain_runs_learn_the_same(tiny_spec: MakeSpec, new_run: NewRun, name: str) -> None:
+    sections = {**CASES[name], "evaluation": {"percent": 25.0}}
+    off = {"hardware": {"device": "cuda", "kernels": False}}
+    fused, plain = (new_run(_on_gpu(tiny_spec, {**sections, **hardware})) for hardware in ({}, off))
+    assert train(fused) == train(plain) == 0, (result_of(fused), result_of(plain))
+    assert step_losses(fused) == pytest.approx(step_losses(plain), rel=1e-3 if name == "float32" else 2e-2)
+    for field in ("eval_loss_before", "eval_loss_after"):
+        assert result_of(fused)[field] == pytest.approx(result_of(plain)[field], rel=2e-2)
+    assert not events(fused, "warning")
+
+
+def test_kernels_are_proven_before_the_first_step(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_check, "prove", prove)
+    run = new_run(_on_gpu(tiny_spec, {}))
+    assert train(run) == 0
+    assert not events(run, "warning")
+    assert any(sentence.startswith("Triton kernels: rms_norm") for sentence in events(run, "setup")[0].data["kernels"])
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "qlora", "dora", "checkpointing"])

@@ -205,6 +205,9 @@ def test_half_precision_works_on_the_cpu_too(tiny_spec: MakeSpec, new_run: NewRu
     assert train(run) == 0, result_of(run)
     assert step_losses(run)[-1] < step_losses(run)[0]
     assert events(run, "setup")[0].data["dtype"] == dtype
+    # Products of float16 in parts of buffers would take seconds a step on a processor.
+    not_fused = [event for event in events(run, "warning") if event.data["code"] == "not-fused"]
+    assert len(not_fused) == (dtype == "float16")
 
 
 def test_biases_are_trained_where_asked_for(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tunesmith_core.environments import module_command
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_engine import __main__ as command_line
 from tunesmith_engine import selftest
+from tunesmith_engine.kernels.tile import Sizes
 from tunesmith_engine.selftest import (
     STEPS,
     NotApplicableError,
@@ -251,6 +252,18 @@ class TestTriton:
         monkeypatch.setattr(triton_kernel.importlib.util, "find_spec", lambda _: None)
         with pytest.raises(NotApplicableError, match="not needed"):
             triton_kernel.prove("cpu")
+
+    def test_kernels_of_runs_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = []
+
+        def prove(sizes: Sizes, place: torch.device) -> dict[str, str | None]:
+            asked.append((sizes.dtype, sizes.four_bit, place.type))
+            return {"rope": None, "glu": "It computes out wrong on this machine."}
+
+        monkeypatch.setattr(triton_kernel.proof, "prove", prove)
+        found = triton_kernel.kernels_of_runs(torch.device("cpu"))
+        assert found == {"rope": "ok", "glu": "It computes out wrong on this machine."}
+        assert asked == [("float32", True, "cpu")]
 
 
 def test_a_product_is_judged_in_every_format_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:

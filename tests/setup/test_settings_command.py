@@ -52,9 +52,7 @@ def test_changes_last_and_show_no_password(
         ("package_index=ftp://me:hunter2@x", "must begin with https://"),
     ],
 )
-def test_wrong_changes_are_refused(
-    home: Path, capsys: pytest.CaptureFixture[str], argument: str, words: str
-) -> None:
+def test_wrong_changes_are_refused(home: Path, capsys: pytest.CaptureFixture[str], argument: str, words: str) -> None:
     assert main(["settings", "theme=dark", argument]) == 2
     told = capsys.readouterr().err
     assert words in told

@@ -42,6 +42,7 @@ assert not run.is_supervised()
 print(run.id)
 """
 
+
 @pytest.fixture(scope="module")
 def python(rig: Rig, uv: Uv) -> str:
     """The Python of a training environment of Windows."""

@@ -295,9 +295,7 @@ def test_the_real_setup_brings_a_working_uv(
 
 
 @pytest.mark.long
-def test_the_shortcut_opens_the_window(
-    rig: Rig, uv: Uv, whole: Path, windows_tmp: Path, data: dict[str, str]
-) -> None:
+def test_the_shortcut_opens_the_window(rig: Rig, uv: Uv, whole: Path, windows_tmp: Path, data: dict[str, str]) -> None:
     """As at a later start: the window's libraries are there. Wine follows shortcuts to plain English folders only."""
     target = windows_tmp / "Tunesmith"
     assert silently(rig, whole, rig.windows_path(target), **data) == (0, "")

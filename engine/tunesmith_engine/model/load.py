@@ -16,8 +16,8 @@ from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_core.model_folder import is_hub_id, open_model_folder
 from tunesmith_core.spec_sections import ModelSpec
 from tunesmith_engine.device import Compute
-from tunesmith_engine.model.patches import never_look_for_packed_rows
-from tunesmith_engine.model.quant import nf4_config
+from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
+from tunesmith_engine.model.quant import never_pack_for_the_cpu, nf4_config
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
 """Keys by which a model folder could name code or kernels to load."""
@@ -84,6 +84,7 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
         UserError: `model-files-missing-or-corrupt` when weights are missing in the files.
     """
     never_look_for_packed_rows()
+    never_reserve_weights_in_one_piece()
     disable_progress_bar()
     arguments: dict[str, Any] = {
         "config": load_config(folder),
@@ -112,6 +113,7 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
             "model-files-missing-or-corrupt", f"{folder}: {len(missing)} weights such as {missing[0]} lack."
         )
     model.requires_grad_(False)
+    never_pack_for_the_cpu(model)
     return model
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from transformers import masking_utils
+from transformers import masking_utils, modeling_utils
 
 
 def _no_packed_rows(_: torch.Tensor) -> None:
@@ -17,3 +17,17 @@ def never_look_for_packed_rows() -> None:
     """
     if hasattr(masking_utils, "find_packed_sequence_indices"):
         masking_utils.find_packed_sequence_indices = _no_packed_rows
+
+
+def _reserve_nothing(*_: object, **__: object) -> None:
+    """Allocate nothing in advance."""
+
+
+def never_reserve_weights_in_one_piece() -> None:
+    """Keep transformers from taking memory for all weights in one piece before it reads them.
+
+    It makes loading a little faster. But the fused path moves weights into buffers of its own, layer by layer, and what
+    they leave inside one large piece can't be given back: 2.1 GiB lay idle beside Llama-3.1-8B in bfloat16.
+    """
+    if hasattr(modeling_utils, "caching_allocator_warmup"):
+        modeling_utils.caching_allocator_warmup = _reserve_nothing

@@ -20,3 +20,14 @@ def nf4_config(compute_dtype: torch.dtype) -> BitsAndBytesConfig:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=compute_dtype,
     )
+
+
+def never_pack_for_the_cpu(model: torch.nn.Module) -> None:
+    """Keep bitsandbytes from packing 4-bit weights anew for the CPU's bf16 instructions.
+
+    It does so when a model in evaluation mode is first called, for good and with scales rounded to bf16, so a look at
+    the held-out loss would change what training does next.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False

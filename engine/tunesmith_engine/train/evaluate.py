@@ -13,7 +13,8 @@ from transformers import GenerationConfig
 from tunesmith_engine.data import Example
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.load import padding_id
-from tunesmith_engine.train.loss import make_batch, num_trained_tokens, summed_loss, takes_positions
+from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.paths import LossPath
 
 
 @contextlib.contextmanager
@@ -31,23 +32,21 @@ def untouched_training(model: PeftModel, device: torch.device) -> Iterator[None]
 
 def held_out_loss(
     model: PeftModel,
+    path: LossPath,
     examples: list[Example],
-    compute: Compute,
-    pad_token_id: int,
-    batch_size: int,
+    device: torch.device,
+    with_adapter: bool,
     should_stop: Callable[[], bool],
 ) -> tuple[float, int] | None:
     """Return the mean loss per trained token in nats and the number of tokens, or None when stopped on the way."""
     # Longest first: little padding, and a lack of memory shows at once.
     ordered = sorted(examples, key=lambda example: -len(example.input_ids))
-    some_positions = takes_positions(model)
-    total = torch.zeros((), device=compute.device, dtype=torch.float64)
-    with untouched_training(model, compute.device), compute.autocast():
-        for start in range(0, len(ordered), batch_size):
+    total = torch.zeros((), device=device, dtype=torch.float64)
+    with untouched_training(model, device):
+        for portion in path.portions(ordered):
             if should_stop():
                 return None
-            batch = make_batch(ordered[start : start + batch_size], pad_token_id, compute.device)
-            total += summed_loss(model, batch, some_positions)
+            total += path.summed_loss(portion, with_adapter)
     num_tokens = num_trained_tokens(examples)
     return total.item() / max(1, num_tokens), num_tokens
 

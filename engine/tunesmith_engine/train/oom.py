@@ -1,4 +1,4 @@
-"""The out-of-memory ladder: smaller micro-batches, then activation checkpointing, then the end.
+"""The out-of-memory ladder: smaller micro-batches and fewer kept activations, the cheaper first, then the end.
 
 The effective batch stays the same on every rung, so the run learns the same thing, only slower.
 """
@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
 from tunesmith_core.errors import RunFailure
+from tunesmith_engine.train.paths import LossPath
+
+Result = TypeVar("Result")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -27,48 +31,90 @@ class MemoryLadder:
     """Holds the present rung.
 
     Attributes:
-        micro_batch_size: rows that go through the model together now.
-        activation_checkpointing: whether activations are computed twice now.
+        micro_batch_size: rows that go through the model together now, or their tokens where rows are packed.
+        num_kept_less: how many times the path was told to keep fewer activations.
+        path: what shall take less memory; None until it is open, then only its micro-batches can get smaller.
     """
 
-    def __init__(
-        self,
-        micro_batch_size: int,
-        activation_checkpointing: bool,
-        switch_on_checkpointing: Callable[[], None],
-        warn: Callable[[str, str], None],
-    ) -> None:
+    def __init__(self, micro_batch_size: int, warn: Callable[[str, str], None]) -> None:
         self.micro_batch_size = micro_batch_size
-        self.activation_checkpointing = activation_checkpointing
-        self._switch_on_checkpointing = switch_on_checkpointing
+        self.num_kept_less = 0
+        self.path: LossPath | None = None
         self._warn = warn
-        if activation_checkpointing:
-            switch_on_checkpointing()
 
-    def restore(self, micro_batch_size: int, activation_checkpointing: bool) -> None:
+    def restore(self, micro_batch_size: int, num_kept_less: int) -> None:
         """Go back to the rung on which an earlier part of the run ended."""
-        self.micro_batch_size = min(self.micro_batch_size, micro_batch_size)
-        if activation_checkpointing and not self.activation_checkpointing:
-            self._use_checkpointing()
+        if micro_batch_size < self.micro_batch_size:
+            self._use(micro_batch_size)
+        while self.num_kept_less < num_kept_less and self._keep_less():
+            pass
 
-    def step_down(self, reason: str) -> None:
-        """Take the next rung. Call it outside the `except` block: the traceback holds the tensors that must go.
+    def fit(self, work: Callable[[], Result], where: str, clean_up: Callable[[], None] | None = None) -> Result:
+        """Do the work, stepping down until it fits.
+
+        Args:
+            work: what may lack memory; it is begun anew on each rung.
+            where: begins the sentence of a warning.
+            clean_up: called before each new attempt.
 
         Raises:
             RunFailure: `cuda-oom` when no rung is left.
         """
-        gc.collect()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        if self.micro_batch_size > 1:
-            self.micro_batch_size //= 2
-            self._warn("cuda-oom", f"{reason} Going on with micro-batches of {self.micro_batch_size}.")
-        elif not self.activation_checkpointing:
-            self._use_checkpointing()
-            self._warn("cuda-oom", f"{reason} Going on with activation checkpointing.")
-        else:
-            raise RunFailure("cuda-oom", f"{reason} One row with activation checkpointing does not fit either.")
+        while True:
+            try:
+                return work()
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = str(error).partition("\n")[0][:200]
+            # Outside of the `except` block: the traceback holds the tensors that must go.
+            if clean_up:
+                clean_up()
+            self.step_down(f"{where}: {reason}")
 
-    def _use_checkpointing(self) -> None:
-        self.activation_checkpointing = True
-        self._switch_on_checkpointing()
+    def step_down(self, reason: str) -> None:
+        """Take the next rung.
+
+        Raises:
+            RunFailure: `cuda-oom` when no rung is left.
+        """
+        while True:
+            _free_caches()
+            try:
+                words = self._next_rung()
+            except (RuntimeError, MemoryError) as error:
+                # The buffers of this rung don't fit either.
+                if not is_out_of_memory(error):
+                    raise
+            else:
+                break
+        if words is None:
+            raise RunFailure("cuda-oom", f"{reason} One row at a time with the fewest activations does not fit either.")
+        self._warn("cuda-oom", f"{reason} {words}")
+
+    def _next_rung(self) -> str | None:
+        if self.path and self.path.keeps_less_first:
+            return self._keep_less() or self._smaller()
+        return self._smaller() or self._keep_less()
+
+    def _smaller(self) -> str | None:
+        if self.micro_batch_size == 1:
+            return None
+        self._use(self.micro_batch_size // 2)
+        return f"Going on with micro-batches of {self.micro_batch_size}."
+
+    def _use(self, micro_batch_size: int) -> None:
+        self.micro_batch_size = micro_batch_size
+        if self.path:
+            self.path.use_micro_batch_size(micro_batch_size)
+
+    def _keep_less(self) -> str | None:
+        words = self.path.keep_less() if self.path else None
+        self.num_kept_less += words is not None
+        return words
+
+
+def _free_caches() -> None:
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

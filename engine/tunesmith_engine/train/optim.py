@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.spec_sections import OptimizerSpec
+from tunesmith_engine.fused.arena import AdapterArena
+from tunesmith_engine.train.arena_adamw import ArenaAdamW
 
 
 class Updater:
     """Clips gradients and applies them.
 
     A gradient with NaN or infinity is skipped on the device itself: the fused AdamW takes a flag for that, so that the
-    host need not wait for the GPU. The 8-bit optimizer has no such flag and waits.
+    host need not wait for the GPU. bitsandbytes' 8-bit optimizer has no such flag and waits. Parameters that lie in an
+    arena are updated all at once by our own kernels, which never wait.
     """
 
     def __init__(
@@ -21,13 +26,24 @@ class Updater:
         settings: OptimizerSpec,
         device: torch.device,
         dtype: torch.dtype,
+        arena: AdapterArena | None = None,
     ) -> None:
+        """Make the optimizer and, for float16 on a GPU, the scale of the loss.
+
+        Args:
+            parameters: what is trained, by name.
+            settings: of the optimizer.
+            device: where they are.
+            dtype: number format of the run.
+            arena: where all of the parameters lie, or None when each is a tensor of its own.
+        """
         self.parameters = parameters
         self._settings = settings
-        self._device = device
-        self.optimizer = self._build()
         half = dtype == torch.float16 and device.type == "cuda"
-        self.scaler = torch.amp.GradScaler(device.type) if half else None
+        self._arena = ArenaAdamW(arena, settings, half) if arena is not None else None
+        self.scaler = torch.amp.GradScaler(device.type) if half and self._arena is None else None
+        # Any: an arena needs none, and only our code that has no arena asks for it.
+        self.optimizer: Any = self._build() if self._arena is None else None
 
     def _build(self) -> torch.optim.Optimizer:
         settings = self._settings
@@ -51,8 +67,12 @@ class Updater:
             raise EnvironmentProblem("bnb-cuda-lib-missing", f"bitsandbytes can't be loaded: {error}") from error
         return AdamW8bit(groups, **arguments)
 
+    def loss_scale(self) -> torch.Tensor | None:
+        """Return what gradients in the arena must be multiplied by, a scalar on the device; None for nothing."""
+        return self._arena.loss_scale.scale if self._arena and self._arena.loss_scale else None
+
     def backward(self, loss: torch.Tensor) -> None:
-        """Add a loss's gradient to what is there."""
+        """Add a loss's gradient to what is there; gradients in an arena are not made by this."""
         (self.scaler.scale(loss) if self.scaler else loss).backward()
 
     def update(self, learning_rate: float) -> torch.Tensor:
@@ -61,6 +81,8 @@ class Updater:
         Returns:
             The gradient's norm before clipping, a scalar on the device.
         """
+        if self._arena is not None:
+            return self._arena.update(learning_rate)
         optimizer = self.optimizer
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
@@ -82,12 +104,17 @@ class Updater:
 
     def drop_gradients(self) -> None:
         """Forget gathered gradients."""
+        if self._arena is not None:
+            self._arena.drop_gradients()
+            return
         self.optimizer.zero_grad(set_to_none=True)
 
     # The state as tensors, for checkpoints
 
     def state(self) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
         """Return the optimizer's state: tensors and plain numbers, both under "parameter name:key"."""
+        if self._arena is not None:
+            return self._arena.state()
         tensors: dict[str, torch.Tensor] = {}
         numbers: dict[str, float] = {}
         for name, parameter in self.parameters.items():
@@ -101,7 +128,10 @@ class Updater:
         return tensors, numbers
 
     def load_state(self, tensors: dict[str, torch.Tensor], numbers: dict[str, float]) -> None:
-        """Take over a state that `state` returned."""
+        """Take over a state that `state` returned, whichever way the parameters lay."""
+        if self._arena is not None:
+            self._arena.load_state(tensors, numbers)
+            return
         scaler_state = {}
         for full_name, value in [*tensors.items(), *numbers.items()]:
             name, _, key = full_name.rpartition(":")

@@ -25,14 +25,15 @@ from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.host import Host
 from tunesmith_engine.model.load import padding_id
-from tunesmith_engine.model.lora import trainable, use_activation_checkpointing
+from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train import checkpoint
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
 from tunesmith_engine.train.evaluate import generate, held_out_loss
-from tunesmith_engine.train.loss import make_batch, num_trained_tokens, summed_loss, takes_positions
+from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.metrics import StepMeter, StepReport
-from tunesmith_engine.train.oom import MemoryLadder, is_out_of_memory
+from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
 from tunesmith_engine.train.optim import Updater
+from tunesmith_engine.train.paths import LossPath, open_path
 from tunesmith_engine.train.schedule import StepPlan
 
 EVALUATIONS_PER_RUN = 10
@@ -79,19 +80,17 @@ class Trainer:
         self.data_hash = files.sha256_file(Path(spec.data.path))[:16]
         self.plan = StepPlan(spec.schedule, len(data.train))
         self.parameters = trainable(model)
-        self.updater = Updater(self.parameters, spec.optimizer, compute.device, compute.dtype)
-        self.ladder = MemoryLadder(
-            spec.schedule.micro_batch_size,
-            spec.hardware.activation_checkpointing,
-            lambda: use_activation_checkpointing(model),
-            host.warning,
-        )
+        self.ladder = MemoryLadder(spec.schedule.micro_batch_size, host.warning)
+        self.path = self.ladder.path = self.ladder.fit(self._open_path, "Before the first step")
+        self.updater = Updater(self.parameters, spec.optimizer, compute.device, compute.dtype, self.path.arena)
         self._meter = StepMeter(compute.device)
-        self._pad_token_id = padding_id(tokenizer)
-        self._some_positions = takes_positions(model)
         self._evaluate_every = spec.evaluation.every_steps or max(1, self.plan.total_steps // EVALUATIONS_PER_RUN)
         self._stopped_early = False
         self._started_s = self._saved_s = time.monotonic()
+
+    def _open_path(self) -> LossPath:
+        pad_token_id, size = padding_id(self.tokenizer), self.ladder.micro_batch_size
+        return open_path(self.model, self.spec, self.compute, self.data, pad_token_id, size, self.host.warning)
 
     # The loop
 
@@ -122,7 +121,7 @@ class Trainer:
         step = self.progress.step
         examples = [self.data.train[row] for row in self.plan.rows(step)]
         lr = self.spec.optimizer.learning_rate * self.plan.learning_rate_factor(step)
-        loss, grad_norm = self._with_less_memory_if_needed(lambda: self._update(examples, lr))
+        loss, grad_norm = self._fit(lambda: self._update(examples, lr))
         num_tokens = sum(len(example.input_ids) for example in examples)
         self.progress.step += 1
         self.progress.num_tokens += num_tokens
@@ -142,26 +141,15 @@ class Trainer:
         """Do one update and return its loss and gradient norm, both on the device."""
         num_trained = max(1, num_trained_tokens(examples))
         loss = torch.zeros((), device=self.compute.device)
-        size = self.ladder.micro_batch_size
-        for start in range(0, len(examples), size):
-            batch = make_batch(examples[start : start + size], self._pad_token_id, self.compute.device)
-            with self.compute.autocast():
-                share = summed_loss(self.model, batch, self._some_positions) / num_trained
-            self.updater.backward(share)
-            loss += share.detach()
-        return loss, self.updater.update(lr)
+        for portion in self.path.portions(examples):
+            loss += self.path.add_gradients(portion, num_trained, self.updater)
+        grad_norm = self.updater.update(lr)
+        self.path.weights_changed()
+        return loss, grad_norm
 
-    def _with_less_memory_if_needed(self, work: Callable[[], Any]) -> Any:  # Any: whatever the work returns
+    def _fit(self, work: Callable[[], Result]) -> Result:
         """Do the work, stepping down the memory ladder until it fits; no half step is ever applied."""
-        while True:
-            try:
-                return work()
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                reason = str(error).partition("\n")[0][:200]
-            self.updater.drop_gradients()
-            self.ladder.step_down(f"Step {self.progress.step + 1}: {reason}")
+        return self.ladder.fit(work, f"Step {self.progress.step + 1}", self.updater.drop_gradients)
 
     def _take(self, report: StepReport) -> None:
         """Publish a step's numbers and watch over its loss."""
@@ -231,29 +219,24 @@ class Trainer:
         That comes after the first step, so that a person soon sees training work: with the adapter switched off, the
         base model is still there. Only trained biases can't be switched off, so then it comes before.
         """
-        with self.model.disable_adapter() if self.progress.step else contextlib.nullcontext():
-            loss = self._measure(0)
+        with_adapter = self.progress.step == 0
+        loss = self._measure(0, with_adapter)
+        with contextlib.nullcontext() if with_adapter else self.model.disable_adapter():
             self._sample_all(0)
         self.progress.eval_loss_before = self.progress.best_eval_loss = loss
         # A stop on the way leaves it to the resumed run.
         self.progress.base_model_seen = not self.host.stop_requested()
 
-    def _measure(self, step: int) -> float | None:
+    def _measure(self, step: int, with_adapter: bool = True) -> float | None:
         """Publish the held-out loss as that of a step and return it, or None without data or after a stop."""
         if not self.data.eval:
             return None
         self._flush()
         started_s = time.monotonic()
         self.host.phase("evaluating", step, self.plan.total_steps, "steps")
-        result = self._with_less_memory_if_needed(
-            lambda: held_out_loss(
-                self.model,
-                self.data.eval,
-                self.compute,
-                self._pad_token_id,
-                self.ladder.micro_batch_size,
-                self._interrupted,
-            )
+        device = self.compute.device
+        result = self._fit(
+            lambda: held_out_loss(self.model, self.path, self.data.eval, device, with_adapter, self._interrupted)
         )
         self._back_to_training()
         if result is None:
@@ -261,7 +244,7 @@ class Trainer:
         loss, num_tokens = result
         seconds = round(time.monotonic() - started_s, 3)
         self.host.event("eval", step=step, loss=loss, num_tokens=num_tokens, seconds=seconds)
-        return float(loss)
+        return loss
 
     def _interrupted(self) -> bool:
         """Say between two portions of an evaluation that all is well, and return whether to break off."""
@@ -276,17 +259,26 @@ class Trainer:
 
     def _sample(self, step: int, prompt: str) -> None:
         self._flush()
-        system_prompt, max_tokens = self.spec.data.system_prompt, self.spec.evaluation.sample_max_tokens
-        try:
-            text = generate(self.model, self.tokenizer, self.compute, prompt, system_prompt, max_tokens)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
+        text = self._answer(prompt)
+        if text is None:
+            with self.path.out_of_the_way():
+                text = self._answer(prompt)
+        if text is None:
             self.host.warning("cuda-oom", "There was not enough memory for a sample; it is left out.")
         else:
             self.host.event("sample", step=step, prompt=prompt, text=text)
         self._meter.restart_clock()
         self.host.progress()
+
+    def _answer(self, prompt: str) -> str | None:
+        """Return the model's answer, or None when memory is short."""
+        system_prompt, max_tokens = self.spec.data.system_prompt, self.spec.evaluation.sample_max_tokens
+        try:
+            return generate(self.model, self.tokenizer, self.compute, prompt, system_prompt, max_tokens)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
 
     def _back_to_training(self) -> None:
         self.host.phase("training", self.progress.step, self.plan.total_steps, "steps")
@@ -329,7 +321,7 @@ class Trainer:
             "progress": asdict(self.progress),
             "optimizer_numbers": numbers,
             "micro_batch_size": self.ladder.micro_batch_size,
-            "activation_checkpointing": self.ladder.activation_checkpointing,
+            "num_kept_less": self.ladder.num_kept_less,
         }
         adapter = {name: parameter.detach() for name, parameter in self.parameters.items()}
         random = checkpoint.random_states(self.compute.device)
@@ -356,7 +348,9 @@ class Trainer:
             parameter.data.copy_(snapshot.adapter[name])
         self.updater.load_state(snapshot.optimizer, snapshot.state["optimizer_numbers"])
         self.progress = Progress(**snapshot.state["progress"])
-        self.ladder.restore(snapshot.state["micro_batch_size"], snapshot.state["activation_checkpointing"])
+        # Checkpoints of versions before the fused path name no number.
+        self.ladder.restore(snapshot.state["micro_batch_size"], snapshot.state.get("num_kept_less", 0))
+        self.path.weights_changed()
         checkpoint.restore_random_states(snapshot.random, self.compute.device)
 
     def seconds(self) -> float:
@@ -370,6 +364,7 @@ class Trainer:
             "cuda": torch.version.cuda or "",
             "device": self.compute.name,
             "dtype": self.compute.dtype_name,
+            "kernels": self.path.name,
             "threads": self.compute.num_threads,
             "rows": len(self.data.train),
             "data": self.data_hash,

@@ -1,0 +1,135 @@
+"""Rows behind each other instead of padded: which rows share a micro-batch, and that micro-batch on its device.
+
+Only rows of one optimizer step are packed together, so packing changes neither which rows make up a step nor its loss,
+the sum of the token losses over the trained tokens of the step.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tunesmith_core.errors import BugError
+from tunesmith_engine.data.example import IGNORED_LABEL, Example
+from tunesmith_engine.fused.batch import Documents, PackedBatch
+
+INT32_LIMIT = 2**31
+
+
+def pack(examples: Sequence[Example], capacity_tokens: int) -> list[list[Example]]:
+    """Put the rows of a step into few micro-batches: best-fit decreasing (Johnson et al., 1974).
+
+    Args:
+        examples: rows, each of at most capacity_tokens tokens.
+        capacity_tokens: most tokens of a micro-batch.
+
+    Returns:
+        The micro-batches in the order in which they were begun. Every row is in exactly one, and the same rows in the
+        same order give the same answer.
+
+    Raises:
+        BugError: a row is empty or longer than the capacity.
+    """
+    bins: list[list[Example]] = []
+    # (free tokens, number of the bin), ascending: the first entry that is large enough is the best fit.
+    open_bins: list[tuple[int, int]] = []
+    for example in sorted(examples, key=lambda example: -len(example.input_ids)):
+        length = len(example.input_ids)
+        if not 0 < length <= capacity_tokens:
+            raise BugError("bug", f"A row of {length} tokens can't go into a micro-batch of {capacity_tokens}.")
+        place = bisect.bisect_left(open_bins, (length, -1))
+        if place == len(open_bins):
+            free, number = capacity_tokens, len(bins)
+            bins.append([])
+        else:
+            free, number = open_bins.pop(place)
+        bins[number].append(example)
+        if free > length:
+            bisect.insort(open_bins, (free - length, number))
+    return bins
+
+
+def make_packed_batch(
+    examples: Sequence[Example],
+    device: torch.device,
+    num_tokens: int | None = None,
+    num_documents: int | None = None,
+    num_trained: int | None = None,
+    max_length: int | None = None,
+) -> PackedBatch:
+    """Build a micro-batch; the copy to a GPU does not wait.
+
+    The last token of a row predicts nothing, so no row learns from the next one. A captured graph wants fixed sizes:
+    missing tokens become documents of their own, at most as long as max_length; missing documents are empty; missing
+    trained places repeat the last one with target -100.
+
+    Args:
+        examples: the rows, at least one, none empty.
+        device: where the batch shall be.
+        num_tokens, num_documents, num_trained: fixed sizes; None takes what the rows need.
+        max_length: bound of the lengths to declare; None takes the longest row.
+
+    Raises:
+        BugError: a fixed size is too small, or the bounds of the documents are not sound.
+    """
+    lengths = [len(example.input_ids) for example in examples]
+    num_real, longest = sum(lengths), max_length or max(lengths)
+    missing = (num_real if num_tokens is None else num_tokens) - num_real
+    lengths += [longest] * (missing // longest) + [missing % longest] * (missing % longest > 0)
+    bounds = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    check_bounds(bounds, num_real + missing, longest)
+    input_ids = np.zeros(num_real + missing, np.int64)
+    next_labels = np.full(num_real + missing, IGNORED_LABEL, np.int64)
+    input_ids[:num_real] = np.concatenate([example.input_ids for example in examples])
+    next_labels[: num_real - 1] = np.concatenate([example.labels for example in examples])[1:]
+    next_labels[bounds[1:] - 1] = IGNORED_LABEL
+    trained_rows = np.flatnonzero(next_labels != IGNORED_LABEL).astype(np.int64)
+    targets = next_labels[trained_rows]
+    last_row = trained_rows[-1] if len(trained_rows) else 0
+    parts = (
+        input_ids,
+        np.arange(num_real + missing, dtype=np.int64) - np.repeat(bounds[:-1], lengths),
+        _filled(bounds.astype(np.int32), num_documents and num_documents + 1, bounds[-1], "documents"),
+        _filled(trained_rows, num_trained, last_row, "trained places"),
+        _filled(targets, num_trained, IGNORED_LABEL, "trained places"),
+    )
+    ids, positions, device_bounds, rows, next_tokens = (_to_device(part, device) for part in parts)
+    return PackedBatch(ids, positions, Documents(device_bounds, tuple(lengths), longest), rows, next_tokens)
+
+
+def check_bounds(bounds: NDArray[np.int64], num_tokens: int, max_length: int) -> None:
+    """Check the bounds of documents before a kernel trusts them.
+
+    Args:
+        bounds: start of each document and the end of the last, [num_documents + 1].
+        num_tokens: tokens that the documents must cover.
+        max_length: declared bound of their lengths.
+
+    Raises:
+        BugError: the bounds would lead a kernel past its documents.
+    """
+    lengths = np.diff(bounds)
+    if num_tokens >= INT32_LIMIT:
+        raise BugError("bug", f"{num_tokens} tokens in one micro-batch are more than 32-bit bounds can name.")
+    if not len(lengths) or bounds[0] != 0 or bounds[-1] != num_tokens:
+        raise BugError("bug", f"The documents of a micro-batch don't cover its {num_tokens} tokens.")
+    if lengths.min() <= 0 or lengths.max() > max_length:
+        raise BugError("bug", f"A document of a micro-batch has no token, or more than the declared {max_length}.")
+
+
+def _filled(values: NDArray[Any], size: int | None, filler: int, what: str) -> NDArray[Any]:
+    """Return values with as many fillers behind them as a fixed size wants."""
+    missing = (len(values) if size is None else size) - len(values)
+    if missing < 0:
+        raise BugError("bug", f"A micro-batch has more {what} than the fixed size has room for.")
+    return np.concatenate((values, np.full(missing, filler, values.dtype)))
+
+
+def _to_device(values: NDArray[Any], device: torch.device) -> torch.Tensor:
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

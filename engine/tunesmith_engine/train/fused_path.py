@@ -1,0 +1,126 @@
+"""The fused model's side of the training loop: packed rows, gradients in the arena, no padding."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from peft import PeftModel
+
+from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.data.pack import make_packed_batch, pack
+from tunesmith_engine.device import Compute
+from tunesmith_engine.fused.arena import AdapterArena
+from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.train.optim import Updater
+from tunesmith_engine.train.schedule import StepPlan
+
+
+@dataclass(frozen=True, slots=True)
+class RowLengths:
+    """What the buffers of a run must hold.
+
+    Attributes:
+        longest: tokens of its longest row, held-out ones included.
+        most_per_step: tokens of its longest step.
+    """
+
+    longest: int
+    most_per_step: int
+
+    @classmethod
+    def of(cls, data: PreparedData, plan: StepPlan) -> RowLengths:
+        """Return the lengths of a run, which are the same after a resume."""
+        lengths = [len(example.input_ids) for example in data.train]
+        steps = (sum(lengths[row] for row in plan.rows(step)) for step in range(plan.total_steps))
+        return cls(max([*lengths, *(len(example.input_ids) for example in data.eval)]), max(steps))
+
+    def capacity_tokens(self, micro_batch_size: int) -> int:
+        """Return the tokens of a micro-batch: as many as padded rows would have, but never more than a step has."""
+        return max(self.longest, min(micro_batch_size * self.longest, self.most_per_step))
+
+
+class FusedPath:
+    """Packed micro-batches through the fused model. See LossPath for its methods.
+
+    Attributes:
+        kernels: sentences about the kernels, for the report.
+    """
+
+    name = "fused"
+    keeps_less_first = True
+
+    def __init__(
+        self,
+        model: PeftModel,
+        compute: Compute,
+        lengths: RowLengths,
+        micro_batch_size: int,
+        policy: str = "auto",
+        memory_bytes: int | None = None,
+        optimizer_bytes_per_weight: float = 8.0,
+        fp8: bool = False,
+    ) -> None:
+        """Attach the fused model, as `FusedModel.attach` says, with room for the micro-batches of a run.
+
+        Raises:
+            NotFusableError: the model has parts that the fused model can't run.
+        """
+        self._lengths = lengths
+        self._device = compute.device
+        self._capacity_tokens = lengths.capacity_tokens(micro_batch_size)
+        self._fused = FusedModel.attach(
+            model, compute, self._capacity_tokens, policy, memory_bytes, optimizer_bytes_per_weight, fp8
+        )
+        self.kernels: list[str] = []
+        self.arena: AdapterArena | None = self._fused.arena
+
+    @property
+    def report(self) -> list[str]:
+        """What runs fused, what doesn't and why; how activations are kept."""
+        return [*self._fused.report, *self.kernels]
+
+    @property
+    def plan_bytes(self) -> int:
+        """Expected peak of the memory that PyTorch allocates on the device."""
+        return self._fused.plan_bytes
+
+    @property
+    def notes(self) -> list[str]:
+        """What is not fused and why."""
+        return self._fused.notes
+
+    def portions(self, examples: list[Example]) -> list[list[Example]]:
+        """Pack rows into few micro-batches."""
+        return pack(examples, self._capacity_tokens)
+
+    def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
+        """Add a micro-batch's gradients to the arena."""
+        batch = make_packed_batch(portion, self._device, **self._fused.fixed_sizes(portion))
+        return self._fused.loss_and_gradients(batch, num_trained, updater.loss_scale())
+
+    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+        """Return the loss of a micro-batch."""
+        return self._fused.loss(make_packed_batch(portion, self._device), with_adapter)
+
+    def weights_changed(self) -> None:
+        """Let the fused model copy the new weights to where its products read them."""
+        self._fused.refresh()
+
+    def use_micro_batch_size(self, micro_batch_size: int) -> None:
+        """Make the buffers smaller."""
+        self._capacity_tokens = self._lengths.capacity_tokens(micro_batch_size)
+        self._fused.resize(self._capacity_tokens)
+
+    def keep_less(self) -> str | None:
+        """Take the next rung of the memory policy."""
+        return self._fused.step_down()
+
+    def out_of_the_way(self) -> AbstractContextManager[None]:
+        """Give back the memory of activations for a while."""
+        return self._fused.out_of_the_way()
+
+    def close(self) -> None:
+        """Leave the transformers model with weights of its own."""
+        self._fused.detach()

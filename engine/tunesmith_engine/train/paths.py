@@ -1,0 +1,192 @@
+"""How gradients and losses of rows come about: by the fused model where the base model allows it, else by autograd.
+
+Both ways have one face, so the training loop, the evaluation and the test of the memory plan know no difference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import torch
+from peft import PeftModel
+
+from tunesmith_core.planner import optimizer_bytes
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.device import Compute
+from tunesmith_engine.fused.arena import AdapterArena
+from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.fused.shapes import NotFusableError
+from tunesmith_engine.model.lora import use_activation_checkpointing
+from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.train.kernel_check import check_kernels
+from tunesmith_engine.train.loss import make_batch, summed_loss, takes_positions
+from tunesmith_engine.train.optim import Updater
+from tunesmith_engine.train.schedule import StepPlan
+
+
+class LossPath(Protocol):
+    """Computes the loss of rows, portion by portion.
+
+    Attributes:
+        name: "fused" or "plain".
+        arena: where the trained parameters lie when they lie together.
+        keeps_less_first: whether keeping fewer activations costs less time than smaller portions.
+    """
+
+    name: str
+    arena: AdapterArena | None
+    keeps_less_first: bool
+
+    @property
+    def report(self) -> list[str]:
+        """Which parts run fused, which don't and why; how activations are kept: a sentence each."""
+
+    def portions(self, examples: list[Example]) -> list[list[Example]]:
+        """Divide rows into micro-batches; the same rows in the same order give the same answer."""
+
+    def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
+        """Add a micro-batch's gradients to what is there and return its share of the step's loss, on the device.
+
+        Args:
+            portion: rows of one micro-batch.
+            num_trained: trained tokens of the whole step.
+            updater: knows the scale of the loss.
+        """
+
+    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+        """Return the sum of the trained tokens' cross-entropies in nats, on the device, without gradients."""
+
+    def weights_changed(self) -> None:
+        """Take note of an update of the trained weights."""
+
+    def use_micro_batch_size(self, micro_batch_size: int) -> None:
+        """Take at most as many rows at a time, or as many tokens as so many of the longest rows have."""
+
+    def keep_less(self) -> str | None:
+        """Keep fewer activations from now on; returns a sentence about it, None when there is no less."""
+
+    def out_of_the_way(self) -> AbstractContextManager[None]:
+        """Hold as little memory as possible for a while."""
+
+    def close(self) -> None:
+        """Take back what was done to the model."""
+
+
+class PlainPath:
+    """Padded micro-batches through the transformers model and PyTorch's autograd."""
+
+    name = "plain"
+    arena: AdapterArena | None = None
+    keeps_less_first = False
+
+    def __init__(
+        self,
+        model: PeftModel,
+        compute: Compute,
+        pad_token_id: int,
+        micro_batch_size: int,
+        activation_checkpointing: bool,
+        reason: str,
+    ) -> None:
+        self.report = [f"The model runs as plain PyTorch. {reason}"]
+        self._model = model
+        self._compute = compute
+        self._pad_token_id = pad_token_id
+        self._micro_batch_size = micro_batch_size
+        self._some_positions = takes_positions(model)
+        self._checkpoints = activation_checkpointing
+        if activation_checkpointing:
+            use_activation_checkpointing(model)
+
+    def portions(self, examples: list[Example]) -> list[list[Example]]:
+        """Divide rows in their order into micro-batches of the same number."""
+        size = self._micro_batch_size
+        return [examples[start : start + size] for start in range(0, len(examples), size)]
+
+    def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
+        """See LossPath."""
+        share = self._loss(portion) / num_trained
+        updater.backward(share)
+        return share.detach()
+
+    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+        """See LossPath."""
+        with torch.no_grad(), contextlib.nullcontext() if with_adapter else self._model.disable_adapter():
+            return self._loss(portion)
+
+    def _loss(self, portion: list[Example]) -> torch.Tensor:
+        batch = make_batch(portion, self._pad_token_id, self._compute.device)
+        with self._compute.autocast():
+            return summed_loss(self._model, batch, self._some_positions)
+
+    def weights_changed(self) -> None:
+        """See LossPath; autograd reads the weights themselves."""
+
+    def use_micro_batch_size(self, micro_batch_size: int) -> None:
+        """See LossPath."""
+        self._micro_batch_size = micro_batch_size
+
+    def keep_less(self) -> str | None:
+        """Switch activation checkpointing on."""
+        if self._checkpoints:
+            return None
+        self._checkpoints = True
+        use_activation_checkpointing(self._model)
+        return "Going on with activation checkpointing."
+
+    def out_of_the_way(self) -> AbstractContextManager[None]:
+        """See LossPath; autograd holds nothing between steps."""
+        return contextlib.nullcontext()
+
+    def close(self) -> None:
+        """See LossPath."""
+        if self._checkpoints:
+            self._model.get_base_model().gradient_checkpointing_disable()
+
+
+def open_path(
+    model: PeftModel,
+    spec: RunSpec,
+    compute: Compute,
+    data: PreparedData,
+    pad_token_id: int,
+    micro_batch_size: int,
+    warn: Callable[[str, str], None],
+) -> LossPath:
+    """Return the way in which a run computes; what is not fused against the person's wish is a warning."""
+    checkpoints = spec.hardware.activation_checkpointing
+    reason = "The fused kernels are switched off."
+    if spec.hardware.kernels:
+        lengths = RowLengths.of(data, StepPlan(spec.schedule, len(data.train)))
+        try:
+            _check_products(compute)
+            checked = check_kernels(recognise(model), compute, spec, lengths.capacity_tokens(micro_batch_size))
+            path = FusedPath(
+                model,
+                compute,
+                lengths,
+                micro_batch_size,
+                "full" if checkpoints else "auto",
+                optimizer_bytes_per_weight=optimizer_bytes(spec),
+                fp8=spec.hardware.fp8_weights,
+            )
+        except NotFusableError as error:
+            reason = str(error)
+            warn("not-fused", reason)
+        else:
+            path.kernels = [*checked.running, *checked.twins]
+            # On a CPU nothing but the twins is expected.
+            if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
+                warn("not-fused", " ".join(notes))
+            return path
+    return PlainPath(model, compute, pad_token_id, micro_batch_size, checkpoints, reason)
+
+
+def _check_products(compute: Compute) -> None:
+    """Raise NotFusableError where PyTorch multiplies parts of buffers a thousand times slower (measured with 2.6)."""
+    if compute.device.type == "cpu" and compute.dtype == torch.float16:
+        raise NotFusableError("PyTorch has no fast float16 products for the fused path's buffers on a processor.")
