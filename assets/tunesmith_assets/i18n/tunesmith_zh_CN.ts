@@ -1126,6 +1126,18 @@
         <translation>可以继续；如果需要完全相同的数值，请在原来的条件下继续。</translation>
     </message>
     <message>
+        <source>A part of the model trains without fused kernels</source>
+        <translation>模型的一部分未使用融合内核进行训练</translation>
+    </message>
+    <message>
+        <source>The fused kernels don&apos;t know this part or this setting, or failed their proof on this computer.</source>
+        <translation>融合内核不支持此部分或此设置，或未能通过本机的验证。</translation>
+    </message>
+    <message>
+        <source>Nothing: the results are the same, only slower.</source>
+        <translation>无需操作：结果相同，只是速度较慢。</translation>
+    </message>
+    <message>
         <source>The engine and the program do not fit together</source>
         <translation>引擎与程序不匹配</translation>
     </message>
@@ -1856,6 +1868,30 @@
     <message>
         <source>Number of the GPU, as nvidia-smi counts.</source>
         <translation>GPU 的编号，与 nvidia-smi 一致。</translation>
+    </message>
+    <message>
+        <source>Fused kernels</source>
+        <translation>融合内核</translation>
+    </message>
+    <message>
+        <source>Train with Tunesmith&apos;s own fused kernels; off trains with plain PyTorch.</source>
+        <translation>使用 Tunesmith 自带的融合内核训练；关闭后使用普通 PyTorch 训练。</translation>
+    </message>
+    <message>
+        <source>Off is slower and needs more memory; the results are the same.</source>
+        <translation>关闭后速度较慢且需要更多内存；结果相同。</translation>
+    </message>
+    <message>
+        <source>8-bit products</source>
+        <translation>8 位乘法</translation>
+    </message>
+    <message>
+        <source>Multiply with frozen weights in 8-bit floating point if a test finds this model accurate enough.</source>
+        <translation>如果测试表明此模型足够精确，则以 8 位浮点数与冻结权重相乘。</translation>
+    </message>
+    <message>
+        <source>Faster on RTX 40, RTX 50 and H100 class GPUs; a small loss of accuracy, and more memory.</source>
+        <translation>在 RTX 40、RTX 50 和 H100 级 GPU 上更快；精度略有损失，并占用更多内存。</translation>
     </message>
     <message>
         <source>Activation checkpointing</source>
@@ -3852,6 +3888,10 @@
     <message>
         <source>measured</source>
         <translation>实测</translation>
+    </message>
+    <message>
+        <source>Gets along with</source>
+        <translation>最少需要</translation>
     </message>
     <message>
         <source>Steps</source>

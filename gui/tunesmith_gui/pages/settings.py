@@ -103,7 +103,9 @@ class SettingsPage(Page):
 
     def _build_network(self) -> Card:
         card = Card(self.tr("Network"), parent=self)
-        wrong_address = self.tr("This is no address such as https://mirror.example/simple or http://proxy.example:8080.")
+        wrong_address = self.tr(
+            "This is no address such as https://mirror.example/simple or http://proxy.example:8080."
+        )
         wrong_folder = self.tr("This is not the full path of a folder.")
         for name in ("package_index", "pytorch_index", "proxy", "wheel_folder"):
             card.body.addWidget(self._text(name, wrong_folder if name == "wheel_folder" else wrong_address))

@@ -45,6 +45,7 @@ DEEDS: dict[str, Deed] = {
     "move-folders": Deed("environment", "move"),
     "set-proxy": Deed("page", "settings"),
     "use-cpu": Deed("run", "use-cpu"),
+    "use-pytorch-kernels": Deed("run", "use-pytorch-kernels"),
     "lower-learning-rate": Deed("run", "lower-learning-rate"),
     "map-columns": Deed("run", "duplicate"),
     "check-data": Deed("run", "duplicate"),

@@ -128,6 +128,8 @@ def fixed_spec(spec: RunSpec, action: str) -> RunSpec:
     other = duplicate_spec(spec)
     if action == "use-cpu":
         other.hardware.device = "cpu"
+    elif action == "use-pytorch-kernels":
+        other.hardware.kernels = False
     elif action == "lower-learning-rate":
         other.optimizer.learning_rate = spec.optimizer.learning_rate / _LOWER_RATE
     return other

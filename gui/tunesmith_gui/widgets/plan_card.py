@@ -190,7 +190,10 @@ class PlanCard(Card):
         if plan.seconds is not None:
             time = fill(self.tr("%1 to %2"), duration(plan.seconds[0]), duration(plan.seconds[1]))
         sure = self.tr("measured") if facts.measured_bytes is not None else certainty_word(plan.certainty)
+        least = plan.least_bytes < (facts.measured_bytes or plan.total_bytes)
         rows = (
+            # A run takes spare memory to be faster and gets along with less.
+            *(((self.tr("Gets along with"), size(plan.least_bytes)),) if least else ()),
             (self.tr("Steps"), steps),
             (self.tr("Time"), time),
             (self.tr("Written to disk"), size(plan.disk_bytes)),

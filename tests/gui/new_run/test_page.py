@@ -378,7 +378,7 @@ class TestLayout:
             "Preview…",
             "Use the sample",
             "Balanced",
-            "All settings: Show all 47",
+            "All settings: Show all 49",
             "Keep 5 % of the examples for evaluation",
             "Name of the run",
             "Check now",

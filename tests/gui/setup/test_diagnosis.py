@@ -202,4 +202,6 @@ def test_the_page_of_a_run_asks_the_log_once_and_leads_to_the_fix(
     assert isinstance(spec, RunSpec)
     assert spec.optimizer.learning_rate < run.load_spec().optimizer.learning_rate
     assert fixed_spec(spec, "use-cpu").hardware.device == "cpu"
+    assert spec.hardware.kernels
+    assert not fixed_spec(spec, "use-pytorch-kernels").hardware.kernels
     service.shutdown()

@@ -1,0 +1,26 @@
+"""The plan card: a run that spends spare memory says with how little it gets along."""
+
+from __future__ import annotations
+
+from pytestqt.qtbot import QtBot
+
+from tests.core.test_planner import CARD, fused, gpu, make
+from tunesmith_core.planner import plan
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.tr import size
+from tunesmith_gui.viewmodels.new_run_facts import PlanFacts
+from tunesmith_gui.widgets.plan_card import PlanCard
+
+
+def _words(qtbot: QtBot, spec: RunSpec, measured_bytes: int | None = None) -> list[str]:
+    card = PlanCard()
+    qtbot.addWidget(card)
+    card.show_plan(PlanFacts(plan(spec, gpu(80), card=CARD), gpu(80), measured_bytes))
+    return [label.text() for label in card._cells if hasattr(label, "text")]
+
+
+def test_least_memory_is_shown_where_a_run_takes_more(qtbot: QtBot) -> None:
+    words = _words(qtbot, fused())
+    assert words[words.index("Gets along with") + 1] == size(plan(fused(), gpu(80), card=CARD).least_bytes)
+    assert "Gets along with" not in _words(qtbot, make())
+    assert "Gets along with" not in _words(qtbot, fused(), measured_bytes=1 << 30)
