@@ -1,0 +1,328 @@
+"""One model in memory and timings of it: each workload is attached, trained for some steps and measured."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib.metadata
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tunesmith_core.errors import RunFailure
+from tunesmith_core.planner import optimizer_bytes
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.bench import floor
+from tunesmith_engine.bench.workload import Workload
+from tunesmith_engine.data import Example
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.failures import translate
+from tunesmith_engine.fused.shapes import NotFusableError
+from tunesmith_engine.model.load import load_model
+from tunesmith_engine.model.lora import attach_adapter, trainable
+from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.train.metrics import StepMeter, StepReport
+from tunesmith_engine.train.oom import MemoryLadder
+from tunesmith_engine.train.optim import Updater
+from tunesmith_engine.train.paths import PlainPath
+
+GIB = 2**30
+VERSIONED = ("torch", "triton", "transformers", "peft", "bitsandbytes")
+PLANNED_SHARE = 0.985
+"""Of a memory limit: PyTorch's allocator counts the gaps between tensors too, the plan does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What all timings of a session share; alpha is the rank, so adapters are not scaled."""
+
+    model: Path
+    method: str
+    rank: int
+    optimizer: str
+    device: str
+    fp8: bool = False
+
+    def spec(self) -> RunSpec:
+        """Return the settings as those of a run."""
+        spec = RunSpec()
+        spec.model.path, spec.hardware.device = str(self.model), self.device
+        spec.method.kind, spec.method.rank, spec.method.alpha = self.method, self.rank, float(self.rank)
+        spec.optimizer.name, spec.hardware.fp8_weights = self.optimizer, self.fp8
+        return spec
+
+
+Row = dict[str, Any]  # Any: JSON values
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The most that PyTorch has allocated and reserved on the GPU; zeros without one."""
+
+    allocated_bytes: int
+    reserved_bytes: int
+
+    @classmethod
+    def peak_so_far(cls) -> Memory:
+        """Return the peak since the last call and begin to count anew."""
+        if not torch.cuda.is_available():
+            return cls(0, 0)
+        peak = cls(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
+        torch.cuda.reset_peak_memory_stats()
+        return peak
+
+
+class Session:
+    """A base model with a new adapter."""
+
+    def __init__(self, settings: Settings, vram_gib: float | None = None) -> None:
+        """Load the model, within a memory limit if there is one."""
+        self.settings, self.spec = settings, settings.spec()
+        self.compute = choose_compute(self.spec)
+        self.on_gpu = self.compute.device.type == "cuda"
+        self._limit_memory(vram_gib)
+        start_s = time.perf_counter()
+        base = load_model(settings.model, self.compute, settings.method == "qlora")
+        self.model = attach_adapter(base, self.spec)
+        self.model.train()
+        self.load_s = time.perf_counter() - start_s
+        self.load_peak_bytes = torch.cuda.max_memory_allocated() if self.on_gpu else 0
+        # On the host: the device's memory is measured.
+        self._first_weights = {name: weight.detach().cpu().clone() for name, weight in trainable(self.model).items()}
+
+    def run(self, workload: Workload) -> Row:
+        """Time one workload. What goes wrong is said in the row, under "error"."""
+        return self.facts(workload) | self._guarded(workload, lambda: self._measure(workload))
+
+    def try_out(self, workload: Workload) -> Row:
+        """Train a workload's steps, to learn whether they fit.
+
+        What is planned not to fit is not tried: lacking memory again and again would take longer than the search.
+        """
+        return self._guarded(workload, lambda: self._train_and_measure(workload, believe_plan=True))
+
+    def _guarded(self, workload: Workload, work: Callable[[], Row]) -> Row:
+        self._start_over(workload.vram_gib)
+        try:
+            row = work()
+        except Exception as error:
+            # As text: the exception itself would keep the tensors of its frames.
+            row = {"error": translate(error).to_dict()}
+        self._start_over(None)
+        return row
+
+    def facts(self, workload: Workload) -> Row:
+        """Return what is known of a timing before it begins."""
+        settings = self.settings
+        return {
+            "program": "tunesmith",
+            "model": settings.model.name,
+            "method": settings.method,
+            "rank": settings.rank,
+            "optimizer": settings.optimizer,
+            "device": self.compute.name if not self.on_gpu else torch.cuda.get_device_name(self.compute.device),
+            "dtype": self.compute.dtype_name,
+            "versions": _versions(),
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+            "workload": workload.name,
+            "batch": workload.batch_size,
+            "sequence_length": workload.sequence_length,
+            "varied": workload.varied,
+            "packed": workload.packed,
+            "vram_gib": workload.vram_gib,
+            "load_s": round(self.load_s, 1),
+            "load_peak_gib": _gib(self.load_peak_bytes),
+        }
+
+    def _measure(self, workload: Workload) -> Row:
+        row = self._train_and_measure(workload)
+        return row | self._share_of_floor(workload, row["step_ms"])
+
+    def _train_and_measure(self, workload: Workload, believe_plan: bool = False) -> Row:
+        steps, num_warmups, warnings = self.steps(workload), workload.num_warmup_steps, []
+        ladder = MemoryLadder(max(map(len, steps)), lambda _, words: warnings.append(words))
+        start = Memory.peak_so_far()
+        path = ladder.path = self._open_path(workload, steps)
+        attach = Memory.peak_so_far()
+        try:
+            if believe_plan and isinstance(path, FusedPath) and path.plan_bytes > (workload.vram_gib or math.inf) * GIB:
+                raise RunFailure("cuda-oom", f"{_gib(path.plan_bytes)} GiB are planned.")
+            reports, seconds = self._train(path, ladder, steps, num_warmups)
+            losses = {"loss_first": reports[0].loss, "loss_last": reports[-1].loss, "warnings": warnings}
+            row = self._figures(path, reports[num_warmups:], seconds) | losses
+            return row | (self._memory(path, start, attach) if self.on_gpu else {})
+        finally:
+            # What lay in the computer's memory comes back.
+            self._limit_memory(None)
+            path.close()
+
+    def steps(self, workload: Workload) -> list[list[Example]]:
+        """Return the rows of each step; every token counts for the loss."""
+        num_token_ids = self.model.config.get_text_config().vocab_size
+        return [
+            [Example(ids, ids) for ids in (np.asarray(row, np.int32) for row in rows)]
+            for rows in workload.steps(num_token_ids)
+        ]
+
+    def _open_path(self, workload: Workload, steps: Sequence[Sequence[Example]]) -> FusedPath | PlainPath:
+        """Make ready to train on these steps, one micro-batch each, with the first weights again."""
+        parameters = trainable(self.model)
+        with torch.no_grad():
+            for name, weight in self._first_weights.items():
+                parameters[name].copy_(weight)
+        longest = max(len(example.input_ids) for examples in steps for example in examples)
+        try:
+            return FusedPath(
+                self.model,
+                self.compute,
+                RowLengths(longest, max(map(_num_tokens, steps))),
+                max(map(len, steps)),
+                workload.policy,
+                round(workload.vram_gib * GIB * PLANNED_SHARE) if workload.vram_gib else None,
+                optimizer_bytes(self.spec),
+                self.settings.fp8,
+            )
+        except NotFusableError as error:
+            return PlainPath(self.model, self.compute, 0, workload.batch_size, workload.checkpointing, str(error))
+
+    def _train(
+        self, path: FusedPath | PlainPath, ladder: MemoryLadder, steps: Sequence[list[Example]], num_warmups: int
+    ) -> tuple[list[StepReport], float]:
+        """Train as a run does: the host reads a step's numbers when the next one is under way.
+
+        Returns:
+            The reports of all steps; seconds of the steps after the warm-up, all together.
+        """
+        compute, lr = self.compute, self.spec.optimizer.learning_rate
+        updater = Updater(trainable(self.model), self.spec.optimizer, compute.device, compute.dtype, path.arena)
+        meter, start_s = StepMeter(compute.device), 0.0
+        reports: list[StepReport] = []
+        for number, examples in enumerate(steps):
+            if number == num_warmups:
+                reports += meter.flush()
+                self._wait()
+                meter.restart_clock()
+                start_s = time.perf_counter()
+            loss, norm = ladder.fit(
+                lambda: self._update(path, updater, examples),  # noqa: B023 - called at once
+                f"Step {number + 1}",
+                updater.drop_gradients,
+            )
+            reports += meter.submit(
+                step=number,
+                epoch=0.0,
+                lr=lr,
+                num_tokens=0,
+                tokens_in_step=_num_tokens(examples),
+                loss=loss,
+                grad_norm=norm,
+            )
+        reports += meter.flush()
+        self._wait()
+        return reports, time.perf_counter() - start_s
+
+    def _update(
+        self, path: FusedPath | PlainPath, updater: Updater, examples: list[Example]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        num_trained = sum(example.num_trained_tokens for example in examples)
+        loss = torch.zeros((), device=self.compute.device)
+        for portion in path.portions(examples):
+            loss += path.add_gradients(portion, num_trained, updater)
+        norm = updater.update(self.spec.optimizer.learning_rate)
+        path.weights_changed()
+        return loss, norm
+
+    def _figures(self, path: FusedPath | PlainPath, reports: Sequence[StepReport], seconds: float) -> Row:
+        """Return what the timed steps tell."""
+        num_tokens = sum(report.tokens_in_step for report in reports)
+        times_ms = sorted(report.step_s * 1000 for report in reports)
+        return {
+            "path": path.name,
+            "report": path.report,
+            "tokens_per_s": round(num_tokens / seconds, 1),
+            "tokens_per_step": round(num_tokens / len(reports)),
+            "step_ms": round(times_ms[len(times_ms) // 2], 2),
+            "num_steps": len(reports),
+        }
+
+    def _memory(self, path: FusedPath | PlainPath, start: Memory, attach: Memory) -> Row:
+        """Return what was allocated before, at most while getting ready, and at most in the steps."""
+        steps = Memory.peak_so_far()
+        row: Row = {
+            "start_gib": _gib(start.allocated_bytes),
+            "attach_peak_gib": _gib(attach.allocated_bytes),
+            "step_peak_gib": _gib(steps.allocated_bytes),
+            "peak_gib": _gib(max(attach.allocated_bytes, steps.allocated_bytes)),
+            "reserved_gib": _gib(max(attach.reserved_bytes, steps.reserved_bytes)),
+        }
+        if isinstance(path, FusedPath):
+            plan_bytes = path.plan_bytes
+            row |= {"plan_gib": _gib(plan_bytes), "peak_over_plan": round(steps.allocated_bytes / plan_bytes, 4)}
+        return row
+
+    def _share_of_floor(self, workload: Workload, step_ms: float) -> Row:
+        """Compare with a step of as many tokens; attention gets equally long documents that are as much work."""
+        steps = self.steps(workload)[workload.num_warmup_steps :]
+        lengths = [len(example.input_ids) for examples in steps for example in examples]
+        num_tokens = round(sum(lengths) / len(steps))
+        num_documents = max(1, round(len(lengths) / len(steps)))
+        mean_square = sum(length**2 for length in lengths) / len(lengths)
+        self._start_over(None)
+        try:
+            least = floor.measure(
+                self.model,
+                self.compute.device,
+                self.compute.dtype,
+                num_tokens,
+                num_documents,
+                round(mean_square**0.5),
+            )
+        except RuntimeError as error:
+            return {"floor_problem": str(error).partition("\n")[0]}
+        return {
+            "floor_replay_all_ms": round(least.replay_all_ms, 2),
+            "floor_replay_none_ms": round(least.replay_none_ms, 2),
+            "share_of_replay_all": round(least.replay_all_ms / step_ms, 4),
+            "share_of_replay_none": round(least.replay_none_ms / step_ms, 4),
+        }
+
+    def _start_over(self, vram_gib: float | None) -> None:
+        """Give memory back, set its limit and begin to count anew."""
+        gc.collect()
+        if self.on_gpu:
+            self._wait()
+            torch.cuda.empty_cache()
+            self._limit_memory(vram_gib)
+            torch.cuda.reset_peak_memory_stats()
+
+    def _limit_memory(self, vram_gib: float | None) -> None:
+        if self.on_gpu:
+            total = torch.cuda.get_device_properties(self.compute.device).total_memory
+            share = min(1.0, vram_gib * GIB / total) if vram_gib else 1.0
+            torch.cuda.set_per_process_memory_fraction(share, self.compute.device)
+
+    def _wait(self) -> None:
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
+
+def _num_tokens(examples: Sequence[Example]) -> int:
+    return sum(len(example.input_ids) for example in examples)
+
+
+def _gib(num_bytes: int) -> float:
+    return round(num_bytes / GIB, 3)
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in VERSIONED:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found

@@ -1,0 +1,263 @@
+"""The subcommand `bench`: its rows of figures are counted right, and what goes wrong costs only its own row."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
+
+from tests.bench import rivals
+from tests.tiny_model import build_tiny_model
+from tunesmith_core import files
+from tunesmith_core.errors import EXIT_DONE
+from tunesmith_engine.__main__ import main
+from tunesmith_engine.bench import floor
+from tunesmith_engine.bench.longest import search
+from tunesmith_engine.bench.session import Session
+from tunesmith_engine.bench.workload import Workload
+
+NUM_TOKEN_IDS = 259
+
+
+@pytest.fixture(scope="module")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny model without a tokenizer."""
+    folder = build_tiny_model(tmp_path_factory.mktemp("model") / "tiny")
+    for path in folder.glob("tokenizer*"):
+        path.unlink()
+    return folder
+
+
+def bench(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, list[rivals.Row]]:
+    """Run the subcommand on the CPU; return its exit code and the rows that it wrote to standard output."""
+    given = ["bench", *map(str, arguments), "--device", "cpu", "--optimizer", "adamw", "--json"]
+    code = main(given)
+    return code, [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+
+
+# Rows
+
+
+def test_rows_are_the_same_at_every_call_and_not_each_other() -> None:
+    workload = Workload("a", 2, 64, num_warmup_steps=1, num_steps=2)
+    steps = workload.steps(NUM_TOKEN_IDS)
+    assert steps == workload.steps(NUM_TOKEN_IDS)
+    assert [len(row) for step in steps for row in step] == [64] * 6
+    assert len({tuple(row) for step in steps for row in step}) == 6
+    assert min(min(row) for step in steps for row in step) >= 3
+    assert max(max(row) for step in steps for row in step) < NUM_TOKEN_IDS
+
+
+def test_varied_rows_are_as_long_as_short_chats() -> None:
+    workload = Workload("a", 8, 2048, varied=True, num_warmup_steps=0, num_steps=100)
+    lengths = [len(row) for step in workload.steps(1000) for row in step]
+    assert len(lengths) == 800
+    assert statistics.median(lengths) == pytest.approx(180, rel=0.1)
+    assert min(lengths) >= 16
+    assert max(lengths) <= 2048
+
+
+def test_packed_steps_are_full_and_leave_no_row_out() -> None:
+    workload = Workload.parse("a:2:512:packed:warmup=4:steps=16")
+    sizes = [[len(row) for row in step] for step in workload.steps(1000)]
+    assert all(512 < sum(step) <= 1024 for step in sizes)
+    lengths = workload.lengths()
+    assert [size for step in sizes for size in step] == [next(lengths) for step in sizes for _ in step]
+
+
+def test_texts_of_workloads() -> None:
+    workload = Workload.parse("chat:8:2048:varied:no-checkpointing:vram-gib=6.5:policy=saver")
+    wanted = Workload("chat", 8, 2048, varied=True, checkpointing=False, vram_gib=6.5, policy="saver")
+    assert workload == wanted
+    for text in ("chat", "chat:8", "chat:8:x", "chat:8:64:fast", "chat:8:64:vram-gib=much"):
+        with pytest.raises(argparse.ArgumentTypeError, match="NAME:BATCH:SEQ"):
+            Workload.parse(text)
+
+
+# Figures
+
+
+def test_rows_of_two_workloads(tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    workloads = ("--workload", "fixed:2:64:steps=2", "--workload", "chat:4:64:varied:steps=2")
+    code, rows = bench(capfd, tiny_model, *workloads, "--rank", "4", "--out", out)
+    assert code == EXIT_DONE
+    assert files.read_json(out)["rows"] == rows
+    fixed, chat = rows
+    assert fixed["tokens_per_step"] == 128
+    sizes = [sum(map(len, step)) for step in Workload("chat", 4, 64, varied=True, num_steps=2).steps(NUM_TOKEN_IDS)]
+    assert chat["tokens_per_step"] == round(sum(sizes[6:]) / 2)
+    for row in rows:
+        assert row["num_steps"] == 2
+        assert row["path"] == "fused", row["report"]
+        assert row["tokens_per_s"] == pytest.approx(row["tokens_per_step"] / row["step_ms"] * 1000, rel=0.5)
+        assert row["floor_replay_all_ms"] > row["floor_replay_none_ms"] > 0
+        assert row["share_of_replay_none"] == pytest.approx(row["floor_replay_none_ms"] / row["step_ms"], rel=0.05)
+        assert row["warnings"] == []
+
+
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_first_loss_is_that_of_the_base_model(tiny_model: Path, capfd: pytest.CaptureFixture[str], method: str) -> None:
+    """A new adapter changes nothing, so the first loss is known; later ones fall when the same rows come again."""
+    _, (row,) = bench(capfd, tiny_model, "--method", method, "--batch", "2", "--seq", "64", "--steps", "1")
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    ids = torch.tensor(Workload("a", 2, 64).steps(NUM_TOKEN_IDS)[0])
+    with torch.no_grad():
+        expected = model(input_ids=ids, labels=ids).loss.item()
+    assert row["loss_first"] == pytest.approx(expected, rel=1e-5 if method == "lora" else 0.05)
+
+
+def test_a_workload_that_fails_spares_the_others(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    workloads = ("--workload", "bad:1:64:policy=unheard-of", "--workload", "good:1:64:steps=1")
+    code, rows = bench(capfd, tiny_model, *workloads)
+    assert code != EXIT_DONE
+    assert "unheard-of" in rows[0]["error"]["message"]
+    assert rows[1]["tokens_per_s"] > 0
+
+
+def test_a_missing_model_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code, rows = bench(capfd, tmp_path / "nowhere")
+    assert code == 2
+    assert rows == []
+
+
+def test_sentences_for_a_person(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    arguments = ["bench", str(tiny_model), "--seq", "32", "--device", "cpu", "--optimizer", "adamw", "--steps", "1"]
+    assert main(arguments) == EXIT_DONE
+    written = capfd.readouterr().out
+    assert "tiny, lora, 1 x 32 tokens" in written
+    assert "tokens/s" in written
+    assert "layers" in written
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("method", ["lora", "qlora"])
+def test_memory_on_a_gpu(tiny_model: Path, capfd: pytest.CaptureFixture[str], method: str) -> None:
+    workloads = ("--workload", "free:2:256:steps=2", "--workload", "held:2:256:vram-gib=0.5:steps=2")
+    code = main(["bench", str(tiny_model), "--method", method, "--device", "cuda", "--json", *workloads])
+    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+    assert code == EXIT_DONE, rows
+    for row in rows:
+        assert 0 < row["peak_gib"] <= row["reserved_gib"]
+        assert row["peak_over_plan"] <= 1.05
+        assert row["path"] == "fused"
+    assert rows[1]["reserved_gib"] <= 0.5
+    assert rows[0]["loss_first"] == pytest.approx(rows[1]["loss_first"], rel=1e-3)
+
+
+# The floor
+
+
+def test_floor_knows_every_product_of_the_model(tiny_model: Path) -> None:
+    base = AutoModelForCausalLM.from_pretrained(tiny_model)
+    model = get_peft_model(base, LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear"))
+    shapes = floor.Shapes.of(model)
+    # Two layers: q, o; k, v; gate, up; down.
+    assert shapes.products == Counter({(64, 64): 4, (64, 32): 4, (64, 128): 4, (128, 64): 2})
+    assert shapes.head == (64, NUM_TOKEN_IDS)
+    assert (shapes.num_layers, shapes.num_heads, shapes.head_dim) == (2, 4, 16)
+
+
+def test_floor_adds_up(tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one ms for each product forward, 10 backward, 100 and 1000 for attention, the sums are known."""
+
+    def product(_: object, num_tokens: int, *__: int) -> tuple[float, float]:
+        assert num_tokens == 24
+        return 1.0, 10.0
+
+    def attention(_: object, num_documents: int, length: int, *__: int) -> tuple[float, float]:
+        assert (num_documents, length) == (2, 16)
+        return 100.0, 1000.0
+
+    monkeypatch.setattr(floor._Timer, "product", product)
+    monkeypatch.setattr(floor._Timer, "attention", attention)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model)
+    found = floor.measure(model, torch.device("cpu"), torch.float32, num_tokens=24, num_documents=2, length=16)
+    once = 14 * 11 + 11 + 2 * 1100
+    assert found == floor.Floor(replay_all_ms=once + 14 + 200, replay_none_ms=once)
+
+
+# The longest row
+
+
+@pytest.mark.parametrize("limit", [600, 3000, 40_000])
+@pytest.mark.parametrize("start", [512, 4096, 100_000])
+def test_longest_row_is_found_in_few_tries(limit: int, start: int) -> None:
+    tries: list[int] = []
+
+    def fits(length: int) -> bool:
+        tries.append(length)
+        return length <= limit
+
+    found = search(fits, start)
+    assert found.longest_that_fits <= limit < found.shortest_that_does_not
+    assert found.shortest_that_does_not - found.longest_that_fits <= max(256, 0.02 * limit)
+    assert len(tries) <= 15
+    assert len(set(tries)) == len(tries)
+
+
+def test_search_for_the_longest_row_as_a_subcommand(
+    tiny_model: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def try_out(_: Session, workload: Workload) -> rivals.Row:
+        assert (workload.batch_size, workload.vram_gib, workload.num_warmup_steps, workload.num_steps) == (1, 8, 1, 1)
+        return {} if workload.sequence_length <= 3000 else {"error": {"message": "no memory"}}
+
+    monkeypatch.setattr(Session, "try_out", try_out)
+    code, (row,) = bench(capfd, tiny_model, "--longest", "--workload", "eight:4:1024:vram-gib=8")
+    assert code == EXIT_DONE
+    assert row["longest_tokens"] == 2816
+    assert row["tries"][0] == {"tokens": 1024}
+    assert {"tokens": 3072, "error": {"message": "no memory"}} in row["tries"]
+
+
+def test_no_row_fits() -> None:
+    assert search(lambda _: False, 4096).longest_that_fits == 0
+
+
+# The table beside rivals
+
+
+def rows_of(*given: tuple[str, str, float, float]) -> Sequence[rivals.Row]:
+    return [
+        {"workload": name, "program": program, "tokens_per_s": speed, "peak_gib": peak, "step_ms": 1.0}
+        for name, program, speed, peak in given
+    ]
+
+
+def test_table_compares_with_the_same_workload() -> None:
+    rows = [
+        *rows_of(("a", "tunesmith", 260.0, 8.0), ("a", "unsloth", 100.0, 4.0), ("a", "unsloth", 200.0, 4.0)),
+        *rows_of(("a", "unsloth", 150.0, 4.0), ("a/same", "tunesmith", 300.0, 3.0), ("b", "tunesmith", 1.0, 1.0)),
+        {"workload": "b", "program": "unsloth", "error": {"message": "fails to compile"}},
+    ]
+    lines = rivals.table(rows, "unsloth").splitlines()
+    found = {tuple(line.split()[:2]): line.split()[2:] for line in lines[1:]}
+    assert len(lines) == 6
+    # 260 and 300 by 150, the median of three rounds.
+    assert found["a", "tunesmith"] == ["260", "8.00", "1.0", "1.73", "2.00"]
+    assert found["a/same", "tunesmith"] == ["300", "3.00", "1.0", "2.00", "0.75"]
+    assert found["a", "unsloth"][3:] == ["1.00", "1.00"]
+    assert found["b", "tunesmith"] == ["1", "1.00", "1.0"]
+    assert found["b", "unsloth"] == ["fails", "to", "compile"]
+
+
+def test_what_shares_a_process() -> None:
+    workloads = ["a:1:64", "b:1:64:no-checkpointing", "c:1:64"]
+    assert rivals.processes("unsloth", workloads) == [["a:1:64", "c:1:64"], ["b:1:64:no-checkpointing"]]
+    assert rivals.processes("tunesmith", [*workloads, "d:1:64:vram-gib=1"]) == [workloads, ["d:1:64:vram-gib=1"]]
+    assert rivals.processes("tunesmith", []) == []
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rivals.importlib.util, "find_spec", lambda name: None if name == "liger_kernel" else name)
+    assert rivals.missing("liger") == ["liger_kernel"]
+    assert rivals.missing("trl") == []
