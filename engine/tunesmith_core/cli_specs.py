@@ -30,7 +30,7 @@ def plan(arguments: Namespace) -> int:
     rows += [("total", terminal.gib(estimate.total_bytes)), ("free", terminal.gib(estimate.available_bytes))]
     terminal.say(terminal.table(("MEMORY", ""), rows))
     if estimate.least_bytes < estimate.total_bytes:
-        terminal.say(f"least, with activations computed again: {terminal.gib(estimate.least_bytes)}")
+        terminal.say(f"least, row by row and with activations computed again: {terminal.gib(estimate.least_bytes)}")
     terminal.say(f"verdict: {estimate.verdict} (certainty: {estimate.certainty})")
     terminal.say(f"disk: {terminal.gib(estimate.disk_bytes)}")
     for fix in estimate.fixes:

@@ -23,7 +23,7 @@ TILE_TOKENS = {"none": 16384, "mlp": 4096, "smart": 4096, "full": 4096, "saver":
 HEAD_ROWS = {"none": 1024, "mlp": 1024, "smart": 1024, "full": 1024, "saver": 512}
 NUM_SLOTS = 2
 LIBRARY_BYTES = 96 * 2**20
-MOST_ATTENTION_NUMBERS = 2**24
+ATTENTION_NUMBERS = {"none": 2**24, "mlp": 2**24, "smart": 2**24, "full": 2**24, "saver": 2**23}
 ATTENTION_BYTES_PER_NUMBER = 8
 """As in `tunesmith_engine.fused`."""
 
@@ -102,19 +102,28 @@ def activation_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int,
     kept = {"none": 2 * d + attention + gate_up, "mlp": 2 * d + attention, "smart": 2 * d}.get(level, d)
     shared = {"none": 0, "mlp": 0, "smart": attention}.get(level, attention + d)
     num_kept = min(NUM_SLOTS, card.num_layers) if level == "saver" else card.num_layers
-    tile = min(num_tokens, TILE_TOKENS[level])
-    mlp = tile * (f + extra + (0 if level == "none" else gate_up))
     num_sums = card.num_heads * (card.num_layers + 1 if level in ("none", "mlp") else 2)
     per_token = size * (num_kept * kept + shared + 3 * (d + extra)) + 4 * num_sums
-    inside = tokens_at_once(card, num_tokens) * (size * (3 * q + 2 * k) + ATTENTION_BYTES_PER_NUMBER * q)
-    return num_tokens * per_token + inside + size * max(mlp, num_tokens * attention)
+    inside = tokens_at_once(card, num_tokens, level) * (size * (3 * q + 2 * k) + ATTENTION_BYTES_PER_NUMBER * q)
+    # The head works where the blocks of the layers do: what it takes is counted there.
+    block = max(0, _block_bytes(spec, card, size, num_tokens, level) - logit_bytes(card, size, num_tokens, level))
+    return num_tokens * per_token + inside + block
 
 
-def tokens_at_once(card: ModelCard, num_tokens: int) -> int:
+def _block_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int, level: str) -> int:
+    """Return the memory of one block's intermediate results: gradients of attention's inputs, or a tile of the MLP."""
+    q, k, f = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim, card.intermediate_size
+    extra = max((product.extra for product in _products(spec, card)), default=0)
+    tile = min(num_tokens, TILE_TOKENS[level])
+    mlp = tile * (f + extra + (0 if level == "none" else 2 * f + extra))
+    return size * max(mlp, num_tokens * (2 * q + 2 * k + extra))
+
+
+def tokens_at_once(card: ModelCard, num_tokens: int, level: str) -> int:
     """Return of how many tokens with all heads attention takes the memory: long batches go by groups of heads."""
     parts = 1
     numbers = num_tokens * card.num_heads * card.head_dim
-    while numbers > MOST_ATTENTION_NUMBERS * parts and card.num_kv_heads % (2 * parts) == 0:
+    while numbers > ATTENTION_NUMBERS[level] * parts and card.num_kv_heads % (2 * parts) == 0:
         parts *= 2
     return math.ceil(num_tokens / parts)
 

@@ -71,7 +71,7 @@ class Plan:
     Attributes:
         parts: bytes by name, in the order in which they are shown: weights, adapter, activations, logits, runtime.
         total_bytes: their sum, the peak.
-        least_bytes: the peak if as few activations as possible are kept, which a run does before it fails.
+        least_bytes: the peak row by row with as few activations kept as possible, which a run comes to before it fails.
         available_bytes: free memory of the device.
         verdict: "fits", "tight" or "exceeds", by the least.
         total_steps: None while the number of rows is unknown.
@@ -122,7 +122,7 @@ def plan(
     """
     card = card or read_model_card(Path(spec.model.path))
     parts = _parts(spec, hardware, card, longest_tokens)
-    least = _least_bytes(spec, hardware, card, longest_tokens)
+    least = sum(_least_parts(spec, hardware, card, longest_tokens).values())
     ratio = least / max(1, hardware.free_bytes)
     steps = _total_steps(spec, num_rows)
     seconds = None
@@ -190,14 +190,16 @@ def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: i
     for level in _levels(spec):
         parts = _fused_parts(spec, hardware, card, longest_tokens, level)
         if sum(parts.values()) <= USABLE_RATIO * hardware.free_bytes:
-            break
-    return parts
+            return parts
+    return _least_parts(spec, hardware, card, longest_tokens)
 
 
-def _least_bytes(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> int:
+def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None) -> dict[str, int]:
+    """Return the bytes of a run that keeps as little as possible of one row at a time, which the engine comes to."""
     if not _runs_fused(spec, hardware):
-        return sum(_plain_parts(spec, hardware, card, longest_tokens).values())
-    return sum(_fused_parts(spec, hardware, card, longest_tokens, _levels(spec)[-1]).values())
+        return _plain_parts(spec, hardware, card, longest_tokens)
+    one_row = with_changes(spec, {"schedule.micro_batch_size": 1})
+    return _fused_parts(one_row, hardware, card, longest_tokens, _levels(spec)[-1])
 
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
@@ -312,7 +314,7 @@ def _fixes(
     fixes = []
     for label, changes in candidates:
         changed = with_changes(spec, changes)
-        saved = least_bytes - _least_bytes(changed, hardware, card, longest_tokens)
+        saved = least_bytes - sum(_least_parts(changed, hardware, card, longest_tokens).values())
         if saved > 0:
             fixes.append(Fix(label, changes, saved))
     return tuple(fixes)

@@ -308,7 +308,7 @@ def test_plan(spec_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert cli.main(["plan", spec_file]) == 0
     out = capsys.readouterr().out
     assert "weights  1.00 GiB" in out
-    assert "least, with activations computed again: 0.50 GiB" in out
+    assert "least, row by row and with activations computed again: 0.50 GiB" in out
     assert "verdict: tight" in out
     assert "saves 1.00 GiB: data.context_length = 512" in out
     frugal = dataclasses.replace(plan_of(), least_bytes=1 << 30)

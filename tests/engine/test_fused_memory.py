@@ -36,5 +36,5 @@ def test_planner_and_engine_count_alike(
     theirs = planner.plan(level).peak_bytes - 8 * assembly.arena.weights.numel() - assembly.scratch.num_bytes
     # What a GPU's attention takes beside is not counted on the CPU.
     beside = fused_memory.ATTENTION_BYTES_PER_NUMBER * card.num_heads * card.head_dim
-    theirs += fused_memory.tokens_at_once(card, tokens) * beside
+    theirs += fused_memory.tokens_at_once(card, tokens, level) * beside
     assert theirs <= ours <= 1.15 * theirs

@@ -23,6 +23,7 @@ from tunesmith_engine.fused.batch import PackedBatch
 from tunesmith_engine.fused.memory import MemoryPlan
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.shapes import NotFusableError
+from tunesmith_engine.fused.tiling import SMALLEST
 
 LENGTHS = (19, 29)
 """Tokens of the two documents; unequal, and behind each other, so bounds that are missed would show."""
@@ -40,7 +41,7 @@ ROUNDED_NATS = 0.02
 def small_plan(plan: MemoryPlan) -> MemoryPlan:
     """Return a plan with just enough room for the comparison, whatever the machine holds."""
     policies = (LayerPolicy("full"),) * len(plan.policies)
-    return replace(plan, policies=policies, capacity_tokens=NUM_TOKENS, tile_tokens=NUM_TOKENS, head_rows=NUM_TOKENS)
+    return replace(plan, policies=policies, capacity_tokens=NUM_TOKENS, tiling=SMALLEST)
 
 
 def check_agreement(model: PeftModel, compute: Compute, fused_loss: Callable[[PackedBatch], torch.Tensor]) -> None:

@@ -22,6 +22,7 @@ from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
 from tunesmith_engine.fused.shapes import LayerShape, MlpShape, ModelShape, NotFusableError
+from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.lora import trainable
 
@@ -43,17 +44,12 @@ class LayerProjections:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a plan of the memory decides about.
-
-    Attributes:
-        capturable: a step may be captured in a CUDA graph.
-    """
+    """What a plan of the memory decides about."""
 
     layers: Sequence[FusedLayer]
     head: Head
     workspace: Workspace
     store: ActivationStore
-    capturable: bool
 
 
 class Assembly:
@@ -84,6 +80,18 @@ class Assembly:
         # Adapter columns stand beside the stream in whichever block has most of them.
         most = max(part.num_extra for parts in projections for part in parts.all())
         self.gradient_width = self.shape.hidden_size + most
+
+    @property
+    def capturable(self) -> bool:
+        """Whether a step may be captured in a CUDA graph."""
+        return not any(isinstance(part, PlainModules) for parts in self.projections for part in parts.all())
+
+    @property
+    def num_packed_weights(self) -> int:
+        """Weights of the layers that are packed in 4 bits."""
+        parts = (part for parts in self.projections for part in parts.all() if isinstance(part, Projection))
+        members = (member for part in parts for member in part.members)
+        return sum(m.num_inputs * m.num_outputs for m in members if not isinstance(m.weight, torch.Tensor))
 
     def quantised_bytes(self, num_tokens: int, tile_tokens: int) -> int:
         """Return what a product takes for 8-bit copies of its input, at most."""
@@ -184,15 +192,15 @@ class Assembly:
 
     # What a plan decides about
 
-    def build(self, policies: Sequence[LayerPolicy], capacity_tokens: int, tile_tokens: int, head_rows: int) -> Parts:
+    def build(self, policies: Sequence[LayerPolicy], capacity_tokens: int, tiling: Tiling) -> Parts:
         """Return layers and buffers; the workspace is allocated when it is first used.
 
         Raises:
             PinningError: this machine gives no pinned memory for layers that are sent out.
         """
         workspace = self.workspace(capacity_tokens)
-        layers = self.layers(policies, workspace, capacity_tokens, tile_tokens)
-        head = Head(self.shape, self.head, workspace, head_rows)
+        layers = self.layers(policies, workspace, capacity_tokens, tiling)
+        head = Head(self.shape, self.head, workspace, min(capacity_tokens, tiling.head_rows))
         buffers = [
             layer.buffers(policy.level == "none", self.compute.dtype)
             for layer, policy in zip(layers, policies, strict=True)
@@ -201,8 +209,7 @@ class Assembly:
             # The store is one large piece; pieces that are free now must not stand beside it.
             torch.cuda.empty_cache()
         store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device)
-        plain = any(isinstance(part, PlainModules) for parts in self.projections for part in parts.all())
-        return Parts(layers, head, workspace, store, capturable=not plain)
+        return Parts(layers, head, workspace, store)
 
     def workspace(self, capacity_tokens: int) -> Workspace:
         """Return an empty workspace with the regions that every layer uses."""
@@ -214,20 +221,23 @@ class Assembly:
         return workspace
 
     def layers(
-        self, policies: Sequence[LayerPolicy], workspace: Workspace, capacity_tokens: int, tile_tokens: int
+        self, policies: Sequence[LayerPolicy], workspace: Workspace, capacity_tokens: int, tiling: Tiling
     ) -> list[FusedLayer]:
         """Return the layers, which reserve what they need in the workspace."""
-        layers = []
+        layers, tile_tokens = [], min(tiling.mlp_tokens, capacity_tokens)
         for index, (shape, parts, policy) in enumerate(zip(self.shape.layers, self.projections, policies, strict=True)):
             attention = AttentionBlock(
-                shape.attention, parts.attention_inputs, parts.attention_output, workspace, capacity_tokens
+                shape.attention,
+                parts.attention_inputs,
+                parts.attention_output,
+                workspace,
+                capacity_tokens,
+                tiling.attention_numbers,
             )
             mlp: MlpBlock | PlainMlp
             if isinstance(shape.mlp, MlpShape) and parts.mlp_down is not None:
                 keeps = policy.level == "none"
-                mlp = MlpBlock(
-                    shape.mlp, parts.mlp_inputs, parts.mlp_down, workspace, min(tile_tokens, capacity_tokens), keeps
-                )
+                mlp = MlpBlock(shape.mlp, parts.mlp_inputs, parts.mlp_down, workspace, tile_tokens, keeps)
             elif isinstance(parts.mlp_inputs, PlainModules):
                 mlp = PlainMlp(parts.mlp_inputs)
             else:

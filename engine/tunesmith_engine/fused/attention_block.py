@@ -19,14 +19,11 @@ from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm, rope
 from tunesmith_engine.kernels.copy_rows import copy_rows
 
-MOST_NUMBERS = 2**24
-"""Queries times their width that attention takes at once; its backward pass keeps several times as much beside them."""
 
-
-def num_parts(shape: AttentionShape, num_tokens: int) -> int:
+def num_parts(shape: AttentionShape, num_tokens: int, numbers_at_once: int) -> int:
     """Return into how many groups of heads attention is divided, one after another, so that long batches need less."""
     numbers, parts = num_tokens * shape.num_heads * shape.head_dim, 1
-    while numbers > MOST_NUMBERS * parts and shape.num_key_value_heads % (2 * parts) == 0:
+    while numbers > numbers_at_once * parts and shape.num_key_value_heads % (2 * parts) == 0:
         parts *= 2
     return parts
 
@@ -55,9 +52,10 @@ class AttentionBlock:
         output: Projection | PlainModules,
         workspace: Workspace,
         capacity_tokens: int,
+        numbers_at_once: int,
     ) -> None:
         self.shape, self.inputs, self.output = shape, inputs, output
-        self._workspace = workspace
+        self._workspace, self._numbers_at_once = workspace, numbers_at_once
         self._num_query = shape.num_heads * shape.head_dim
         self._num_key = shape.num_key_value_heads * shape.head_dim
         num_all = self._num_query + 2 * self._num_key
@@ -160,7 +158,7 @@ class AttentionBlock:
 
     def _parts(self, num_tokens: int) -> Iterator[tuple[AttentionShape, slice, slice]]:
         """Yield the groups of heads that are computed one after another: their shape, queries, keys and values."""
-        count = num_parts(self.shape, num_tokens)
+        count = num_parts(self.shape, num_tokens, self._numbers_at_once)
         heads, groups = self.shape.num_heads // count, self.shape.num_key_value_heads // count
         shape = self.shape if count == 1 else replace(self.shape, num_heads=heads, num_key_value_heads=groups)
         for part in range(count):

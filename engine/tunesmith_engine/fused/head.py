@@ -1,7 +1,7 @@
 """The end of the model: final norm, output projection and cross-entropy, in chunks of the rows that are trained.
 
 Rows without a trained token are never multiplied. A chunk's logits exist once, in the run's number format, and are
-overwritten by their gradient.
+overwritten by their gradient. They lie where the layers' blocks have their intermediate results: none runs then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Head:
     def __init__(self, shape: ModelShape, projection: Projection, workspace: Workspace, chunk_rows: int) -> None:
         self._shape, self._projection, self._workspace = shape, projection, workspace
         self._chunk_rows = chunk_rows
-        workspace.reserve("head", *self._shapes(chunk_rows))
+        workspace.reserve("block", *self._shapes(chunk_rows))
 
     def _shapes(self, rows: int) -> list[tuple[int, int]]:
         extra = self._projection.num_extra
@@ -55,7 +55,7 @@ class Head:
         for start in range(0, trained_rows.shape[0], self._chunk_rows):
             rows = trained_rows[start : start + self._chunk_rows]
             chunk = slice(start, start + rows.shape[0])
-            logits, normed, total, to_total = self._workspace.carve("head", *self._shapes(rows.shape[0]))
+            logits, normed, total, to_total = self._workspace.carve("block", *self._shapes(rows.shape[0]))
             hidden = self._shape.hidden_size
             torch.index_select(pending, 0, rows, out=to_total)
             torch.index_select(x, 0, rows, out=total)

@@ -1,9 +1,15 @@
-"""How much memory a fused model will take on its GPU, and the policy that makes a step fastest within what there is."""
+"""How much memory a fused model will take on its GPU, and the plan that makes a step fastest within what there is.
+
+Where not all activations have room there are three ways out: compute some again, send some to the computer's memory,
+or let fewer rows through the model at a time. The last costs little where products stay large enough to keep the GPU
+busy, for frozen weights have no gradients that every micro-batch would have to add to.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +17,7 @@ import torch
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, PinningError, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
+from tunesmith_engine.fused.graphs import HOST_S_PER_LAYER
 from tunesmith_engine.fused.head import Head
 from tunesmith_engine.fused.policy import (
     LayerCosts,
@@ -21,14 +28,16 @@ from tunesmith_engine.fused.policy import (
     step_down,
     without_host,
 )
-from tunesmith_engine.fused.rates import CopyRates, host_budget_bytes, measure_copy_rate, measure_matmul_rate
-
-HEAD_ROWS = {16384: 1024, 4096: 1024, 2048: 512, 1024: 256}
-"""Rows of the MLP that are computed together -> rows whose logits exist together, for less and less memory.
-
-A product of 184 rows is bound by arithmetic already on an H200, so only the last is slower to speak of."""
-
-WHOLE_TILE, SMALL_TILE, SAVER_TILE, SMALLEST_TILE = HEAD_ROWS
+from tunesmith_engine.fused.rates import (
+    MOST_SIZES,
+    CopyRates,
+    host_budget_bytes,
+    measure_copy_rate,
+    measure_matmul_rate,
+    measure_memory_rate,
+)
+from tunesmith_engine.fused.shapes import MlpShape
+from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 
 USABLE_SHARE = 0.94
 """Of the free memory; the rest is for what other programs take meanwhile and for gaps between tensors."""
@@ -43,6 +52,18 @@ LIBRARY_BYTES = 96 * 2**20
 
 USUAL_DOCUMENT_TOKENS = 2048
 
+LEAST_TOKENS = 1024
+"""A micro-batch is not made smaller than that, nor than the longest row."""
+
+PORTIONS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Into how many micro-batches the rows of one may be divided."""
+
+GAPS_S = 1e-4
+"""What a layer costs a micro-batch whatever its size: the beginnings and ends of some fifty kernels, 2 µs each."""
+
+WORTHWHILE = 0.97
+"""Smaller micro-batches must promise at most so much of the time: what is measured varies by less."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
@@ -51,8 +72,7 @@ class MemoryPlan:
     Attributes:
         policies: of each layer.
         capacity_tokens: most tokens of a micro-batch.
-        tile_tokens: rows of the MLP at a time.
-        head_rows: rows whose logits exist together.
+        tiling: what is computed at a time.
         embedding_on_host: the input embedding lies in the computer's memory.
         peak_bytes: expected peak of what PyTorch allocates on the device.
         host_bytes: pinned memory for activations.
@@ -60,8 +80,7 @@ class MemoryPlan:
 
     policies: tuple[LayerPolicy, ...]
     capacity_tokens: int
-    tile_tokens: int
-    head_rows: int
+    tiling: Tiling
     embedding_on_host: bool
     peak_bytes: int
     host_bytes: int
@@ -72,15 +91,22 @@ class MemoryPlanner:
 
     Args:
         assembly: the parts of the fused model, its weights on the device.
-        capacity_tokens: most tokens of a micro-batch.
+        most_tokens: of a micro-batch.
         memory_bytes: what PyTorch may allocate on the device in all; None takes what is free.
         optimizer_bytes_per_weight: what the optimizer will keep of each trained weight.
+        longest_tokens: of a row, if micro-batches may be made smaller; no row is ever divided.
     """
 
     def __init__(
-        self, assembly: Assembly, capacity_tokens: int, memory_bytes: int | None, optimizer_bytes_per_weight: float
+        self,
+        assembly: Assembly,
+        most_tokens: int,
+        memory_bytes: int | None,
+        optimizer_bytes_per_weight: float,
+        longest_tokens: int | None = None,
     ) -> None:
-        self._assembly, self._capacity = assembly, capacity_tokens
+        self._assembly, self._most_tokens = assembly, most_tokens
+        self._longest_tokens = min(longest_tokens or most_tokens, most_tokens)
         device = assembly.compute.device
         self._on_gpu = self._pins = device.type == "cuda"
         allocated = torch.cuda.memory_allocated(device) if self._on_gpu else 0
@@ -88,6 +114,7 @@ class MemoryPlanner:
         self._fixed_bytes = allocated + round(trained * optimizer_bytes_per_weight) + assembly.scratch.num_bytes
         self._fixed_bytes += LIBRARY_BYTES if self._on_gpu else 0
         self._total_bytes = memory_bytes or (self._free_bytes(allocated) if self._on_gpu else 2**62)
+        self._measured: dict[int, float] = {}
 
     def _free_bytes(self, allocated: int) -> int:
         free = torch.cuda.mem_get_info(self._assembly.compute.device)[0]
@@ -95,57 +122,93 @@ class MemoryPlanner:
         return allocated + round((free + unused) * USABLE_SHARE)
 
     def plan(self, name: str) -> MemoryPlan:
-        """Return the plan of a policy by name: "auto" or another key of `policy.NAMED`."""
-        num_layers = len(self._assembly.shape.layers)
-        everything = (LayerPolicy("none"),) * num_layers
+        """Return the plan of a policy by name: "auto", which may make micro-batches smaller, or a key of NAMED."""
+        first, *smaller = (self._best(name, capacity) for capacity in self._capacities(name))
+        best = first
+        for found in smaller:
+            if self._judgement(found, WORTHWHILE) < self._judgement(best):
+                best = found
+        return best
+
+    def _capacities(self, name: str) -> Iterator[int]:
+        """Yield tokens of micro-batches that are worth a look, most first: none smaller where everything has room."""
+        yield self._most_tokens
+        if name != "auto" or self._fits(self._everything(self._most_tokens)):
+            return
+        longest, last = self._longest_tokens, self._most_tokens
+        for portions in PORTIONS:
+            capacity = longest * math.ceil(math.ceil(self._most_tokens / longest) / portions)
+            if LEAST_TOKENS <= capacity < last:
+                yield (last := capacity)
+
+    def _best(self, name: str, capacity: int) -> MemoryPlan:
+        """Return the plan for micro-batches of a size that is predicted to be fastest."""
         if name in ("auto", "none"):
-            for on_host in (False, True):
-                found = self._sized(everything, WHOLE_TILE, on_host)
-                if found.peak_bytes <= self._total_bytes or not self._on_gpu:
-                    return found
-        tiles = (SAVER_TILE,) if name == "saver" else (SMALL_TILE, SAVER_TILE)
-        plans = [self._chosen(name, tile) for tile in tiles]
-        if all(plan.peak_bytes > self._total_bytes for plan in plans):
-            plans.append(self._chosen(name, SMALLEST_TILE))
+            everything = self._everything(capacity)
+            if self._fits(everything):
+                return everything
+        plans = [self._chosen(name, capacity, tiling) for tiling in ((SAVER,) if name == "saver" else (SMALL, SAVER))]
+        if not any(map(self._fits, plans)):
+            plans.append(self._chosen(name, capacity, SMALLEST))
         return min(plans, key=self._judgement)
 
-    def _judgement(self, plan: MemoryPlan) -> tuple[bool, float]:
-        """Order plans: those that fit first, then by predicted time; of equals the first, whose tiles are larger."""
-        if plan.peak_bytes > self._total_bytes:
+    def _everything(self, capacity: int) -> MemoryPlan:
+        """Return the plan that keeps everything, and the embedding on the device if both have room."""
+        policies = (LayerPolicy("none"),) * len(self._assembly.shape.layers)
+        found = self._sized(policies, capacity, WHOLE, False)
+        return found if self._fits(found) else self._sized(policies, capacity, WHOLE, True)
+
+    def _fits(self, plan: MemoryPlan) -> bool:
+        return plan.peak_bytes <= self._total_bytes
+
+    def _judgement(self, plan: MemoryPlan, handicap: float = 1.0) -> tuple[bool, float]:
+        """Order plans: those that fit first, then by predicted time; of equals the first, whose pieces are larger."""
+        if not self._fits(plan):
             return True, float(plan.peak_bytes)
+        return False, self.step_s(plan) / handicap
+
+    def step_s(self, plan: MemoryPlan) -> float:
+        """Predict the seconds of all layers for the most tokens that there may be."""
+        capacity = plan.capacity_tokens
         kept = {
-            level: max(b.num_bytes(b.kept[level], self._capacity) for b in buffers)
-            for level, buffers in self._buffers().items()
+            level: max(b.num_bytes(b.kept[level], capacity) for b in buffers)
+            for level, buffers in self._buffers(capacity).items()
         }
-        return False, predicted_s(plan.policies, self._costs, kept, self._rates)
+        portion_s = predicted_s(plan.policies, self._costs(capacity), kept, self._rates)
+        portion_s += self._unpacking_s + len(plan.policies) * GAPS_S
+        if not self._assembly.capturable:
+            portion_s = max(portion_s, len(plan.policies) * HOST_S_PER_LAYER)
+        return portion_s * self._most_tokens / capacity
 
     def step_down(self, plan: MemoryPlan) -> MemoryPlan | None:
         """Return a plan that takes less memory of the device, or None."""
-        policies = step_down(plan.policies, host=self._pins)
+        policies, capacity = step_down(plan.policies, host=self._pins), plan.capacity_tokens
         if policies is not None:
-            return self._sized(policies, min(plan.tile_tokens, SMALL_TILE), self._on_gpu)
-        smaller = (self._sized(plan.policies, tile, self._on_gpu) for tile in HEAD_ROWS if tile < plan.tile_tokens)
+            return self._sized(policies, capacity, SMALL if plan.tiling == WHOLE else plan.tiling, self._on_gpu)
+        below = TILINGS[TILINGS.index(plan.tiling) + 1 :]
+        smaller = (self._sized(plan.policies, capacity, tiling, self._on_gpu) for tiling in below)
         return next((found for found in smaller if found.peak_bytes < plan.peak_bytes), None)
 
     def resized(self, plan: MemoryPlan, capacity_tokens: int) -> MemoryPlan:
         """Return a plan for micro-batches of another size, with the same policies."""
-        self._capacity = capacity_tokens
-        return self._sized(plan.policies, plan.tile_tokens, plan.embedding_on_host)
+        return self._sized(plan.policies, capacity_tokens, plan.tiling, plan.embedding_on_host)
 
     def without_pinning(self, plan: MemoryPlan) -> MemoryPlan:
         """Return a plan that replays what a plan wanted to send out, on a machine that pins no memory for it."""
         self._pins = False
-        return self._sized(without_host(plan.policies), plan.tile_tokens, plan.embedding_on_host)
+        return self._sized(without_host(plan.policies), plan.capacity_tokens, plan.tiling, plan.embedding_on_host)
 
-    def _chosen(self, name: str, tile: int) -> MemoryPlan:
-        """Return the plan whose policies are predicted to be fastest with a given tile."""
-        # Whatever the policies will be, gate and up of a tile have room.
+    def _chosen(self, name: str, capacity: int, tiling: Tiling) -> MemoryPlan:
+        """Return the plan whose policies are predicted to be fastest with a given tiling."""
+        # Whatever the policies will be, gate and up of a piece have room.
         policies = (LayerPolicy("full"),) * len(self._assembly.shape.layers)
-        empty = self._sized(policies, tile, self._on_gpu, with_store=False)
+        empty = self._sized(policies, capacity, tiling, self._on_gpu, with_store=False)
         budget = self._total_bytes - empty.peak_bytes
         host = host_budget_bytes() if self._rates else 0
-        policies = choose(name, self._costs, self._buffers(), self._capacity, budget, host, self._rates)
-        return self._sized(policies, tile, self._on_gpu)
+        policies = choose(name, self._costs(capacity), self._buffers(capacity), capacity, budget, host, self._rates)
+        return self._sized(policies, capacity, tiling, self._on_gpu)
+
+    # What is measured
 
     @functools.cached_property
     def _rates(self) -> CopyRates | None:
@@ -157,47 +220,70 @@ class MemoryPlanner:
             self._pins = False
             return None
 
-    @functools.cached_property
-    def _costs(self) -> LayerCosts:
-        shape, compute = self._assembly.shape, self._assembly.compute
-        flops = measure_matmul_rate(compute.device, compute.dtype) * SUSTAINED_SHARE
-        document = min(self._capacity, USUAL_DOCUMENT_TOKENS)
-        return LayerCosts.of(shape.layers[0], shape.hidden_size, self._capacity, document, flops)
+    def _costs(self, capacity: int) -> LayerCosts:
+        shape = self._assembly.shape
+        document = min(self._longest_tokens, USUAL_DOCUMENT_TOKENS)
+        flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
+        return LayerCosts.of(shape.layers[0], shape.hidden_size, capacity, document, flops)
+
+    def _flops_per_s(self, capacity: int) -> float:
+        """Return the rate of the model's products with so many rows, by the next lower power of two."""
+        compute, shape = self._assembly.compute, self._assembly.shape
+        rows = min(2 ** int(math.log2(capacity)), MOST_SIZES[compute.device.type][0])
+        if rows not in self._measured:
+            mlp = shape.layers[0].mlp
+            inner_width = mlp.width if isinstance(mlp, MlpShape) else shape.hidden_size
+            rate = measure_matmul_rate(compute.device, compute.dtype, rows, shape.hidden_size, inner_width)
+            self._measured[rows] = rate
+        return self._measured[rows]
 
     @functools.cached_property
+    def _unpacking_s(self) -> float:
+        """Seconds in which a micro-batch has 4-bit weights unpacked, once forward and once backward."""
+        num_bytes = self._assembly.num_packed_weights * (0.5 + self._assembly.compute.dtype.itemsize)
+        if not (num_bytes and self._on_gpu):
+            return 0.0
+        return 2 * num_bytes / measure_memory_rate(self._assembly.compute.device)
+
+    @property
     def s_per_token(self) -> float:
         """Predicted seconds of all layers for a token, forward and backward, with nothing computed again."""
-        return len(self._assembly.shape.layers) * (self._costs.forward_s + self._costs.backward_s) / self._capacity
+        costs = self._costs(self._most_tokens)
+        return len(self._assembly.shape.layers) * (costs.forward_s + costs.backward_s) / self._most_tokens
 
-    def _buffers(self) -> Mapping[str, Sequence[LayerBuffers]]:
-        return {
-            level: self._layers((LayerPolicy(level),) * len(self._assembly.shape.layers), SMALLEST_TILE)[0]
-            for level in LEVELS
-        }
+    # Sizes
 
-    def _layers(self, policies: Sequence[LayerPolicy], tile: int) -> tuple[list[LayerBuffers], int]:
+    def _buffers(self, capacity: int) -> Mapping[str, Sequence[LayerBuffers]]:
+        num_layers = len(self._assembly.shape.layers)
+        return {level: self._layers((LayerPolicy(level),) * num_layers, capacity, SMALLEST)[0] for level in LEVELS}
+
+    def _layers(self, policies: Sequence[LayerPolicy], capacity: int, tiling: Tiling) -> tuple[list[LayerBuffers], int]:
         """Return the buffers of all layers under policies, and the bytes of the workspace."""
         assembly, dtype = self._assembly, self._assembly.compute.dtype
-        workspace = assembly.workspace(self._capacity)
-        layers = assembly.layers(policies, workspace, self._capacity, tile)
-        Head(assembly.shape, assembly.head, workspace, min(self._capacity, HEAD_ROWS[tile]))
+        workspace = assembly.workspace(capacity)
+        layers = assembly.layers(policies, workspace, capacity, tiling)
+        Head(assembly.shape, assembly.head, workspace, min(capacity, tiling.head_rows))
         buffers = [layer.buffers(policy.level == "none", dtype) for layer, policy in zip(layers, policies, strict=True)]
         return buffers, workspace.num_bytes
 
     def _sized(
-        self, policies: tuple[LayerPolicy, ...], tile: int, on_host: bool, with_store: bool = True
+        self,
+        policies: tuple[LayerPolicy, ...],
+        capacity: int,
+        tiling: Tiling,
+        on_host: bool,
+        with_store: bool = True,
     ) -> MemoryPlan:
         """Return the plan of given policies with its sizes."""
-        buffers, workspace_bytes = self._layers(policies, tile)
-        store = store_bytes(buffers, policies, self._capacity) if with_store else StoreBytes(0, 0)
+        buffers, workspace_bytes = self._layers(policies, capacity, tiling)
+        store = store_bytes(buffers, policies, capacity) if with_store else StoreBytes(0, 0)
         embedding_bytes = self._assembly.embedding_bytes if on_host else 0
-        fixed = self._fixed_bytes - embedding_bytes + self._passing_bytes(policies)
-        fixed += self._assembly.quantised_bytes(self._capacity, tile)
+        fixed = self._fixed_bytes - embedding_bytes + self._passing_bytes(policies, capacity, tiling)
+        fixed += self._assembly.quantised_bytes(capacity, tiling.mlp_tokens)
         peak = plan_bytes(store, fixed, workspace_bytes)
-        head_rows = min(self._capacity, HEAD_ROWS[tile])
-        return MemoryPlan(policies, self._capacity, tile, head_rows, embedding_bytes > 0, peak, store.host)
+        return MemoryPlan(policies, capacity, tiling, embedding_bytes > 0, peak, store.host)
 
-    def _passing_bytes(self, policies: Sequence[LayerPolicy]) -> int:
+    def _passing_bytes(self, policies: Sequence[LayerPolicy], capacity: int, tiling: Tiling) -> int:
         """Return what attention's own operations allocate.
 
         For the heads that are computed at once: gradients of its inputs and dense copies; cuDNN and flash add a float32
@@ -210,6 +296,6 @@ class MemoryPlanner:
         itemsize = self._assembly.compute.dtype.itemsize
         num_saved = sum(policy.level in ("none", "mlp") for policy in policies) + 1
         beside = 8 * query if self._on_gpu else 0
-        at_once = -(-self._capacity // num_parts(attention, self._capacity))
-        statistics = self._capacity * 4 * attention.num_heads * num_saved
+        at_once = -(-capacity // num_parts(attention, capacity, tiling.attention_numbers))
+        statistics = capacity * 4 * attention.num_heads * num_saved
         return at_once * ((3 * query + 2 * key) * itemsize + beside) + statistics

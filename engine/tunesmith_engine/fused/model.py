@@ -46,6 +46,7 @@ class FusedModel:
         self._num_refreshes = 0
         self._fp8_report: list[str] = []
         self._fp8_notes: list[str] = []
+        self._wanted_tokens = plan.capacity_tokens
         self._use(plan)
 
     @classmethod
@@ -58,6 +59,7 @@ class FusedModel:
         memory_bytes: int | None = None,
         optimizer_bytes_per_weight: float = 8.0,
         fp8: bool = False,
+        longest_tokens: int | None = None,
     ) -> FusedModel:
         """Build the fused twin of a model.
 
@@ -69,12 +71,14 @@ class FusedModel:
             memory_bytes: memory of the GPU that the run may take, weights included; None takes what is free.
             optimizer_bytes_per_weight: what the optimizer will keep of each trained weight.
             fp8: multiply with frozen weights in 8 bits if the model bears it; the report says what came of it.
+            longest_tokens: of a row, if the plan may make micro-batches smaller than `capacity_tokens`.
 
         Raises:
             NotFusableError: with a sentence for the person; the model is then as before.
         """
         assembly = Assembly(model, recognise(model), compute)
-        planner = MemoryPlanner(assembly, capacity_tokens, memory_bytes, optimizer_bytes_per_weight)
+        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens
+        planner = MemoryPlanner(assembly, *sizes)
         plan = planner.plan(policy)
         # In little memory: whether a whole step fits is the first step's question.
         fused = cls(model, assembly, planner, small_plan(plan))
@@ -87,8 +91,9 @@ class FusedModel:
             fused._try_fp8()
             # The copies of the weights have taken memory, and the buffers so far have to go before it is counted.
             fused._drop_buffers()
-            planner = MemoryPlanner(assembly, capacity_tokens, memory_bytes, optimizer_bytes_per_weight)
+            planner = MemoryPlanner(assembly, *sizes)
             fused._planner, plan = planner, planner.plan(policy)
+        fused._wanted_tokens = capacity_tokens
         fused._change(plan)
         return fused
 
@@ -139,11 +144,11 @@ class FusedModel:
         self.plan = plan
         self._assembly.place_embedding(plan.embedding_on_host)
         try:
-            self._parts = self._assembly.build(plan.policies, plan.capacity_tokens, plan.tile_tokens, plan.head_rows)
+            self._parts = self._assembly.build(plan.policies, plan.capacity_tokens, plan.tiling)
         except PinningError:
             self._use(self._planner.without_pinning(plan))
             return
-        captures = self._assembly.compute.device.type == "cuda" and self._parts.capturable
+        captures = self._assembly.compute.device.type == "cuda" and self._assembly.capturable
         self._graphs = None
         if captures:
             largest = most_tokens(self._planner.s_per_token, len(plan.policies))
@@ -158,6 +163,8 @@ class FusedModel:
     def report(self) -> list[str]:
         """What runs fused, what doesn't and why; then how activations are kept."""
         sentences = [*self._assembly.report, *self._fp8_report, describe(self.plan.policies)]
+        if self.plan.capacity_tokens < self._wanted_tokens:
+            sentences.append(f"Rows go through the model by at most {self.plan.capacity_tokens:,} tokens.")
         if self.plan.embedding_on_host:
             sentences.append("The embedding lies in the computer's memory.")
         return sentences
@@ -185,6 +192,7 @@ class FusedModel:
 
     def resize(self, capacity_tokens: int) -> None:
         """Make room for micro-batches of another size, with activations kept as before."""
+        self._wanted_tokens = capacity_tokens
         self._change(self._planner.resized(self.plan, capacity_tokens))
 
     @contextlib.contextmanager

@@ -14,7 +14,10 @@ from tunesmith_engine.fused.activations import PinningError
 
 COPY_BYTES = 64 * 2**20
 TRIALS = 3
-PRODUCTS = 4
+PRODUCTS = 8
+
+MOST_SIZES = {"cuda": (4096, 4096), "cpu": (128, 512)}
+"""Rows and width of products that are timed; larger ones are no faster."""
 
 
 class CopyRates(NamedTuple):
@@ -63,24 +66,39 @@ def _copy_rate(destination: torch.Tensor, source: torch.Tensor, device: torch.de
     return COPY_BYTES / best_ms * 1e3
 
 
-def measure_matmul_rate(device: torch.device, dtype: torch.dtype) -> float:
-    """Return floating-point operations per second of matrix products of a usual shape; the best of three trials.
+def measure_memory_rate(device: torch.device) -> float:
+    """Return bytes per second that a GPU's memory reads and writes together; the best of three copies counts."""
+    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device=device)
+    return 2 * _copy_rate(torch.empty_like(source), source, device)
+
+
+def measure_matmul_rate(device: torch.device, dtype: torch.dtype, rows: int, width: int, inner_width: int) -> float:
+    """Return floating-point operations per second of an MLP's two products; the best of three trials.
 
     The numbers are random: products of zeros take less power and so run faster than any real ones.
+
+    Args:
+        device, dtype: of the products.
+        rows: at a time.
+        width, inner_width: of the MLP; of larger ones a part is timed.
     """
-    rows, width = (2048, 4096) if device.type == "cuda" else (128, 512)
-    left = torch.randn(rows, width, device=device).to(dtype)
-    right = torch.randn(width, width, device=device).to(dtype)
-    out = torch.mm(left, right)
+    most_rows, most_width = MOST_SIZES[device.type]
+    rows, width, inner_width = min(rows, most_rows), min(width, most_width), min(inner_width, most_width)
+    x = torch.randn(rows, width, device=device).to(dtype)
+    into, out_of = (
+        torch.randn(shape, device=device).to(dtype) for shape in ((width, inner_width), (inner_width, width))
+    )
+    inner, out = x @ into, torch.empty_like(x)
     best_s = math.inf
     for _ in range(TRIALS):
         _finish(device)
         start_s = time.perf_counter()
         for _ in range(PRODUCTS):
-            torch.mm(left, right, out=out)
+            torch.mm(x, into, out=inner)
+            torch.mm(inner, out_of, out=out)
         _finish(device)
         best_s = min(best_s, time.perf_counter() - start_s)
-    return 2.0 * PRODUCTS * rows * width * width / best_s
+    return 4.0 * PRODUCTS * rows * width * inner_width / best_s
 
 
 def _finish(device: torch.device) -> None:

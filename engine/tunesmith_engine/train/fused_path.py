@@ -69,9 +69,15 @@ class FusedPath:
         """
         self._lengths = lengths
         self._device = compute.device
-        self._capacity_tokens = lengths.capacity_tokens(micro_batch_size)
         self._fused = FusedModel.attach(
-            model, compute, self._capacity_tokens, policy, memory_bytes, optimizer_bytes_per_weight, fp8
+            model,
+            compute,
+            lengths.capacity_tokens(micro_batch_size),
+            policy,
+            memory_bytes,
+            optimizer_bytes_per_weight,
+            fp8,
+            lengths.longest,
         )
         self.kernels: list[str] = []
         self.arena: AdapterArena | None = self._fused.arena
@@ -93,7 +99,7 @@ class FusedPath:
 
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         """Pack rows into few micro-batches."""
-        return pack(examples, self._capacity_tokens)
+        return pack(examples, self._fused.plan.capacity_tokens)
 
     def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
         """Add a micro-batch's gradients to the arena."""
@@ -109,9 +115,10 @@ class FusedPath:
         self._fused.refresh()
 
     def use_micro_batch_size(self, micro_batch_size: int) -> None:
-        """Make the buffers smaller."""
-        self._capacity_tokens = self._lengths.capacity_tokens(micro_batch_size)
-        self._fused.resize(self._capacity_tokens)
+        """Make the buffers smaller, unless the plan made them as small already."""
+        wanted = self._lengths.capacity_tokens(micro_batch_size)
+        if wanted < self._fused.plan.capacity_tokens:
+            self._fused.resize(wanted)
 
     def keep_less(self) -> str | None:
         """Take the next rung of the memory policy."""

@@ -17,6 +17,7 @@ from tunesmith_core.errors import BugError
 from tunesmith_engine.data.pack import make_packed_batch, pack
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.shapes import NotFusableError
+from tunesmith_engine.fused.tiling import Tiling
 
 MOST = 2e-4
 """Of a gradient's length: float32 rounding of sums in another order, through two layers."""
@@ -115,7 +116,7 @@ def test_dropout_draws_the_masks_of_transformers(policy: str) -> None:
 @pytest.mark.parametrize("policy", ["none", "full"])
 def test_dropout_in_several_tiles_has_the_gradient_of_its_own_masks(policy: str) -> None:
     twin = FusedModel.attach(adapted("llama", lora_dropout=0.5).train(), compute(), CAPACITY, policy)
-    twin._use(replace(twin.plan, tile_tokens=16))
+    twin._use(replace(twin.plan, tiling=Tiling(16, 16, 2**24)))
     batch, arena = make_packed_batch(rows(), CPU), twin.arena
 
     def loss_with_masks() -> float:
