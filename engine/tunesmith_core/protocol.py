@@ -10,7 +10,8 @@ Events and their fields:
   unit
 - setup: total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows,
   num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps,
-  kernels (sentences: what runs fused, what doesn't and why)
+  kernels (sentences: what runs fused, what doesn't and why), planned_bytes (on a GPU: expected peak of what PyTorch
+  allocates, null where nobody knows), tried_bytes (on a GPU: that peak in a trial of the largest micro-batch)
 - step: step, epoch, loss, lr, grad_norm, tokens (cumulative), tokens_per_s, step_s, vram_peak_bytes
 - eval: step, loss, num_tokens, seconds
 - sample: step, prompt, text

@@ -85,6 +85,7 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     trainer, folder = built
     if snapshot:
         trainer.restore(snapshot, manifest)
+    trainer.try_out()
     _emit_setup(trainer)
     host.phase("training", trainer.progress.step, trainer.plan.total_steps, "steps")
     trainer.train()
@@ -110,6 +111,8 @@ def _emit_setup(trainer: Trainer) -> None:
         micro_batch_size=trainer.ladder.micro_batch_size,
         gradient_accumulation_steps=spec.schedule.gradient_accumulation_steps,
         kernels=trainer.path.report,
+        planned_bytes=trainer.path.plan_bytes if trainer.tried_bytes is not None else None,
+        tried_bytes=trainer.tried_bytes,
     )
 
 

@@ -16,6 +16,7 @@ from tunesmith_engine.model.lora import attach_adapter, trainable
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.paths import open_path
+from tunesmith_engine.train.probe import longest_rows
 
 
 def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
@@ -37,7 +38,7 @@ def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
     size = spec.schedule.micro_batch_size
     path = open_path(model, spec, compute, data, padding_id(tokenizer), size, lambda *_: None)
     updater = Updater(trainable(model), spec.optimizer, compute.device, compute.dtype, path.arena)
-    longest = sorted(data.train, key=lambda example: -len(example.input_ids))[:size]
+    longest = longest_rows(data.train, size)
     started_s = time.monotonic()
     for portion in path.portions(longest):
         path.add_gradients(portion, max(1, num_trained_tokens(longest)), updater)

@@ -158,6 +158,17 @@ def test_kernels_are_proven_before_the_first_step(
     assert any(sentence.startswith("Triton kernels: rms_norm") for sentence in events(run, "setup")[0].data["kernels"])
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "qlora"])
+def test_memory_is_as_planned_in_the_trial_and_in_the_steps(tiny_spec: MakeSpec, new_run: NewRun, name: str) -> None:
+    run = new_run(_on_gpu(tiny_spec, CASES[name]))
+    assert train(run) == 0
+    setup = events(run, "setup")[0].data
+    # Workspaces of libraries are a fixed number of bytes, which is much for so small a model.
+    most = 1.05 * setup["planned_bytes"] + (64 << 20)
+    assert 0 < setup["tried_bytes"] <= most
+    assert all(event.data["vram_peak_bytes"] <= most for event in events(run, "step"))
+
+
 @pytest.mark.parametrize("name", ["bfloat16", "qlora", "dora", "checkpointing"])
 def test_evaluation_and_samples(tiny_spec: MakeSpec, new_run: NewRun, name: str) -> None:
     evaluation = {"percent": 25.0, "sample_prompts": ["Hi"], "sample_max_tokens": 4}

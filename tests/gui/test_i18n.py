@@ -169,7 +169,8 @@ class PseudoTranslator(QTranslator):
 
     def translate(self, _context: str, source: str, _disambiguation: str = "", n: int = -1) -> str:
         text = source if n < 0 else source.replace("%n", str(n))
-        return f"[{text.translate(str.maketrans('aeiouAEIOU', 'àéîöûÀÉÎÖÛ'))}{'~' * (len(text) // 2)}]"
+        accented = text.translate(str.maketrans("aeiouAEIOU", "àéîöûÀÉÎÖÛ"))
+        return f"[{accented}{' ~~~~~' * (len(text) // 12)}{'~' * (len(text) // 2 % 6)}]"
 
     def isEmpty(self) -> bool:
         return False

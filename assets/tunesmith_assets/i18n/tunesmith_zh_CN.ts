@@ -3274,7 +3274,7 @@
         <translation>目标与名称</translation>
     </message>
     <message>
-        <source>Stop early when the evaluation loss no longer falls</source>
+        <source>Stop when the evaluation loss no longer falls</source>
         <translation>评估损失不再下降时提前停止</translation>
     </message>
     <message>

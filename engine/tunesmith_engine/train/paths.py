@@ -35,11 +35,15 @@ class LossPath(Protocol):
         name: "fused" or "plain".
         arena: where the trained parameters lie when they lie together.
         keeps_less_first: whether keeping fewer activations costs less time than smaller portions.
+        plan_bytes: expected peak of what PyTorch allocates on a GPU; None where nobody knows.
     """
 
     name: str
     arena: AdapterArena | None
     keeps_less_first: bool
+
+    @property
+    def plan_bytes(self) -> int | None: ...
 
     @property
     def report(self) -> list[str]:
@@ -82,6 +86,7 @@ class PlainPath:
     name = "plain"
     arena: AdapterArena | None = None
     keeps_less_first = False
+    plan_bytes: int | None = None
 
     def __init__(
         self,

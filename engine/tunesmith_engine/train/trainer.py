@@ -34,6 +34,7 @@ from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.paths import LossPath, open_path
+from tunesmith_engine.train.probe import probe
 from tunesmith_engine.train.schedule import StepPlan
 
 EVALUATIONS_PER_RUN = 10
@@ -86,11 +87,20 @@ class Trainer:
         self._meter = StepMeter(compute.device)
         self._evaluate_every = spec.evaluation.every_steps or max(1, self.plan.total_steps // EVALUATIONS_PER_RUN)
         self._stopped_early = False
+        self.tried_bytes: int | None = None
         self._started_s = self._saved_s = time.monotonic()
 
     def _open_path(self) -> LossPath:
         pad_token_id, size = padding_id(self.tokenizer), self.ladder.micro_batch_size
         return open_path(self.model, self.spec, self.compute, self.data, pad_token_id, size, self.host.warning)
+
+    def try_out(self) -> None:
+        """On a GPU, step down until the largest micro-batch fits: before the first step, not in the middle of a run."""
+        device = self.compute.device
+        if device.type == "cuda":
+            self.model.train()
+            num_rows = len(self.plan.rows(0))
+            self.tried_bytes = probe(self.path, self.updater, self.ladder, self.data.train, num_rows, device)
 
     # The loop
 

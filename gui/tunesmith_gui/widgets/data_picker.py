@@ -15,6 +15,7 @@ from tunesmith_gui.viewmodels.new_run_facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.path_combo import PathChoice, PathCombo
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -84,15 +85,10 @@ class DataPicker(Card):
         self.body.addLayout(row)
         self.facts = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.facts)
-        more = QHBoxLayout()
-        more.setSpacing(SPACE)
         self.map = button(self.tr("Map columns…"), self.mapping_asked.emit, icon_name="table", parent=self)
         self.preview = button(self.tr("Preview…"), self.preview_asked.emit, icon_name="search", parent=self)
         self.sample = button(self.tr("Use the sample"), self.sample_asked.emit, kind="link", parent=self)
-        for each in (self.map, self.preview, self.sample):
-            more.addWidget(each)
-        more.addStretch(1)
-        self.body.addLayout(more)
+        self.body.addWidget(FlowRow((self.map, self.preview, self.sample), self))
         self.show_data(None)
 
     def set_choices(self, recent: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ class GoalCard(Card):
         self._form = form
         self.evaluation = QCheckBox(self)
         self.evaluation.clicked.connect(form.set_keeps_evaluation_split)
-        self.early = QCheckBox(self.tr("Stop early when the evaluation loss no longer falls"), self)
+        self.early = QCheckBox(self.tr("Stop when the evaluation loss no longer falls"), self)
         self.early.clicked.connect(form.set_stops_early)
         self.name = QLineEdit(self)
         self.name.setMaxLength(MAX_NAME_CHARS)
