@@ -26,11 +26,13 @@ from tunesmith_engine.bench.workload import Workload  # noqa: E402
 
 OURS = "tunesmith"
 NEEDED = {
-    OURS: ("peft",),
     "trl": ("trl", "peft", "datasets"),
     "liger": ("trl", "peft", "datasets", "liger_kernel"),
     "unsloth": ("trl", "peft", "datasets", "unsloth", "unsloth_zoo"),
+    OURS: ("peft",),
 }
+"""Ours last, so that it can be held to the memory that a rival took."""
+
 Row = dict[str, Any]
 
 
@@ -95,6 +97,19 @@ def time_stack(stack: str, arguments: argparse.Namespace, workloads: Sequence[st
                 yield {"program": stack, "workload": name, "error": {"code": "process", "message": problem}}
 
 
+def held(workloads: Sequence[str], rows: Sequence[Row], reference: str | None) -> list[str]:
+    """Return workloads that hold us to the memory that the reference reserved in its own."""
+    reserved = {
+        row["workload"]: row["reserved_gib"] for row in rows if row["program"] == reference and "reserved_gib" in row
+    }
+    found = []
+    for workload in workloads:
+        name, rest = workload.split(":", 1)
+        if name in reserved:
+            found.append(f"{name}/same-memory:{rest}:vram-gib={reserved[name]}")
+    return found
+
+
 def table(rows: Sequence[Row], reference: str | None) -> str:
     """The rows as text: medians over rounds, and ratios to a reference's row of the same workload."""
     found: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -131,6 +146,7 @@ def main() -> None:
     parser.add_argument("--method", choices=("lora", "qlora"), required=True)
     parser.add_argument("--workload", action="append", default=[], help="for all; NAME/VARIANT compares with NAME")
     parser.add_argument("--ours", action="append", default=[], help="a workload for our program alone")
+    parser.add_argument("--same-memory", action="store_true", help="time ours in the last rival's memory, too")
     parser.add_argument("--stacks", default=",".join(NEEDED))
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--rank", type=int, default=16)
@@ -145,16 +161,21 @@ def main() -> None:
         if absent := missing(stack):
             sys.stdout.write(f"{stack} is left out: {', '.join(absent)} not installed\n")
             stacks.remove(stack)
+    rivals = [stack for stack in stacks if stack != OURS]
+    reference = rivals[-1] if rivals else None
     for number in range(arguments.rounds):
         for stack in stacks:
-            for workloads in processes(stack, arguments.workload + (arguments.ours if stack == OURS else [])):
+            wanted = list(arguments.workload)
+            if stack == OURS:
+                wanted += arguments.ours
+                wanted += held(arguments.workload, rows, reference) if arguments.same_memory else []
+            for workloads in processes(stack, wanted):
                 for row in time_stack(stack, arguments, workloads):
                     rows.append(row | {"round": number})
                     if arguments.out:
                         with arguments.out.open("a", encoding="utf-8") as file:
                             file.write(json.dumps(rows[-1]) + "\n")
-    rivals = [stack for stack in stacks if stack != OURS]
-    sys.stdout.write(table(rows, rivals[-1] if rivals else None) + "\n")
+    sys.stdout.write(table(rows, reference) + "\n")
 
 
 if __name__ == "__main__":

@@ -257,6 +257,17 @@ def test_what_shares_a_process() -> None:
     assert rivals.processes("tunesmith", []) == []
 
 
+def test_ours_is_held_to_what_the_reference_reserved() -> None:
+    rows = [
+        {"program": "unsloth", "workload": "a", "reserved_gib": 7.5},
+        {"program": "liger", "workload": "b", "reserved_gib": 9.0},
+        {"program": "unsloth", "workload": "c", "error": {"message": "Out of memory."}},
+    ]
+    given = ["a:4:2048:varied", "b:4:2048", "c:4:2048"]
+    assert rivals.held(given, rows, "unsloth") == ["a/same-memory:4:2048:varied:vram-gib=7.5"]
+    assert rivals.held(given, rows, None) == []
+
+
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rivals.importlib.util, "find_spec", lambda name: None if name == "liger_kernel" else name)
     assert rivals.missing("liger") == ["liger_kernel"]
