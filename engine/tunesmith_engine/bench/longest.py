@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tunesmith_engine.bench.session import Row, Session
 from tunesmith_engine.bench.workload import Workload
@@ -11,14 +10,6 @@ from tunesmith_engine.bench.workload import Workload
 STEP_TOKENS = 256
 SHORTEST_TOKENS = 512
 PRECISION = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Lengths in tokens; 0 where none was seen."""
-
-    longest_that_fits: int
-    shortest_that_does_not: int
 
 
 def longest_row(session: Session, workload: Workload) -> Row:
@@ -46,12 +37,15 @@ def longest_row(session: Session, workload: Workload) -> Row:
         tries.append({"tokens": length} | session.try_out(single))
         return "error" not in tries[-1]
 
-    found = search(fits, workload.sequence_length)
-    return session.facts(workload) | {"longest_tokens": found.longest_that_fits, "tries": tries}
+    longest = search(fits, workload.sequence_length)
+    return session.facts(workload) | {"longest_tokens": longest, "tries": tries}
 
 
-def search(fits: Callable[[int], bool], start: int) -> Found:
-    """Find the longest length that fits, to one part in fifty: doubling or halving first, then bisection."""
+def search(fits: Callable[[int], bool], start: int) -> int:
+    """Return the longest length that fits, to one part in fifty, 0 when none does.
+
+    Doubling or halving comes first, then bisection.
+    """
     length, good, bad = max(SHORTEST_TOKENS, _rounded(start)), 0, 0
     while not (good and bad) and bad != SHORTEST_TOKENS:
         if fits(length):
@@ -64,7 +58,7 @@ def search(fits: Callable[[int], bool], start: int) -> Found:
             good = middle
         else:
             bad = middle
-    return Found(good, bad)
+    return good
 
 
 def _rounded(length: int) -> int:
