@@ -19,11 +19,8 @@ LEVELS = ("none", "mlp", "smart", "full", "saver")
 layers' inputs go to the computer's memory as well."""
 
 COLUMN_ALIGNMENT = 64
-TILE_TOKENS = {"none": 16384, "mlp": 4096, "smart": 4096, "full": 4096, "saver": 2048}
-HEAD_ROWS = {"none": 1024, "mlp": 1024, "smart": 1024, "full": 1024, "saver": 512}
 NUM_SLOTS = 2
 LIBRARY_BYTES = 96 * 2**20
-ATTENTION_NUMBERS = {"none": 2**24, "mlp": 2**24, "smart": 2**24, "full": 2**24, "saver": 2**23}
 ATTENTION_BYTES_PER_NUMBER = 8
 """As in `tunesmith_engine.fused`."""
 
@@ -31,6 +28,31 @@ NF4_BYTES = 0.516
 """Bytes per weight: 4 bits, one 8-bit scale per 64 weights, one 32-bit scale per 256 of those (QLoRA, section 3)."""
 
 _MERGED = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gate_up", "up_proj": "gate_up"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """How a micro-batch is cut where not all of its intermediate results have room at once.
+
+    Attributes:
+        mlp_tokens: rows of the MLP that are computed together.
+        head_rows: rows whose logits exist together.
+        attention_numbers: queries times their width that attention takes at once; its backward pass keeps several times
+            as much beside them.
+    """
+
+    mlp_tokens: int
+    head_rows: int
+    attention_numbers: int
+
+
+WHOLE = Tiling(mlp_tokens=16384, head_rows=1024, attention_numbers=2**24)
+SAVER = Tiling(mlp_tokens=2048, head_rows=512, attention_numbers=2**23)
+
+
+def _tiling(level: str) -> Tiling:
+    """Return the tiling of a level; the engine takes one between the two where that lets it keep more."""
+    return SAVER if level == "saver" else WHOLE
 
 
 @dataclass(slots=True)
@@ -114,7 +136,7 @@ def _block_bytes(spec: RunSpec, card: ModelCard, size: int, num_tokens: int, lev
     """Return the memory of one block's intermediate results: gradients of attention's inputs, or a tile of the MLP."""
     q, k, f = card.num_heads * card.head_dim, card.num_kv_heads * card.head_dim, card.intermediate_size
     extra = max((product.extra for product in _products(spec, card)), default=0)
-    tile = min(num_tokens, TILE_TOKENS[level])
+    tile = min(num_tokens, _tiling(level).mlp_tokens)
     mlp = tile * (f + extra + (0 if level == "none" else 2 * f + extra))
     return size * max(mlp, num_tokens * (2 * q + 2 * k + extra))
 
@@ -123,11 +145,11 @@ def tokens_at_once(card: ModelCard, num_tokens: int, level: str) -> int:
     """Return of how many tokens with all heads attention takes the memory: long batches go by groups of heads."""
     parts = 1
     numbers = num_tokens * card.num_heads * card.head_dim
-    while numbers > ATTENTION_NUMBERS[level] * parts and card.num_kv_heads % (2 * parts) == 0:
+    while numbers > _tiling(level).attention_numbers * parts and card.num_kv_heads % (2 * parts) == 0:
         parts *= 2
     return math.ceil(num_tokens / parts)
 
 
 def logit_bytes(card: ModelCard, size: int, num_tokens: int, level: str) -> int:
     """Return the memory of one chunk of the head: logits and four rows as wide as the model."""
-    return min(num_tokens, HEAD_ROWS[level]) * (card.vocab_size + 4 * card.hidden_size) * size
+    return min(num_tokens, _tiling(level).head_rows) * (card.vocab_size + 4 * card.hidden_size) * size

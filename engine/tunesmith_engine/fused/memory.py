@@ -147,7 +147,9 @@ class MemoryPlanner:
             everything = self._everything(capacity)
             if self._fits(everything):
                 return everything
-        plans = [self._chosen(name, capacity, tiling) for tiling in ((SAVER,) if name == "saver" else (SMALL, SAVER))]
+        # With room enough every policy is tiled as the one that keeps everything, and so gives the very same results.
+        tilings = (SAVER,) if name == "saver" else (WHOLE, SMALL, SAVER)
+        plans = [self._chosen(name, capacity, tiling) for tiling in tilings]
         if not any(map(self._fits, plans)):
             plans.append(self._chosen(name, capacity, SMALLEST))
         return min(plans, key=self._judgement)

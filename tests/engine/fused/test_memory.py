@@ -13,6 +13,7 @@ from tunesmith_engine.data import Example
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
 from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.fused.tiling import WHOLE
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.optim import Updater
@@ -85,6 +86,13 @@ def test_what_can_not_be_captured_is_not_divided_below_what_the_host_can_launch(
     plan = planner_for(slow_to_launch, memory, 1e13).plan("auto")
     assert not slow_to_launch.capturable
     assert plan.capacity_tokens == MOST_TOKENS
+
+
+def test_where_there_is_room_all_policies_cut_alike(assembly: Assembly) -> None:
+    """So they give the same bits; only a policy that has too little room cuts smaller."""
+    plans = [planner_for(assembly, None).plan(name) for name in ("auto", "none", "mlp", "smart", "full", "offload")]
+    assert {plan.tiling for plan in plans} == {WHOLE}
+    assert planner_for(assembly, plans[-2].peak_bytes - 1).plan("full").tiling != WHOLE
 
 
 def test_where_nothing_fits_the_least_is_planned(assembly: Assembly) -> None:
