@@ -126,6 +126,8 @@ def engine_environment(model: str = "") -> dict[str, str]:
     environment |= {
         "TRITON_CACHE_DIR": str(cache / "tc"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "ic"),
+        # Importing bitsandbytes would start a process for compiling that takes half a gigabyte and is never used.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "HF_HOME": str(cache / "hf"),
         "MPLCONFIGDIR": str(cache / "mpl"),
         "HF_HUB_DISABLE_SYMLINKS_WARNING": "1",

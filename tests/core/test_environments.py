@@ -78,6 +78,7 @@ def test_temporary_files_and_caches_lie_where_we_want_them(shell: Path, monkeypa
     wanted = {
         "HF_HUB_DISABLE_SYMLINKS_WARNING": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCH_COMPILE_DISABLE": "1",
         "TUNESMITH_HOME": str(shell),
     }

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tunesmith_core import files
 from tunesmith_core.catalog import read_model_card
-from tunesmith_core.environments import module_command
+from tunesmith_core.environments import engine_environment, module_command
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine import __main__ as command_line
 from tunesmith_engine import probe as probe_module
@@ -195,3 +195,12 @@ def test_help_needs_no_training_library() -> None:
     )
     assert done.returncode == 0, done.stderr.decode()
     assert b"plan-check" in done.stderr
+
+
+def test_training_libraries_start_no_process_of_their_own() -> None:
+    """PyTorch's compiler would start workers of half a gigabyte when bitsandbytes is imported."""
+    code = "import bitsandbytes, psutil; print(len(psutil.Process().children(recursive=True)))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=engine_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == "0"

@@ -50,10 +50,10 @@ def test_forward_and_backward(
     gate *= 4
     found = _results(gradient, gate, up, activation)
     wanted = []
-    for form, wide in ((_transformers, dtype), (_exact, torch.float64)):
-        inputs = [x.detach().cpu().to(wide).requires_grad_() for x in (gate, up)]
+    for form, where, wide in ((_transformers, device, dtype), (_exact, torch.device("cpu"), torch.float64)):
+        inputs = [x.detach().to(where, wide).requires_grad_() for x in (gate, up)]
         product = form(*inputs, activation)
-        product.backward(gradient.cpu().to(wide))
+        product.backward(gradient.to(where, wide))
         wanted.append((product, *(x.grad for x in inputs)))
     # The exponential of a GPU is good to a few steps of float32.
     c = REDUCTION if dtype == torch.float32 else 1.0

@@ -32,7 +32,7 @@ def _weight(width: int, device: torch.device, dtype: torch.dtype) -> torch.Tenso
 
 def _module(kind: str, weight: torch.Tensor, dtype: torch.dtype) -> torch.nn.Module:
     module = KINDS[kind][0](weight.numel(), eps=EPS)
-    module.weight.data = weight.detach().cpu().to(dtype)
+    module.weight.data = weight.detach().to(dtype)
     return module.requires_grad_(False)
 
 
@@ -55,26 +55,24 @@ def test_forward_and_backward(
     weight = _weight(width, device, dtype)
     norm = Norm(weight, EPS, **KINDS[kind][1])
     statistics = add_norm(x, y, norm, out, total, scale=0.3)
-    usual_total = x.cpu() + y.cpu() * 0.3
+    usual_total = x + y * 0.3
     exact_total = x.cpu().double() + y.cpu().double() * 0.3
     judge("total", total, usual_total, exact_total, dtype)
     norm_backward(gradient, total, norm, statistics, slope, residual)
 
-    usual_input = total.detach().cpu().clone().requires_grad_()
-    exact_input = usual_input.detach().double().requires_grad_()
+    usual_input = total.detach().clone().requires_grad_()
+    exact_input = total.detach().cpu().double().requires_grad_()
     usual = _module(kind, weight, dtype)(usual_input)
     exact = _exact(kind, weight, exact_input)
-    usual.backward(gradient.cpu())
+    usual.backward(gradient)
     exact.backward(gradient.cpu().double())
     judge_out = partial(_judge, "out", usual, exact, dtype, REDUCTION)
     judge_out(out)
     mutants_fail(judge_out, out)
-    residual = residual.cpu()
     assert usual_input.grad is not None
     assert exact_input.grad is not None
-    judge_slope = partial(
-        _judge, "slope", usual_input.grad + residual, exact_input.grad + residual.double(), dtype, REDUCTION
-    )
+    exact_slope = exact_input.grad + residual.cpu().double()
+    judge_slope = partial(_judge, "slope", usual_input.grad + residual, exact_slope, dtype, REDUCTION)
     judge_slope(slope)
     mutants_fail(judge_slope, slope)
 

@@ -57,7 +57,7 @@ def _transformers(
     heads = x.unflatten(1, (-1, head_dim))
     if norm is not None:
         module = (Gemma3RMSNorm if kind == "gemma" else Qwen3RMSNorm)(head_dim, eps=EPS)
-        module.weight.data = norm.weight.cpu()
+        module.weight.data = norm.weight
         heads = module.requires_grad_(False)(heads)
     if cos is not None:
         apply = modeling_cohere if interleaved else modeling_phi3 if form.startswith("p") else modeling_llama
@@ -119,10 +119,13 @@ def test_forward_and_backward(
     found = _results(*inputs, (*on_device, head_dim, interleaved, *norms))
     for place in range(2):
         wanted = []
-        for function, wide in ((_transformers, dtype), (_exact, torch.float64)):
-            x = inputs[place].detach().cpu().to(wide).requires_grad_()
-            out = function(x, form, norms[place], cos, sin)
-            out.backward(inputs[2 + place].cpu().to(wide))
+        for function, tables, where, wide in (
+            (_transformers, on_device, device, dtype),
+            (_exact, (cos, sin), torch.device("cpu"), torch.float64),
+        ):
+            x = inputs[place].detach().to(where, wide).requires_grad_()
+            out = function(x, form, norms[place], *tables)
+            out.backward(inputs[2 + place].to(where, wide))
             wanted.append((out, x.grad))
         for name, ours, usual, exact in zip(("out", "gradient"), found[place::2], *wanted, strict=True):
             check = partial(_judge, f"{form} {name}", usual, exact, dtype, REDUCTION if kind else 1.0)
