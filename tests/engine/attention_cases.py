@@ -87,7 +87,11 @@ def exact(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do
 
 
 def usual(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Values:
-    """Return what transformers' `eager_attention_forward` (models/gemma2) gives in the inputs' own number format."""
+    """Return what transformers gives in the inputs' own number format, on their device.
+
+    That is `eager_attention_forward` (models/gemma2); in float32 without a softcap PyTorch's own attention, its default:
+    on a GPU that is not quite exact either, for its products are sums of products of shorter numbers.
+    """
     return _by_autograd(case, q, k, v, do)
 
 
@@ -101,12 +105,16 @@ def _by_autograd(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Ten
 def _document(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     group = case.num_heads // case.num_key_value_heads
     keys, values = (tensor.repeat_interleave(group, 1).transpose(0, 1) for tensor in (k, v))
+    age = torch.arange(len(q), device=q.device)[:, None] - torch.arange(len(q), device=q.device)
+    seen = (age >= 0) & (age < (case.window or len(q)))
+    if q.dtype == torch.float32 and case.softcap is None:
+        operands = q.transpose(0, 1)[None], keys[None], values[None]
+        output = nn.functional.scaled_dot_product_attention(*operands, attn_mask=seen, scale=case.scale)
+        return output[0].transpose(0, 1)
     scores = q.transpose(0, 1) @ keys.mT * case.scale
     if case.softcap is not None:
         scores = torch.tanh(scores / case.softcap) * case.softcap
-    age = torch.arange(len(q), device=q.device)[:, None] - torch.arange(len(q), device=q.device)
-    hidden = (age < 0) | (age >= (case.window or len(q)))
-    scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
+    scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     return (torch.softmax(scores, -1, dtype=wide).to(q.dtype) @ values).transpose(0, 1)
 
