@@ -89,7 +89,7 @@ def exact(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do
 def usual(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Values:
     """Return what transformers gives in the inputs' own number format, on their device.
 
-    That is `eager_attention_forward` (models/gemma2); in float32 without a softcap PyTorch's own attention, its default:
+    That is `eager_attention_forward` (models/gemma2); in float32 without a softcap PyTorch's own, its default:
     on a GPU that is not quite exact either, for its products are sums of products of shorter numbers.
     """
     return _by_autograd(case, q, k, v, do)
