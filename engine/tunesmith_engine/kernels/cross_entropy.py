@@ -145,7 +145,9 @@ def _twin(
     """Do what the kernel does, at the cost of a few float32 copies of the logits."""
     ignored = targets == IGNORED
     exists = (targets >= 0) & (targets < logits.shape[1])
-    values = logits.float() * logit_scale
+    values = logits.float()
+    if logit_scale != 1.0:
+        values = values * logit_scale
     cap = torch.tanh(values / softcap) if softcap is not None else None
     if cap is not None:
         values = softcap * cap
@@ -161,5 +163,5 @@ def _twin(
     slope.scatter_add_(1, target, torch.full_like(slope[:, :1], -1.0))
     if cap is not None:
         slope *= 1.0 - cap * cap
-    slope = (slope * (gradient_scale * logit_scale)).where(exists[:, None], float("nan"))
-    logits.copy_(slope.where(~ignored[:, None], 0.0))
+    factor = (gradient_scale * logit_scale).where(exists, float("nan"))[:, None]
+    torch.mul(slope, factor, out=logits).masked_fill_(ignored[:, None], 0.0)

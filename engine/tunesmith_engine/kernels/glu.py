@@ -17,6 +17,8 @@ NAME = "glu"
 BLOCK = 1024
 """Columns of a program: a load of 16 bytes a thread and tensor in the 16-bit formats."""
 NUM_WARPS = 4
+GELU = {"gelu": "none", "gelu_tanh": "tanh"}
+"""PyTorch's names."""
 
 
 def gate_and_multiply(gate: torch.Tensor, up: torch.Tensor, activation: str, out: torch.Tensor) -> None:
@@ -29,7 +31,7 @@ def gate_and_multiply(gate: torch.Tensor, up: torch.Tensor, activation: str, out
     """
     num_rows, width = gate.shape
     if not registry.runs(NAME, gate.device):
-        out.copy_(_activate_twin(gate, activation)[0].to(gate.dtype) * up)
+        torch.mul(_activate_twin(gate, activation).to(gate.dtype), up, out=out)
     elif num_rows:
         num_blocks = triton.cdiv(width, BLOCK)
         launch(
@@ -172,26 +174,28 @@ def _gate_backward_twin(
     out_up: torch.Tensor,
     out_hidden: torch.Tensor | None,
 ) -> None:
-    active, derivative = _activate_twin(gate, activation)
-    product = active.to(gate.dtype) * up
-    to_gate, to_up = gradient * up.to(active.dtype) * derivative, gradient * active
+    x = _wide(gate)
+    active = _activate_twin(gate, activation)
+    product = None if out_hidden is None else active.to(gate.dtype) * up
+    slope = gradient * _wide(up)
+    if activation == "silu":
+        to_gate = torch.ops.aten.silu_backward(slope, x)
+    else:
+        to_gate = torch.ops.aten.gelu_backward(slope, x.contiguous(), approximate=GELU[activation])
+    torch.mul(gradient, active, out=out_up)
     out_gate.copy_(to_gate)
-    out_up.copy_(to_up)
-    if out_hidden is not None:
+    if out_hidden is not None and product is not None:
         out_hidden.copy_(product)
 
 
-def _activate_twin(gate: torch.Tensor, activation: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the activation and its derivative, in float32 at least."""
-    x = gate.to(torch.promote_types(gate.dtype, torch.float32))
-    if activation == "gelu":
-        share = 0.5 * (1 + torch.erf(x * 0.5**0.5))
-        return x * share, share + x * (2 * torch.pi) ** -0.5 * torch.exp(-0.5 * x * x)
+def _activate_twin(gate: torch.Tensor, activation: str) -> torch.Tensor:
+    """Return the activation in float32 at least."""
+    x = _wide(gate)
     if activation == "silu":
-        z, inner = x, 1.0
-    else:
-        factor = (8 / torch.pi) ** 0.5
-        z, inner = factor * x * (1 + 0.044715 * x * x), factor * (1 + 3 * 0.044715 * x * x)
-    share = torch.sigmoid(z)
-    # sigmoid(-z) instead of 1 - sigmoid(z), which is a difference of close numbers.
-    return x * share, share + x * share * torch.sigmoid(-z) * inner
+        return torch.nn.functional.silu(x)
+    # Between gaps PyTorch takes another error function, with other bits.
+    return torch.nn.functional.gelu(x.contiguous(), approximate=GELU[activation])
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))

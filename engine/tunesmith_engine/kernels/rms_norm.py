@@ -216,18 +216,22 @@ def _add_norm_twin(
     total: torch.Tensor | None,
     scale: float,
 ) -> torch.Tensor:
-    values = x if y is None else x + (y if scale == 1.0 else y * scale)
-    dtype, values = values.dtype, _wide(values)
+    if y is not None:
+        x = torch.add(x, y if scale == 1.0 else y * scale, out=total)
+    elif total is not None:
+        total.copy_(x)
+    values = _wide(x)
     mean = values.mean(-1, keepdim=True) if norm.centred else values.new_zeros(values.shape[0], 1)
-    normal = values - mean
+    normal = values - mean if norm.centred else values
     root = torch.rsqrt(normal.square().mean(-1, keepdim=True) + norm.eps)
     normal = normal * root
     if not norm.cast_last:
-        normal = _wide(normal.to(dtype))
+        normal = _wide(normal.to(x.dtype))
     factor = _factor(norm, values)
-    if total is not None:
-        total.copy_(values)
-    out.copy_(normal if factor is None else normal * factor)
+    if factor is None:
+        out.copy_(normal)
+    else:
+        torch.mul(normal, factor, out=out)
     return torch.cat([mean, root], dim=1)
 
 
@@ -244,12 +248,15 @@ def _norm_backward_twin(
     if factor is not None:
         slope = slope * factor
     mean, root = statistics[:, :1], statistics[:, 1:]
-    normal = (values - mean) * root
-    result = slope - normal * (slope * normal).mean(-1, keepdim=True)
+    normal = (values - mean if norm.centred else values) * root
+    result = torch.addcmul(slope, normal, (slope * normal).mean(-1, keepdim=True), value=-1)
     if norm.centred:
-        result = result - slope.mean(-1, keepdim=True)
-    result = result * root
-    out.copy_(result if residual is None else result + residual)
+        result -= slope.mean(-1, keepdim=True)
+    result *= root
+    if residual is None:
+        out.copy_(result)
+    else:
+        torch.add(result, residual, out=out)
 
 
 def _factor(norm: Norm, like: torch.Tensor) -> torch.Tensor | None:

@@ -339,4 +339,4 @@ def _turn_twin(
         half = rotary_dim // 2
         a, b, cosine, sine = first[..., :half], first[..., half:], cosine[..., :half], sine[..., :half]
         turned = torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
-    return torch.cat([turned, rest], dim=-1)
+    return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned

@@ -68,12 +68,12 @@ class Plain(Rung):
             weights = torch.softmax(scores, -1)
             d_output = _by_group(do[rows], groups)
             d_weights = d_output @ _by_head(v[keys]).mT
-            d_scores = weights * (d_weights - (weights * d_weights).sum(-1, keepdim=True)) * shape.scale
+            d_scores = (d_weights - (weights * d_weights).sum(-1, keepdim=True)).mul_(weights)
             if slope is not None:
                 d_scores *= slope
             dv[:, keys] += weights.mT @ d_output
-            dk[:, keys] += d_scores.mT @ _by_group(q[rows], groups)
-            dq[rows].copy_(_by_row(d_scores @ _by_head(k[keys]), q.shape[1]))
+            dk[:, keys] += d_scores.mT @ (_by_group(q[rows], groups) * shape.scale)
+            dq[rows].copy_(_by_row(d_scores @ _by_head(k[keys]) * shape.scale, q.shape[1]))
         results = (dq, dk.transpose(0, 1), dv.transpose(0, 1))
         out_q, out_k, out_v = outs or (dq, torch.empty_like(k), torch.empty_like(v))
         for out, result in zip((out_q, out_k, out_v), results, strict=True):
@@ -99,7 +99,7 @@ def _scores(
     q: torch.Tensor, k: torch.Tensor, rows: slice, keys: slice, shape: AttentionShape
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Return the masked scores [KV, G * rows, keys] and the softcap's derivative there, None without a softcap."""
-    scores = (_by_group(q[rows], k.shape[1]) @ _by_head(k[keys]).mT) * shape.scale
+    scores = (_by_group(q[rows], k.shape[1]) * shape.scale) @ _by_head(k[keys]).mT
     slope = None
     if shape.softcap is not None:
         curve = torch.tanh(scores / shape.softcap)
