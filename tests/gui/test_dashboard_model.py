@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tunesmith_core.protocol import JournalReader, read_journal
+from tunesmith_core.protocol import Event, JournalReader, read_journal
 from tunesmith_core.runs import RunState
 from tunesmith_gui.viewmodels.dashboard import DashboardModel, pack
 
@@ -32,6 +32,17 @@ def test_happy_run() -> None:
     assert model.reading["temperature_c"] == 60
     first, last = model.loss_change() or (0.0, 0.0)
     assert first > last
+
+
+@pytest.mark.parametrize("tried_bytes", [None, 6 << 30])
+def test_the_log_says_what_runs_fused_and_what_it_takes(tried_bytes: int | None) -> None:
+    model = DashboardModel()
+    sentences = ["30 of 30 layers run fused throughout.", "30 layers keep everything."]
+    setup = {"kernels": sentences, "planned_bytes": 7 << 30 if tried_bytes else None, "tried_bytes": tried_bytes}
+    model.apply(pack([Event(1, 0.0, "setup", setup)]))
+    said = [line.text for line in model.log.matching()]
+    memory = ["memory: 7.0 GiB planned, 6.0 GiB taken by the largest micro-batch"] if tried_bytes else []
+    assert said == [*sentences, *memory]
 
 
 def test_failed_run_names_its_error() -> None:

@@ -4084,6 +4084,10 @@
         <translation>阶段：%1</translation>
     </message>
     <message>
+        <source>memory: %1 planned, %2 taken by the largest micro-batch</source>
+        <translation>显存：计划 %1，最大的微批次占用 %2</translation>
+    </message>
+    <message>
         <source>not a number</source>
         <translation>不是数字</translation>
     </message>

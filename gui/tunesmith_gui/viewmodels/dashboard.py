@@ -177,7 +177,13 @@ class DashboardModel:
         self.progress = Progress(phase, data.get("done") or 0, data.get("total") or 0, str(data.get("unit") or ""))
 
     def _on_setup(self, event: Event) -> None:
-        self.setup = event.data
+        self.setup = data = event.data
+        for sentence in data.get("kernels") or ():
+            self._say(event.t, "info", str(sentence))
+        planned, tried = data.get("planned_bytes"), data.get("tried_bytes")
+        if planned and tried:
+            words = translate("RunLog", "memory: %1 planned, %2 taken by the largest micro-batch")
+            self._say(event.t, "info", fill(words, size(planned), size(tried)))
         if self.progress.phase == "training":
             self.progress.total = self.status.total_steps
 
