@@ -59,7 +59,7 @@ QPushButton[kind="link"]:focus { border-color: $focus; padding: 1px 3px; }
 QPushButton[kind="segment"] { background: transparent; border-color: transparent; padding: 4px 12px;
   border-radius: ${radius_small}px; color: $muted; }
 QPushButton[kind="segment"]:hover { color: $text; }
-QPushButton[kind="segment"]:checked { background: $raised; color: $text; border-color: $outline; font-weight: 600; }
+QPushButton[kind="segment"]:checked { background: $raised; color: $text; border-color: $outline; }
 QPushButton[kind="segment"]:focus { border-color: $focus; padding: 3px 11px; }
 QFrame[segmented="true"] { background: $hover; border: 1px solid $border; border-radius: ${radius}px; }
 

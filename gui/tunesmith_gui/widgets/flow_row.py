@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QSize
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QWidget
 from superqt import QFlowLayout
 
@@ -36,6 +37,12 @@ class FlowRow(QWidget):
         for each in wanted:
             self._flow.addWidget(each)
         self.updateGeometry()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Gives all the height of the highest, so that words without a frame stand in the middle."""
+        super().resizeEvent(event)
+        for each in self._shown:
+            each.setMinimumHeight(self.sizeHint().height())
 
     def sizeHint(self) -> QSize:
         """One line."""
