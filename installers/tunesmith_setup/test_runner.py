@@ -6,10 +6,13 @@ environment's packages behind them, so that one pytest process has Qt and PyTorc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,6 +38,9 @@ PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 MIN_COVERAGE_PERCENT = 100
 WINDOWS_STEP = "Windows under Wine"
 WINDOWS_TESTS = "tests/windows"
+TIMED_TESTS = "tests/bench"
+"""These alone need the computer for themselves."""
+NICENESS = 10
 
 
 @dataclass(slots=True)
@@ -76,17 +82,15 @@ def run(pytest_arguments: list[str], *, long: bool) -> int:
         prepared = [_prepare(one, uv, progress) for one in (interpreter, again_on) if one]
     python, model = prepared[0]
     environment = _environment(uv, model)
-    if not pytest_arguments:
+    # The big counts say something about our code, not about a Python version: once is enough.
+    quick = ["-m", "not long"]
+    selections = [(tested, [] if long and tested is python else quick) for tested, _ in prepared]
+    if pytest_arguments:
+        for tested, selection in selections:
+            _run_selected(tested, [*selection, *pytest_arguments], environment, progress, outcome)
+    else:
         _check_sources(python, environment, progress, outcome)
-    for tested_python, _ in prepared:
-        # The big counts say something about our code, not about a Python version: once is enough.
-        selection = [] if long and tested_python is python else ["-m", "not long"]
-        if pytest_arguments:
-            _run_selected(tested_python, [*selection, *pytest_arguments], environment, progress, outcome)
-        else:
-            _run_all(tested_python, selection, environment, progress, outcome)
-    if not pytest_arguments:
-        _run_windows(python, [] if long else ["-m", "not long"], missing, environment, progress, outcome)
+        _run_all(selections, missing, environment, progress, outcome)
     progress.line()
     for name, seconds in progress.timings:
         progress.line(f"{name:<28}{duration_text(seconds):>14}")
@@ -167,35 +171,72 @@ def _run_selected(
 
 
 def _run_all(
-    python: Path, selection: list[str], environment: dict[str, str], progress: Progress, outcome: Outcome
+    selections: list[tuple[Path, list[str]]],
+    missing: list[str],
+    environment: dict[str, str],
+    progress: Progress,
+    outcome: Outcome,
 ) -> None:
-    """Run pytest under a headless X server and measure the coverage of the bare packages."""
-    measured = paths.tmp_dir() / f"coverage-{_tag(python)}"
-    shutil.rmtree(measured, ignore_errors=True)
-    measured.mkdir(parents=True)
-    environment = environment | {"COVERAGE_FILE": str(measured / "data")}
-    coverage = [str(python), "-m", "coverage"]
-    run = [*HEADLESS, *coverage, "run", *PYTEST, *selection, "--ignore", WINDOWS_TESTS]
-    _step(f"pytest ({_tag(python)})", run, environment, progress, outcome)
-    subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=environment, check=False)
-    report = [*coverage, "report", f"--fail-under={MIN_COVERAGE_PERCENT}"]
-    _step(f"coverage ({_tag(python)})", report, environment, progress, outcome)
+    """Run pytest under a headless X server and measure the coverage of the bare packages; Windows comes beside."""
+    measured = {python: environment | {"COVERAGE_FILE": str(_coverage_file(python))} for python, _ in selections}
+
+    def run(name: str, python: Path, arguments: list[str]) -> None:
+        command = [*HEADLESS, str(python), "-m", "coverage", "run", *PYTEST, *arguments]
+        _step(f"{name} ({_tag(python)})", command, measured[python], progress, outcome)
+
+    for python, selection in selections:
+        run("time budgets", python, [*selection, TIMED_TESTS])
+    with _windows_beside(*selections[0], missing, environment, progress, outcome):
+        for python, selection in selections:
+            run("pytest", python, [*selection, "--ignore", WINDOWS_TESTS, "--ignore", TIMED_TESTS])
+            coverage = [str(python), "-m", "coverage"]
+            subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=measured[python], check=False)
+            report = [*coverage, "report", f"--fail-under={MIN_COVERAGE_PERCENT}"]
+            _step(f"coverage ({_tag(python)})", report, measured[python], progress, outcome)
 
 
-def _run_windows(
+def _coverage_file(python: Path) -> Path:
+    """Return where coverage shall write, in an empty folder."""
+    folder = paths.tmp_dir() / f"coverage-{_tag(python)}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder / "data"
+
+
+@contextlib.contextmanager
+def _windows_beside(
     python: Path,
     selection: list[str],
     missing: list[str],
     environment: dict[str, str],
     progress: Progress,
     outcome: Outcome,
-) -> None:
-    """Run the tests of Windows under Wine, or say loudly that they did not run."""
+) -> Iterator[None]:
+    """Run the tests of Windows under Wine while the caller's run, or say loudly that they did not run."""
     if missing:
         outcome.skipped.append(WINDOWS_STEP)
         progress.note(f"{WINDOWS_STEP}: NOT RUN, this computer lacks {', '.join(missing)}")
+        yield
         return
-    _step(WINDOWS_STEP, [*HEADLESS, str(python), *PYTEST, *selection, WINDOWS_TESTS], environment, progress, outcome)
+    command = [*HEADLESS, str(python), *PYTEST, *selection, WINDOWS_TESTS]
+    with (
+        tempfile.TemporaryFile() as output,
+        subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output) as process,
+    ):
+        if sys.platform != "win32":
+            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+        try:
+            yield
+        except BaseException:
+            process.terminate()
+            raise
+        with progress.phase(WINDOWS_STEP):
+            code = process.wait()
+            output.seek(0)
+            sys.stdout.write(output.read().decode("utf-8", "replace"))
+            if code != 0:
+                progress.note(f"{WINDOWS_STEP}: FAILED (exit code {code})")
+                outcome.failed.append(WINDOWS_STEP)
 
 
 def _tag(python: Path) -> str:

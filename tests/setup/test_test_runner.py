@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,17 +70,22 @@ def machine(
 
 def test_everything_runs_under_a_headless_screen_with_coverage(machine: Machine, progress: RecordedProgress) -> None:
     assert test_runner.run([], long=False) == 0
-    ruff, mypy, contracts, tests, combine, report, windows = machine.calls
+    windows = "-m pytest -p no:cacheprovider -m not long tests/windows | TUNESMITH_EXAMPLE_MODEL"
+    # It runs beside what comes after the time budgets.
+    assert machine.calls.index(windows) >= 4
+    ruff, mypy, contracts, budgets, tests, combine, report = [call for call in machine.calls if call != windows]
     assert ruff.startswith("-m ruff check")
     assert mypy.startswith("-m mypy")
     assert "lint_imports_command" in contracts
+    assert budgets == (
+        "-m coverage run -m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
+    )
     assert tests == (
-        "-m coverage run -m pytest -p no:cacheprovider -m not long --ignore tests/windows "
+        "-m coverage run -m pytest -p no:cacheprovider -m not long --ignore tests/windows --ignore tests/bench "
         "| TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     )
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")
-    assert windows == "-m pytest -p no:cacheprovider -m not long tests/windows | TUNESMITH_EXAMPLE_MODEL"
     assert progress.lines[-1] == "Everything passed."
 
 
@@ -88,7 +94,7 @@ def test_windows_that_can_not_be_tested_is_not_counted_as_passed(
 ) -> None:
     monkeypatch.setattr(system_libraries, "ensure_wine", lambda _: ["wine"])
     assert test_runner.run([], long=False) == 0
-    assert len(machine.calls) == 6
+    assert len(machine.calls) == 7
     assert "Windows under Wine: NOT RUN, this computer lacks wine" in progress.text
     assert progress.lines[-1] == "Passed, but NOT RUN: Windows under Wine"
 
@@ -108,21 +114,30 @@ def test_a_selection_runs_pytest_alone(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    "part", ["-m ruff", "-m mypy", "lint_imports", "run -m pytest", "coverage report", "not long tests/windows"]
+    "part",
+    [
+        "-m ruff",
+        "-m mypy",
+        "lint_imports",
+        "not long tests/bench",
+        "--ignore tests/windows",
+        "coverage report",
+        "not long tests/windows",
+    ],
 )
 def test_every_failing_part_fails_the_whole_and_the_others_still_run(
     machine: Machine, progress: RecordedProgress, part: str
 ) -> None:
     machine.failing.write_text(part)
     assert test_runner.run([], long=False) == 1
-    assert len(machine.calls) == 7
+    assert len(machine.calls) == 8
     assert progress.lines[-1].startswith("Failed: ")
     assert "," not in progress.lines[-1]
 
 
 def test_long_runs_all_tests_and_the_quick_ones_again_on_python_3_12(machine: Machine) -> None:
     assert test_runner.run([], long=True) == 0
-    lines = [line for line in machine.calls_file.read_text().splitlines() if "run -m pytest" in line]
+    lines = [line for line in machine.calls_file.read_text().splitlines() if "--ignore tests/windows" in line]
     assert [line.split("-")[2] for line in lines] == ["py311", "py312"]
     assert ["not long" in line for line in lines] == [False, True]
 
@@ -130,7 +145,7 @@ def test_long_runs_all_tests_and_the_quick_ones_again_on_python_3_12(machine: Ma
 def test_long_on_python_3_12_runs_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreters, "choose", lambda: SECOND)
     test_runner.run([], long=True)
-    assert len([line for line in machine.calls if "run -m pytest" in line]) == 1
+    assert len([line for line in machine.calls if "--ignore tests/windows" in line]) == 1
 
 
 def test_long_without_python_3_12_fails_before_anything_is_built(
@@ -141,3 +156,25 @@ def test_long_without_python_3_12_fails_before_anything_is_built(
         test_runner.run([], long=True)
     assert caught.value.code == "python-unsupported"
     assert not paths.envs_dir().exists()
+
+
+def test_windows_does_not_outlive_an_interruption(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl+C in the middle of the other tests ends the ones beside them."""
+    monkeypatch.setattr(test_runner, "HEADLESS", [sys.executable, "-c", "import time; time.sleep(60)"])
+    started: list[test_runner.subprocess.Popen[bytes]] = []
+    usual = test_runner.subprocess.Popen
+
+    def popen(*arguments: object, **options: object) -> object:
+        started.append(usual(*arguments, **options))  # type: ignore[call-overload]
+        return started[-1]
+
+    def step(name: str, *_: object) -> None:
+        if name.startswith("pytest"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(test_runner, "_step", step)
+    monkeypatch.setattr(test_runner.subprocess, "Popen", popen)
+    with pytest.raises(KeyboardInterrupt):
+        test_runner.run([], long=False)
+    [windows] = [process for process in started if "tests/windows" in process.args]  # type: ignore[operator]
+    assert windows.poll() is not None
