@@ -115,6 +115,7 @@ class MemoryPlanner:
         self._fixed_bytes += LIBRARY_BYTES if self._on_gpu else 0
         self._total_bytes = memory_bytes or (self._free_bytes(allocated) if self._on_gpu else 2**62)
         self._measured: dict[int, float] = {}
+        self._known_buffers: dict[int, Mapping[str, Sequence[LayerBuffers]]] = {}
 
     def _free_bytes(self, allocated: int) -> int:
         free = torch.cuda.mem_get_info(self._assembly.compute.device)[0]
@@ -256,8 +257,12 @@ class MemoryPlanner:
     # Sizes
 
     def _buffers(self, capacity: int) -> Mapping[str, Sequence[LayerBuffers]]:
-        num_layers = len(self._assembly.shape.layers)
-        return {level: self._layers((LayerPolicy(level),) * num_layers, capacity, SMALLEST)[0] for level in LEVELS}
+        if capacity not in self._known_buffers:
+            num_layers = len(self._assembly.shape.layers)
+            self._known_buffers[capacity] = {
+                level: self._layers((LayerPolicy(level),) * num_layers, capacity, SMALLEST)[0] for level in LEVELS
+            }
+        return self._known_buffers[capacity]
 
     def _layers(self, policies: Sequence[LayerPolicy], capacity: int, tiling: Tiling) -> tuple[list[LayerBuffers], int]:
         """Return the buffers of all layers under policies, and the bytes of the workspace."""
