@@ -55,7 +55,7 @@ MAX_REGISTERS = {ATTENTION: 255}
 ELEMENT_WISE_REGISTERS = 128
 MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 8, "rms_norm": 16}
 """Of a thread, loads and stores; none where not named: a spill makes a pass over memory several. Cross entropy spills
-one register with Triton 3.6 on sm_100, whose 512 threads may have 128 each. The norm of Gemma 2 in float16 on sm_80 gets
+one register with Triton 3.6 on sm_100, whose 512 threads may have 128 each. Gemma 2's norm in float16 on sm_80 gets
 no more than 32 registers from Triton 3.2's ptxas, which lets the most threads run at once, and parks two of them."""
 NUM_REGISTERS_OF_MULTIPROCESSOR = 65536
 
