@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
 import sys
+from collections.abc import Sequence
+from types import ModuleType
 
 
-class Blocker(importlib.abc.MetaPathFinder):
-    """Finds no Triton."""
+class WithoutTriton(importlib.machinery.PathFinder):
+    """Finds all but Triton and its modules: to libraries that ask, it is not installed."""
 
+    @classmethod
     def find_spec(
-        self, fullname: str, path: object = None, target: object = None
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Raise for Triton and its modules; leave every other name to the next finder."""
-        if fullname.partition(".")[0] == "triton":
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-        return None
+        """See PathFinder."""
+        return None if fullname.partition(".")[0] == "triton" else super().find_spec(fullname, path, target)
 
 
-sys.meta_path.insert(0, Blocker())
+sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = WithoutTriton
