@@ -223,7 +223,7 @@ def _windows_beside(
         tempfile.TemporaryFile() as output,
         subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output) as process,
     ):
-        if sys.platform != "win32":
+        if sys.platform != "win32":  # pragma: no branch
             os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         try:
             yield
