@@ -14,7 +14,7 @@ from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 
 IGNORED = -100
-BLOCK = 16384
+BLOCK_BYTES = 32768
 """Logits of one turn. Few wide programs hold few rows at once, so the second read finds a row in the L2 cache."""
 NUM_WARPS = 16
 
@@ -56,7 +56,7 @@ def cross_entropy(
         IGNORED=IGNORED,
         CAPPED=softcap is not None,
         WITH_GRADIENT=gradient_scale is not None,
-        BLOCK=min(BLOCK, triton.next_power_of_2(vocabulary)),
+        BLOCK=min(BLOCK_BYTES // logits.element_size(), triton.next_power_of_2(vocabulary)),
         num_warps=NUM_WARPS,
     )
 

@@ -16,8 +16,10 @@ from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 
 NAME = "rms_norm"
-COLUMNS_OF_WARP = 512
-"""A thread holds 16 numbers of each tensor: two loads of 16 bytes in bfloat16."""
+COLUMNS_OF_WARP = {torch.float16: 256}
+USUAL_COLUMNS_OF_WARP = 512
+"""A thread holds 16 numbers of each tensor: two loads of 16 bytes in bfloat16. In float16 it holds half as many, for
+Triton 3.2's assembler runs out of registers there at Gemma 2's width."""
 MOST_WARPS = 16
 
 
@@ -61,7 +63,7 @@ def add_norm(
             (x, y, norm.weight, out, total, statistics),
             (*strides, scale, norm.eps),
             (width, block, norm.plus_one, norm.centred, norm.cast_last),
-            num_warps=_num_warps(block),
+            num_warps=_num_warps(block, out.dtype),
         )
     return statistics
 
@@ -104,12 +106,12 @@ def norm_backward(
             (gradient, total, norm.weight, statistics, out, residual),
             strides,
             (width, block, norm.plus_one, norm.centred),
-            num_warps=_num_warps(block),
+            num_warps=_num_warps(block, out.dtype),
         )
 
 
-def _num_warps(block: int) -> int:
-    return min(max(block // COLUMNS_OF_WARP, 1), MOST_WARPS)
+def _num_warps(block: int, dtype: torch.dtype) -> int:
+    return min(max(block // COLUMNS_OF_WARP.get(dtype, USUAL_COLUMNS_OF_WARP), 1), MOST_WARPS)
 
 
 # Triton programs, one a row

@@ -53,10 +53,9 @@ ATTENTION = "attention-triton"
 MAX_REGISTERS = {ATTENTION: 255}
 """Of a thread; `ELEMENT_WISE_REGISTERS` where not named. Above 128 fewer than 512 threads fit on a multiprocessor."""
 ELEMENT_WISE_REGISTERS = 128
-MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 16, "rms_norm": 16}
-"""Of a thread, loads and stores; none where not named: a spill makes a pass over memory several. Cross entropy parks
-up to two registers with Triton 3.6 on sm_100 and sm_120, whose 512 threads may have 128 each. Gemma 2's norm in float16
-on sm_80 gets no more than 32 from Triton 3.2's ptxas, which lets the most threads run at once, and parks two."""
+MAX_SPILLED_BYTES = {ATTENTION: 128, "cross_entropy": 8}
+"""Of a thread, loads and stores; none where not named: a spill makes a pass over memory several. Cross entropy spills
+one register with Triton 3.6 on sm_100, whose 512 threads may have 128 each."""
 NUM_REGISTERS_OF_MULTIPROCESSOR = 65536
 
 
