@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -83,40 +84,55 @@ SMALL = {
 
 def exact(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Values:
     """Return output and gradients of the plain formula in float64, by autograd."""
-    return _by_autograd(case, *(tensor.double() for tensor in (q, k, v, do)))
+    return _by_autograd(case, _eager, *(tensor.double() for tensor in (q, k, v, do)))
 
 
-def usual(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Values:
-    """Return what transformers gives in the inputs' own number format, on their device.
+def usual(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> tuple[Values, ...]:
+    """Return what transformers gives in the inputs' own number format, on their device, in each of its ways.
 
-    That is `eager_attention_forward` (models/gemma2); in float32 without a softcap PyTorch's own, its default:
-    on a GPU that is not quite exact either, for its products are sums of products of shorter numbers.
+    They are `eager_attention_forward` (models/gemma2) and, in float32 without a softcap, its default, PyTorch's own:
+    on a GPU each is less exact than the other in some sums.
     """
-    return _by_autograd(case, q, k, v, do)
+    ways = [_eager]
+    if q.dtype == torch.float32 and case.softcap is None:
+        ways.append(_pytorch)
+    return tuple(_by_autograd(case, way, q, k, v, do) for way in ways)
 
 
-def _by_autograd(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor) -> Values:
+Way = Callable[[Attention, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def _by_autograd(
+    case: Attention, way: Way, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, do: torch.Tensor
+) -> Values:
     leaves = [tensor.detach().clone().requires_grad_() for tensor in (q, k, v)]
-    outputs = [_document(case, *parts) for parts in zip(*(leaf.split(case.lengths) for leaf in leaves), strict=True)]
+    outputs = [
+        _document(case, way, *parts) for parts in zip(*(leaf.split(case.lengths) for leaf in leaves), strict=True)
+    ]
     output = torch.cat(outputs)
     return output.detach(), *torch.autograd.grad(output, leaves, do)
 
 
-def _document(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+def _document(case: Attention, way: Way, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     group = case.num_heads // case.num_key_value_heads
     keys, values = (tensor.repeat_interleave(group, 1).transpose(0, 1) for tensor in (k, v))
     age = torch.arange(len(q), device=q.device)[:, None] - torch.arange(len(q), device=q.device)
     seen = (age >= 0) & (age < (case.window or len(q)))
-    if q.dtype == torch.float32 and case.softcap is None:
-        operands = q.transpose(0, 1)[None], keys[None], values[None]
-        output = nn.functional.scaled_dot_product_attention(*operands, attn_mask=seen, scale=case.scale)
-        return output[0].transpose(0, 1)
-    scores = q.transpose(0, 1) @ keys.mT * case.scale
+    return way(case, q.transpose(0, 1), keys, values, seen).transpose(0, 1)
+
+
+def _pytorch(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    attend = nn.functional.scaled_dot_product_attention
+    return attend(q[None], k[None], v[None], attn_mask=seen, scale=case.scale)[0]
+
+
+def _eager(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    scores = q @ k.mT * case.scale
     if case.softcap is not None:
         scores = torch.tanh(scores / case.softcap) * case.softcap
     scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return (torch.softmax(scores, -1, dtype=wide).to(q.dtype) @ values).transpose(0, 1)
+    return torch.softmax(scores, -1, dtype=wide).to(q.dtype) @ v
 
 
 def run(rung: Rung, case: Attention, inputs: Values) -> Values:
@@ -133,15 +149,16 @@ def run(rung: Rung, case: Attention, inputs: Values) -> Values:
 
 def judge_all(case: Attention, ours: Values, inputs: Values) -> None:
     """Hold output and gradients to the plain formula's."""
-    same, oracle = usual(case, *inputs), exact(case, *inputs)
-    for part, *values in zip(PARTS, ours, same, oracle, strict=True):
+    ways, oracle = usual(case, *inputs), exact(case, *inputs)
+    for index, part in enumerate(PARTS):
         # A query that sees one key has no gradient to be measured by; it is judged with the others below.
-        if values[2].abs().max() > NOTHING:
-            judge_part(part, *values)
-    judge_part("dqkv", *(torch.cat(values[1:], 1) for values in (ours, same, oracle)))
+        if oracle[index].abs().max() > NOTHING:
+            judge_part(part, ours[index], tuple(same[index] for same in ways), oracle[index])
+    joined = (torch.cat(ours[1:], 1), tuple(torch.cat(same[1:], 1) for same in ways), torch.cat(oracle[1:], 1))
+    judge_part("dqkv", *joined)
 
 
-def judge_part(name: str, ours: torch.Tensor, same: torch.Tensor, oracle: torch.Tensor) -> None:
+def judge_part(name: str, ours: torch.Tensor, same: tuple[torch.Tensor, ...], oracle: torch.Tensor) -> None:
     """Judge a tensor, and the judgement."""
     c = FLOAT32_STEPS if ours.dtype == torch.float32 else REDUCTION
     judge(name, ours, same, oracle, ours.dtype, c)
@@ -163,6 +180,6 @@ def check_independence(rung: Rung, case: Attention, inputs: Values) -> None:
     for index, part in enumerate(PARTS):
         pieces = dict(zip(order, mixed[index].split(turned.lengths), strict=True))
         separate = torch.cat([values[index] for values in alone])
-        judge_part(f"{part} of separate documents", packed[index], separate, oracle[index])
+        judge_part(f"{part} of separate documents", packed[index], (separate,), oracle[index])
         back = torch.cat([pieces[i] for i in range(len(order))])
-        judge_part(f"{part} of documents in another order", packed[index], back, oracle[index])
+        judge_part(f"{part} of documents in another order", packed[index], (back,), oracle[index])

@@ -21,7 +21,7 @@ REDUCTION = 4.0
 def judge(
     name: str,
     ours: torch.Tensor,
-    reference_same_dtype: torch.Tensor,
+    reference_same_dtype: torch.Tensor | tuple[torch.Tensor, ...],
     oracle_fp64: torch.Tensor,
     dtype: torch.dtype,
     c: float = 1.0,
@@ -31,7 +31,8 @@ def judge(
     Args:
         name: what is judged, for the message.
         ours: the result; any device.
-        reference_same_dtype: what the usual code (transformers, PEFT) gives in the tested number format.
+        reference_same_dtype: what the usual code (transformers, PEFT) gives in the tested number format; of several
+            ways in which it computes the same, each figure is measured by the least exact.
         oracle_fp64: what the plain formula gives in float64.
         dtype: the number format whose step is allowed on top.
         c: how many of those steps, at the root mean square of the oracle; `REDUCTION` for long sums.
@@ -40,18 +41,18 @@ def judge(
         AssertionError: It is too far, not finite where the oracle is, or of another shape; with the three figures.
     """
     assert oracle_fp64.dtype == torch.float64, f"{name}: the oracle is {oracle_fp64.dtype}"
-    assert ours.shape == reference_same_dtype.shape == oracle_fp64.shape, (
-        f"{name}: shapes {tuple(ours.shape)}, {tuple(reference_same_dtype.shape)}, {tuple(oracle_fp64.shape)}"
-    )
+    references = reference_same_dtype if isinstance(reference_same_dtype, tuple) else (reference_same_dtype,)
+    shapes = {tuple(tensor.shape) for tensor in (ours, *references, oracle_fp64)}
+    assert len(shapes) == 1, f"{name}: shapes {shapes}"
     if oracle_fp64.numel() == 0:
         return
     exact = oracle_fp64.detach().cpu()
     step = c * torch.finfo(dtype).eps
     scale = exact.square().mean().sqrt().item()
     figures = []
-    for (label, our_error), (_, usual_error) in zip(
-        _errors(ours, exact), _errors(reference_same_dtype, exact), strict=True
-    ):
+    usual_errors = [_errors(reference, exact) for reference in references]
+    for label, our_error in _errors(ours, exact).items():
+        usual_error = max(errors[label] for errors in usual_errors)
         allowed = FACTOR * usual_error + step * (1.0 if label == "relative L2" else scale)
         # Written so that a NaN fails.
         verdict = "ok" if our_error <= allowed else "TOO FAR"
@@ -77,12 +78,12 @@ def mutants_fail(judge_call: Callable[[torch.Tensor], None], ours: torch.Tensor)
         pytest.fail(f"The judgement lets {label} pass.")
 
 
-def _errors(result: torch.Tensor, exact: torch.Tensor) -> list[tuple[str, float]]:
+def _errors(result: torch.Tensor, exact: torch.Tensor) -> dict[str, float]:
     """Return the errors of a result against the exact one, by name; a relative one of zeros is absolute."""
     difference = (result.detach().cpu().double() - exact).abs()
     length = exact.norm().item()
-    return [
-        ("maximum", difference.max().item()),
-        ("mean", difference.mean().item()),
-        ("relative L2", difference.norm().item() / (length if length > 0 else 1.0)),
-    ]
+    return {
+        "maximum": difference.max().item(),
+        "mean": difference.mean().item(),
+        "relative L2": difference.norm().item() / (length if length > 0 else 1.0),
+    }

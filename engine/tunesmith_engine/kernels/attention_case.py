@@ -24,11 +24,12 @@ class RungCase:
     """One rung.
 
     Attributes:
-        in_float32: as in `cases.KernelCase`.
+        in_float32, exact_dtype: as in `cases.KernelCase`.
     """
 
     rung: Rung
     in_float32: bool = False
+    exact_dtype: torch.dtype = torch.float64
 
     @property
     def name(self) -> str:

@@ -29,12 +29,14 @@ class KernelCase:
         launch: run the launchers and return what they write.
         in_float32: it computes in float32 in every run.
         wanted: whether a model of these sizes uses the kernel.
+        exact_dtype: the most exact format that its twin computes in.
     """
 
     name: str
     launch: Callable[[Sizes, Tile], Results]
     in_float32: bool = False
     wanted: Callable[[Sizes], bool] = lambda _: True
+    exact_dtype: torch.dtype = torch.float64
 
     def runs(self, sizes: Sizes, device: torch.device) -> bool:
         """Return whether a run would use the kernel and not its twin."""
@@ -187,7 +189,8 @@ KERNEL_CASES = (
     KernelCase("glu", _glu, wanted=lambda sizes: sizes.mlp > 0),
     KernelCase("embedding", _embedding),
     KernelCase("copy_rows", _copy_rows),
-    KernelCase("nf4", _nf4, wanted=lambda sizes: sizes.four_bit),
+    # bitsandbytes has no float64.
+    KernelCase("nf4", _nf4, wanted=lambda sizes: sizes.four_bit, exact_dtype=torch.float32),
     KernelCase("fp8", _fp8, wanted=lambda sizes: sizes.eight_bit and sizes.mlp > 0),
     KernelCase("cross_entropy", _cross_entropy),
     KernelCase("adamw", _adamw, in_float32=True),

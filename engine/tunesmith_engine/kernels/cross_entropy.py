@@ -52,6 +52,7 @@ def cross_entropy(
         logits.stride(0),
         logit_scale,
         softcap or 1.0,
+        1.0 / (softcap or 1.0),
         VOCABULARY=vocabulary,
         IGNORED=IGNORED,
         CAPPED=softcap is not None,
@@ -84,6 +85,7 @@ def _cross_entropy(
     row_stride,
     logit_scale,
     softcap,
+    inverse_softcap,
     VOCABULARY: tl.constexpr,
     IGNORED: tl.constexpr,
     CAPPED: tl.constexpr,
@@ -104,14 +106,14 @@ def _cross_entropy(
         exists = (target >= 0) & (target < VOCABULARY)
         target_logit = tl.load(logits + target, mask=exists, other=float("nan")).to(tl.float32) * logit_scale
         if CAPPED:
-            target_logit = softcap * _tanh(target_logit / softcap)
+            target_logit = softcap * _tanh(target_logit * inverse_softcap)
         largest = float("-inf")
         total = 0.0
         for start in range(0, VOCABULARY, BLOCK):
             inside = start + columns < VOCABULARY
             values = tl.load(logits + start + columns, mask=inside, other=0.0).to(tl.float32) * logit_scale
             if CAPPED:
-                values = softcap * _tanh(values / softcap)
+                values = softcap * _tanh(values * inverse_softcap)
             values = tl.where(inside, values, float("-inf"))
             previous = largest
             largest = tl.maximum(largest, tl.max(values, axis=0))
@@ -125,7 +127,7 @@ def _cross_entropy(
                 inside = start + columns < VOCABULARY
                 values = tl.load(logits + start + columns, mask=inside, other=0.0).to(tl.float32) * logit_scale
                 if CAPPED:
-                    cap = _tanh(values / softcap)
+                    cap = _tanh(values * inverse_softcap)
                     values = softcap * cap
                 slope = tl.exp(values - largest) / total - tl.where(start + columns == target, 1.0, 0.0)
                 if CAPPED:

@@ -91,6 +91,7 @@ def _encode(x):
 def _quantise_twin(x: torch.Tensor, out: torch.Tensor, scales: torch.Tensor) -> None:
     values = x.float()
     peak = values.abs().amax(dim=1, keepdim=True).clamp(min=SMALLEST_PEAK)
-    torch.div(peak, LARGEST, out=scales)
-    # Of a plain number PyTorch would multiply the inverse, which rounds twice.
-    out.copy_(values * (torch.full_like(peak, LARGEST) / peak))
+    # By a plain number PyTorch would not divide: it multiplies by the inverse, which rounds twice.
+    largest = torch.full_like(peak, LARGEST)
+    torch.div(peak, largest, out=scales)
+    out.copy_(values * (largest / peak))

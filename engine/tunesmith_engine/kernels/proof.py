@@ -103,7 +103,7 @@ def _reason(name: str, sizes: Sizes, device: torch.device) -> str | None:
         dtype = torch.float32 if CASES[name].in_float32 else getattr(torch, sizes.dtype)
         kernel = _compute(name, Tile(sizes, device, dtype), twin=False)
         twin = _compute(name, Tile(sizes, device, dtype), twin=True)
-        oracle = _compute(name, Tile(sizes, device, torch.float32), twin=True)
+        oracle = _compute(name, Tile(sizes, device, CASES[name].exact_dtype), twin=True)
         for part, exact in oracle.items():
             if excess := _excess(kernel[part], twin[part], exact, dtype):
                 return f"It computes {part} wrong on this machine: {excess}."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -156,26 +155,25 @@ def test_captured_graph_serves_other_batches(rung_name: str) -> None:
 # Random batches
 
 NUM_BATCHES = 10_000
-TIME_LIMIT_S = 400.0
-CHECK_EVERY = 200
+BATCHES_PER_TEST = 500
 
 
 @pytest.mark.long
-def test_random_batches() -> None:
+@pytest.mark.parametrize("seed", range(NUM_BATCHES // BATCHES_PER_TEST))
+def test_random_batches(seed: int) -> None:
     """Compare rungs with one masked dense formula; results stay on the GPU until many batches are through."""
-    generator, started_s, verdicts = random.Random(5), time.monotonic(), []
-    for number in range(NUM_BATCHES):
+    generator = random.Random(seed)
+    tried: list[tuple[int, str, Attention, torch.Tensor]] = []
+    for number in range(seed * BATCHES_PER_TEST, (seed + 1) * BATCHES_PER_TEST):
         case = random_case(generator, number)
         inputs = case.inputs(GPU, BF16, number)
         served = [rung for name, rung in RUNGS.items() if name != "plain" and serves(rung, case)]
         oracle, same = dense_formula(case, inputs, FP32), dense_formula(case, inputs, BF16)
-        verdicts += [within(run(rung, case, inputs), same, oracle) for rung in served]
-        if number % CHECK_EVERY == CHECK_EVERY - 1:
-            assert torch.stack(verdicts).all().item(), f"a batch of {number + 1 - CHECK_EVERY} to {number}"
-            verdicts.clear()
-            if time.monotonic() - started_s > TIME_LIMIT_S:
-                break
-    assert number > NUM_BATCHES // 10, "too slow to prove anything"
+        tried += [(number, rung.name, case, excess(run(rung, case, inputs), same, oracle)) for rung in served]
+    largest = torch.stack([found for *_, found in tried]).amax(1).tolist()
+    # Written so that a NaN fails.
+    wrong = [one for one, most in zip(tried, largest, strict=True) if not most <= 1]
+    assert not wrong, wrong
 
 
 def serves(rung: Rung, case: Attention) -> bool:
@@ -214,13 +212,12 @@ def dense_formula(case: Attention, inputs: Values, dtype: torch.dtype) -> Values
     return output.detach(), *torch.autograd.grad(output, (q, k, v), inputs[3].to(dtype))
 
 
-def within(ours: Values, same: Values, oracle: Values) -> torch.Tensor:
-    """Return on the GPU whether output and gradients are about as near to the oracle as the usual code's."""
-    verdicts = []
+def excess(ours: Values, same: Values, oracle: Values) -> torch.Tensor:
+    """Return errors by what is allowed, on the GPU: of output and gradients, the largest and the root mean square."""
+    found = []
     for part in (slice(0, 1), slice(1, 4)):
         result, usual, exact = (torch.cat(values[part], 1).float() for values in (ours, same, oracle))
         scale = exact.square().mean().sqrt() * torch.finfo(BF16).eps
         for error in (lambda x, e=exact: (x - e).abs().max(), lambda x, e=exact: (x - e).square().mean().sqrt()):
-            # Written so that a NaN fails.
-            verdicts.append(error(result) <= 1.5 * error(usual) + 8 * scale)
-    return torch.stack(verdicts).all()
+            found.append(error(result) / (1.5 * error(usual) + 8 * scale))
+    return torch.stack(found)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -121,16 +122,35 @@ def assert_same_bits(ours: list[torch.Tensor], other: list[torch.Tensor], what: 
 # Numerics
 
 
-def usual(model: PeftModel, batch: list[Example], dtype: torch.dtype) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Return loss and gradients by transformers, PEFT and autograd, a row at a time."""
-    total = torch.zeros((), device=GPU)
-    for example in batch:
+Step = tuple[torch.Tensor, dict[str, torch.Tensor]]
+"""Loss and gradients."""
+
+
+def usual(model: PeftModel, batch: list[Example], dtype: torch.dtype) -> dict[str, Step]:
+    """Return a step by transformers, PEFT and autograd in each of their ways: rows alone, and as TRL packs them."""
+    whole = Example(*(np.concatenate([getattr(row, part) for row in batch]) for part in ("input_ids", "labels")))
+    places = np.concatenate([np.arange(len(row.input_ids)) for row in batch])
+    whole.labels[places == 0] = IGNORED_LABEL
+    base = model.get_base_model()
+    found = {"rows alone": _usual_step(model, [(row, np.arange(len(row.input_ids))) for row in batch], dtype)}
+    # "sdpa" leaves Gemma 2's soft cap out in some versions of transformers.
+    for attention in ("eager",) if getattr(base.config, "attn_logit_softcapping", None) else ("eager", "sdpa"):
+        base.set_attn_implementation(attention)
+        found[f"packed, {attention}"] = _usual_step(model, [(whole, places)], dtype)
+    return found
+
+
+def _usual_step(model: PeftModel, rows: list[tuple[Example, np.ndarray]], dtype: torch.dtype) -> Step:
+    total, count = torch.zeros((), device=GPU), num_trained([row for row, _ in rows])
+    for row, places in rows:
+        ids, positions, labels = (torch.from_numpy(values).to(GPU) for values in (row.input_ids, places, row.labels))
         with compute(dtype).autocast():
-            logits = model(input_ids=torch.from_numpy(example.input_ids)[None].to(GPU)).logits[0, :-1]
-        labels = torch.from_numpy(example.labels)[1:].to(GPU)
-        loss = torch.nn.functional.cross_entropy(logits.float(), labels, ignore_index=IGNORED_LABEL, reduction="sum")
-        (loss * LOSS_SCALE / num_trained(batch)).backward()
-        total += loss.detach() / num_trained(batch)
+            logits = model(input_ids=ids[None], position_ids=positions[None], use_cache=False).logits[0, :-1]
+        loss = torch.nn.functional.cross_entropy(
+            logits.float(), labels[1:], ignore_index=IGNORED_LABEL, reduction="sum"
+        )
+        (loss * LOSS_SCALE / count).backward()
+        total += loss.detach() / count
     return total, taken_gradients(model)
 
 
@@ -140,7 +160,7 @@ def taken_gradients(model: PeftModel) -> dict[str, torch.Tensor]:
     return found
 
 
-def exact(model: PeftModel, batch: list[Example]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+def exact(model: PeftModel, batch: list[Example]) -> Step:
     """Return loss and gradients by plain operations in float64, all rows packed."""
     packed = make_packed_batch(batch, GPU)
     shape = recognise(model)
@@ -162,31 +182,36 @@ def judge_step(name: str, model: PeftModel, oracle_model: PeftModel, dtype: torc
     """Judge loss and gradients of a packed step; the model is attached afterwards."""
     batch = examples()
     exact_loss, oracle = exact(oracle_model, batch)
-    usual_loss, reference = usual(model, batch, dtype)
+    references = usual(model, batch, dtype)
     twin = attach(model, dtype)
     loss = twin.loss_and_gradients(make_packed_batch(batch, GPU), num_trained(batch), scale())
     ours = {key: parameter.grad / LOSS_SCALE for key, parameter in twin.arena.parameters.items()}
-    judge(f"{name} loss", loss, usual_loss, exact_loss, dtype)
-    vectors = [side_by_side(values, oracle) for values in (ours, reference, oracle)]
+    judge(f"{name} loss", loss, tuple(usual_loss for usual_loss, _ in references.values()), exact_loss, dtype)
+    usual_vectors = tuple(side_by_side(values, oracle) for _, values in references.values())
+    vector, exact_vector = (side_by_side(values, oracle) for values in (ours, oracle))
 
     def judge_gradients(vector: torch.Tensor) -> None:
-        judge(f"{name} gradients", vector, vectors[1], vectors[2].double(), dtype, REDUCTION)
+        judge(f"{name} gradients", vector, usual_vectors, exact_vector.double(), dtype, REDUCTION)
 
     try:
-        judge_gradients(vectors[0])
+        judge_gradients(vector)
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{worst(ours, reference, oracle)}") from error
-    mutants_fail(judge_gradients, vectors[0])
+        steps = {"ours": ours, **{way: values for way, (_, values) in references.items()}}
+        raise AssertionError(f"{error}\n{worst(steps, oracle)}") from error
+    mutants_fail(judge_gradients, vector)
 
 
-def worst(ours: dict[str, torch.Tensor], reference: dict[str, torch.Tensor], oracle: dict[str, torch.Tensor]) -> str:
-    """Return the relative errors of the parameters that are farthest off, ours and the usual code's."""
+def worst(steps: dict[str, dict[str, torch.Tensor]], oracle: dict[str, torch.Tensor]) -> str:
+    """Return the relative errors of the parameters that are farthest off, in each way."""
     errors = {
-        name: [((values[name].double() - exact).norm() / exact.norm()).item() for values in (ours, reference)]
+        name: [((values[name].double() - exact).norm() / exact.norm()).item() for values in steps.values()]
         for name, exact in oracle.items()
     }
     first = sorted(errors, key=lambda name: -errors[name][0])[:6]
-    return "\n".join(f"{name}: ours {errors[name][0]:.2e}, usual {errors[name][1]:.2e}" for name in first)
+    return "\n".join(
+        f"{name}: " + ", ".join(f"{way} {error:.2e}" for way, error in zip(steps, errors[name], strict=True))
+        for name in first
+    )
 
 
 @pytest.mark.parametrize("dtype", [BF16, FP16, FP32], ids=["bf16", "fp16", "fp32"])
