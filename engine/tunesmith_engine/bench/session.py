@@ -34,8 +34,8 @@ from tunesmith_engine.train.paths import PlainPath
 
 GIB = 2**30
 VERSIONED = ("torch", "triton", "transformers", "peft", "bitsandbytes")
-PLANNED_SHARE = 0.985
-"""Of a memory limit: PyTorch's allocator counts the gaps between tensors too, the plan does not."""
+PLANNED_SHARE = 0.995
+"""Of a memory limit: buffers that are still to come end in gaps, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ filled up to a few sizes.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -116,28 +117,29 @@ class StepGraphs:
     def run(self, batch: PackedBatch, scale: torch.Tensor) -> torch.Tensor:
         """Do the step for a batch; the loss belongs to the caller."""
         key = _key(batch)
-        captured = self._captured.get(key)
+        captured = self._captured.get(key) or self._new(key, batch, scale)
         if captured is None:
-            if (
-                key not in self._seen
-                or key in self._refused
-                or len(self._captured) >= MOST_GRAPHS
-                or not self._may_capture(batch)
-            ):
-                self._seen.add(key)
-                return self._step(batch, scale)
-            try:
-                captured = self._captured[key] = self._capture(batch, scale)
-            except torch.OutOfMemoryError:
-                # A graph's own pool finds no room; nothing has been computed yet, so launch as before.
-                self._refused.add(key)
-                torch.cuda.empty_cache()
-                return self._step(batch, scale)
+            return self._step(batch, scale)
         for ours, given in zip(_tensors(captured.batch), _tensors(batch), strict=True):
             ours.copy_(given, non_blocking=True)
         captured.scale.copy_(scale, non_blocking=True)
         captured.graph.replay()
         return captured.loss.clone()
+
+    def _new(self, key: Key, batch: PackedBatch, scale: torch.Tensor) -> Captured | None:
+        """Capture a step whose size came back, if that pays and has room."""
+        if key not in self._seen or key in self._refused:
+            self._seen.add(key)
+            return None
+        if len(self._captured) >= MOST_GRAPHS or not self._may_capture(batch):
+            return None
+        with contextlib.suppress(torch.OutOfMemoryError):
+            self._captured[key] = self._capture(batch, scale)
+            return self._captured[key]
+        # A graph's own pool finds no room. Nothing has been computed yet, and what the error held is free by now.
+        self._refused.add(key)
+        torch.cuda.empty_cache()
+        return None
 
     def _may_capture(self, batch: PackedBatch) -> bool:
         """Return whether a batch of a size that came back is captured.

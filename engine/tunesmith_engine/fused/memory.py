@@ -92,7 +92,7 @@ class MemoryPlanner:
     Args:
         assembly: the parts of the fused model, its weights on the device.
         most_tokens: of a micro-batch.
-        memory_bytes: what PyTorch may allocate on the device in all; None takes what is free.
+        memory_bytes: what PyTorch may hold on the device in all; None takes what is free.
         optimizer_bytes_per_weight: what the optimizer will keep of each trained weight.
         longest_tokens: of a row, if micro-batches may be made smaller; no row is ever divided.
     """
@@ -109,18 +109,27 @@ class MemoryPlanner:
         self._longest_tokens = min(longest_tokens or most_tokens, most_tokens)
         device = assembly.compute.device
         self._on_gpu = self._pins = device.type == "cuda"
-        allocated = torch.cuda.memory_allocated(device) if self._on_gpu else 0
+        allocated, gap_bytes = self._allocated(device) if self._on_gpu else (0, 0)
         trained = assembly.arena.weights.numel()
         self._fixed_bytes = allocated + round(trained * optimizer_bytes_per_weight) + assembly.scratch.num_bytes
         self._fixed_bytes += LIBRARY_BYTES if self._on_gpu else 0
-        self._total_bytes = memory_bytes or (self._free_bytes(allocated) if self._on_gpu else 2**62)
+        if memory_bytes:
+            self._total_bytes = memory_bytes - gap_bytes
+        else:
+            self._total_bytes = self._usable_bytes(allocated) if self._on_gpu else 2**62
         self._measured: dict[int, float] = {}
         self._known_buffers: dict[int, Mapping[str, Sequence[LayerBuffers]]] = {}
 
-    def _free_bytes(self, allocated: int) -> int:
+    @staticmethod
+    def _allocated(device: torch.device) -> tuple[int, int]:
+        """Return the bytes of all tensors, and those of gaps between them, into which no buffer fits."""
+        torch.cuda.empty_cache()
+        allocated = torch.cuda.memory_allocated(device)
+        return allocated, torch.cuda.memory_reserved(device) - allocated
+
+    def _usable_bytes(self, allocated: int) -> int:
         free = torch.cuda.mem_get_info(self._assembly.compute.device)[0]
-        unused = torch.cuda.memory_reserved(self._assembly.compute.device) - allocated
-        return allocated + round((free + unused) * USABLE_SHARE)
+        return allocated + round(free * USABLE_SHARE)
 
     def plan(self, name: str) -> MemoryPlan:
         """Return the plan of a policy by name: "auto", which may make micro-batches smaller, or a key of NAMED."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import weakref
 from collections import Counter
 
 import pytest
@@ -10,7 +11,15 @@ import torch
 
 from tests.engine.fused.test_model import CPU, adapted, compute, num_trained, rows
 from tunesmith_engine.data.pack import make_packed_batch
-from tunesmith_engine.fused.graphs import HOST_S_PER_LAYER, LEAST_TOKENS, MOST_GRAPHS, fixed_sizes, most_tokens
+from tunesmith_engine.fused.batch import PackedBatch
+from tunesmith_engine.fused.graphs import (
+    HOST_S_PER_LAYER,
+    LEAST_TOKENS,
+    MOST_GRAPHS,
+    StepGraphs,
+    fixed_sizes,
+    most_tokens,
+)
 from tunesmith_engine.fused.model import FusedModel
 
 CAPACITY = 8192
@@ -96,3 +105,23 @@ def test_filling_up_changes_no_more_than_roundings(name: str) -> None:
 
 def test_a_cpu_fills_up_nothing() -> None:
     assert FusedModel.attach(adapted("llama"), compute(), 64).fixed_sizes(rows()) == {}
+
+
+def test_without_room_for_a_graph_the_step_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the attempt held is free again before that, and no second attempt is made."""
+    held: list[weakref.ref[torch.Tensor]] = []
+
+    def step(_batch: PackedBatch, _scale: torch.Tensor) -> torch.Tensor:
+        assert all(tensor() is None for tensor in held)
+        return torch.ones(())
+
+    def capture(_self: StepGraphs, _batch: PackedBatch, _scale: torch.Tensor) -> None:
+        activations = torch.zeros(4)
+        held.append(weakref.ref(activations))
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(StepGraphs, "_capture", capture)
+    graphs, batch = StepGraphs(step, lambda _: True, CAPACITY), make_packed_batch(rows(), CPU)
+    for _ in range(4):
+        assert graphs.run(batch, torch.ones(())) == 1
+    assert len(held) == 1
