@@ -56,6 +56,7 @@ def cross_entropy(
         VOCABULARY=vocabulary,
         IGNORED=IGNORED,
         CAPPED=softcap is not None,
+        EXACT=logits.dtype == torch.float32,
         WITH_GRADIENT=gradient_scale is not None,
         BLOCK=min(BLOCK_BYTES // logits.element_size(), triton.next_power_of_2(vocabulary)),
         num_warps=NUM_WARPS,
@@ -63,17 +64,36 @@ def cross_entropy(
 
 
 @jit
-def _tanh(x):
+def _tanh(x, EXACT: tl.constexpr):
     """Return tanh: from an exponential that can't overflow, and below 0.625, where that cancels, from a polynomial.
 
     The bound and the polynomial, good to one float32 step, are those of tanhf in Moshier's Cephes library.
     """
-    shrunk = tl.exp(-2.0 * tl.abs(x))
-    size = 1.0 - 2.0 * shrunk / (1.0 + shrunk)
+    if EXACT:
+        shrunk = _exp(-2.0 * tl.abs(x))
+        size = 1.0 - tl.div_rn(2.0 * shrunk, 1.0 + shrunk)
+    else:
+        shrunk = tl.exp(-2.0 * tl.abs(x))
+        size = 1.0 - 2.0 * shrunk / (1.0 + shrunk)
     square = tl.minimum(x * x, 0.390625)
     series = -3.33332819422e-1 + square * (1.33314422036e-1 + square * (-5.37397155531e-2 + square * 2.06390887954e-2))
     series += square * square * square * square * -5.70498872745e-3
     return tl.where(tl.abs(x) < 0.625, x + x * square * series, tl.where(x < 0, -size, size))
+
+
+@jit
+def _exp(x):
+    """Return e^x for x <= 0, to one float32 step: the GPU's own takes several, which only float32 logits would show.
+
+    The polynomial and the parts of log 2 are those of expf in Cephes. What is beyond -80 counts as -80.
+    """
+    x = tl.where(x < -80.0, -80.0, x)
+    binades = tl.floor(x * 1.44269504088896341 + 0.5)
+    rest = x - binades * 0.693359375
+    rest -= binades * -2.12194440e-4
+    series = 4.1665795894e-2 + rest * (8.3334519073e-3 + rest * (1.3981999507e-3 + rest * 1.9875691500e-4))
+    series = rest * rest * (5.0000001201e-1 + rest * (1.6666665459e-1 + rest * series)) + rest + 1.0
+    return series * ((binades.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
 
 
 @jit
@@ -89,6 +109,7 @@ def _cross_entropy(
     VOCABULARY: tl.constexpr,
     IGNORED: tl.constexpr,
     CAPPED: tl.constexpr,
+    EXACT: tl.constexpr,
     WITH_GRADIENT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -106,14 +127,14 @@ def _cross_entropy(
         exists = (target >= 0) & (target < VOCABULARY)
         target_logit = tl.load(logits + target, mask=exists, other=float("nan")).to(tl.float32) * logit_scale
         if CAPPED:
-            target_logit = softcap * _tanh(target_logit * inverse_softcap)
+            target_logit = softcap * _tanh(target_logit * inverse_softcap, EXACT)
         largest = float("-inf")
         total = 0.0
         for start in range(0, VOCABULARY, BLOCK):
             inside = start + columns < VOCABULARY
             values = tl.load(logits + start + columns, mask=inside, other=0.0).to(tl.float32) * logit_scale
             if CAPPED:
-                values = softcap * _tanh(values * inverse_softcap)
+                values = softcap * _tanh(values * inverse_softcap, EXACT)
             values = tl.where(inside, values, float("-inf"))
             previous = largest
             largest = tl.maximum(largest, tl.max(values, axis=0))
@@ -127,7 +148,7 @@ def _cross_entropy(
                 inside = start + columns < VOCABULARY
                 values = tl.load(logits + start + columns, mask=inside, other=0.0).to(tl.float32) * logit_scale
                 if CAPPED:
-                    cap = _tanh(values * inverse_softcap)
+                    cap = _tanh(values * inverse_softcap, EXACT)
                     values = softcap * cap
                 slope = tl.exp(values - largest) / total - tl.where(start + columns == target, 1.0, 0.0)
                 if CAPPED:

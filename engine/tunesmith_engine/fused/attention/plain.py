@@ -59,7 +59,7 @@ class Plain(Rung):
         outs: Gradients | None = None,
     ) -> Gradients:
         """Compute the weights of each block again; `o` and `saved` are not read."""
-        groups = k.shape[1]
+        groups, share = k.shape[1], q.shape[1] // k.shape[1]
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         dk = torch.zeros(groups, k.shape[0], k.shape[2], dtype=_exact(q.dtype), device=q.device)
         dv = torch.zeros_like(dk)
@@ -71,8 +71,8 @@ class Plain(Rung):
             d_scores = (d_weights - (weights * d_weights).sum(-1, keepdim=True)).mul_(weights)
             if slope is not None:
                 d_scores *= slope
-            dv[:, keys] += weights.mT @ d_output
-            dk[:, keys] += d_scores.mT @ (_by_group(q[rows], groups) * shape.scale)
+            dv[:, keys] += _over_heads(weights, d_output, share)
+            dk[:, keys] += _over_heads(d_scores, _by_group(q[rows], groups) * shape.scale, share)
             dq[rows].copy_(_by_row(d_scores @ _by_head(k[keys]) * shape.scale, q.shape[1]))
         results = (dq, dk.transpose(0, 1), dv.transpose(0, 1))
         out_q, out_k, out_v = outs or (dq, torch.empty_like(k), torch.empty_like(v))
@@ -124,6 +124,11 @@ def _by_head(tensor: torch.Tensor) -> torch.Tensor:
 def _by_group(tensor: torch.Tensor, groups: int) -> torch.Tensor:
     """[tokens, H, hd] to [KV, G * tokens, hd] in the exact number format: a group's heads share keys and values."""
     return _by_head(tensor).reshape(groups, -1, tensor.shape[-1])
+
+
+def _over_heads(scores: torch.Tensor, operand: torch.Tensor, share: int) -> torch.Tensor:
+    """Return scores^T operand, [KV, keys, hd], from a product for each head: long sums in one piece are less exact."""
+    return (scores.unflatten(1, (share, -1)).mT @ operand.unflatten(1, (share, -1))).sum(1)
 
 
 def _by_row(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
