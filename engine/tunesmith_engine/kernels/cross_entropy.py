@@ -69,12 +69,8 @@ def _tanh(x, EXACT: tl.constexpr):
 
     The bound and the polynomial, good to one float32 step, are those of tanhf in Moshier's Cephes library.
     """
-    if EXACT:
-        shrunk = _exp(-2.0 * tl.abs(x))
-        size = 1.0 - tl.div_rn(2.0 * shrunk, 1.0 + shrunk)
-    else:
-        shrunk = tl.exp(-2.0 * tl.abs(x))
-        size = 1.0 - 2.0 * shrunk / (1.0 + shrunk)
+    shrunk = _exp(-2.0 * tl.abs(x), EXACT)
+    size = 1.0 - _quotient(2.0 * shrunk, 1.0 + shrunk, EXACT)
     square = tl.minimum(x * x, 0.390625)
     series = -3.33332819422e-1 + square * (1.33314422036e-1 + square * (-5.37397155531e-2 + square * 2.06390887954e-2))
     series += square * square * square * square * -5.70498872745e-3
@@ -82,18 +78,29 @@ def _tanh(x, EXACT: tl.constexpr):
 
 
 @jit
-def _exp(x):
-    """Return e^x for x <= 0, to one float32 step: the GPU's own takes several, which only float32 logits would show.
+def _exp(x, EXACT: tl.constexpr):
+    """Return e^x for x <= 0; if EXACT, to one float32 step: the GPU's own takes several, which float32 logits show.
 
-    The polynomial and the parts of log 2 are those of expf in Cephes. What is beyond -80 counts as -80.
+    The polynomial and the parts of log 2 are those of expf in Cephes. Below -87 it is 0, which is the nearest number
+    that is not subnormal.
     """
-    x = tl.where(x < -80.0, -80.0, x)
-    binades = tl.floor(x * 1.44269504088896341 + 0.5)
-    rest = x - binades * 0.693359375
-    rest -= binades * -2.12194440e-4
-    series = 4.1665795894e-2 + rest * (8.3334519073e-3 + rest * (1.3981999507e-3 + rest * 1.9875691500e-4))
-    series = rest * rest * (5.0000001201e-1 + rest * (1.6666665459e-1 + rest * series)) + rest + 1.0
-    return series * ((binades.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
+    if EXACT:
+        binades = tl.floor(tl.where(x < -87.0, -87.0, x) * 1.44269504088896341 + 0.5)
+        rest = x - binades * 0.693359375
+        rest -= binades * -2.12194440e-4
+        series = 4.1665795894e-2 + rest * (8.3334519073e-3 + rest * (1.3981999507e-3 + rest * 1.9875691500e-4))
+        series = rest * rest * (5.0000001201e-1 + rest * (1.6666665459e-1 + rest * series)) + rest + 1.0
+        power = ((binades.to(tl.int32) + 127) << 23).to(tl.float32, bitcast=True)
+        result = tl.where(x < -87.0, 0.0, series * power)
+    else:
+        result = tl.exp(x)
+    return result
+
+
+@jit
+def _quotient(numerator, denominator, EXACT: tl.constexpr):
+    """Return a quotient; if EXACT, rounded as IEEE 754 wants it."""
+    return tl.div_rn(numerator, denominator) if EXACT else numerator / denominator
 
 
 @jit
@@ -140,7 +147,7 @@ def _cross_entropy(
             largest = tl.maximum(largest, tl.max(values, axis=0))
             # As long as all logits are -inf there is nothing to subtract.
             shift = tl.where(largest == float("-inf"), 0.0, largest)
-            total = total * tl.exp(previous - shift) + tl.sum(tl.exp(values - shift), axis=0)
+            total = total * _exp(previous - shift, EXACT) + tl.sum(_exp(values - shift, EXACT), axis=0)
         tl.store(losses + row, tl.log(total) - (target_logit - largest))
         if WITH_GRADIENT:
             factor = tl.load(gradient_scale).to(tl.float32) * logit_scale
@@ -150,7 +157,8 @@ def _cross_entropy(
                 if CAPPED:
                     cap = _tanh(values * inverse_softcap, EXACT)
                     values = softcap * cap
-                slope = tl.exp(values - largest) / total - tl.where(start + columns == target, 1.0, 0.0)
+                share = _quotient(_exp(values - largest, EXACT), total, EXACT)
+                slope = share - tl.where(start + columns == target, 1.0, 0.0)
                 if CAPPED:
                     slope *= 1.0 - cap * cap
                 slope = tl.where(exists, slope * factor, float("nan"))
