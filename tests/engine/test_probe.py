@@ -52,8 +52,10 @@ class SmallMemory:
 
     def weights_changed(self) -> None: ...
 
-    def use_micro_batch_size(self, micro_batch_size: int) -> None:
+    def use_micro_batch_size(self, micro_batch_size: int) -> bool:
+        is_less = micro_batch_size < self.micro_batch_size
         self.micro_batch_size = micro_batch_size
+        return is_less
 
     def keep_less(self) -> str | None:
         self.num_rungs -= 1

@@ -114,11 +114,13 @@ class FusedPath:
         """Let the fused model copy the new weights to where its products read them."""
         self._fused.refresh()
 
-    def use_micro_batch_size(self, micro_batch_size: int) -> None:
+    def use_micro_batch_size(self, micro_batch_size: int) -> bool:
         """Make the buffers smaller, unless the plan made them as small already."""
         wanted = self._lengths.capacity_tokens(micro_batch_size)
-        if wanted < self._fused.plan.capacity_tokens:
+        is_less = wanted < self._fused.plan.capacity_tokens
+        if is_less:
             self._fused.resize(wanted)
+        return is_less
 
     def keep_less(self) -> str | None:
         """Take the next rung of the memory policy."""

@@ -98,15 +98,16 @@ class MemoryLadder:
         return self._smaller() or self._keep_less()
 
     def _smaller(self) -> str | None:
-        if self.micro_batch_size == 1:
-            return None
-        self._use(self.micro_batch_size // 2)
-        return f"Going on with micro-batches of {self.micro_batch_size}."
+        while self.micro_batch_size > 1:
+            # The memory plan may have divided the rows already: then a smaller number changes nothing at first.
+            if self._use(self.micro_batch_size // 2):
+                return f"Going on with micro-batches of {self.micro_batch_size}."
+        return None
 
-    def _use(self, micro_batch_size: int) -> None:
+    def _use(self, micro_batch_size: int) -> bool:
+        """Take so many rows at a time; return whether that is less than before."""
         self.micro_batch_size = micro_batch_size
-        if self.path:
-            self.path.use_micro_batch_size(micro_batch_size)
+        return self.path is None or self.path.use_micro_batch_size(micro_batch_size)
 
     def _keep_less(self) -> str | None:
         words = self.path.keep_less() if self.path else None

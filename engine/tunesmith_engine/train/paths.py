@@ -67,8 +67,12 @@ class LossPath(Protocol):
     def weights_changed(self) -> None:
         """Take note of an update of the trained weights."""
 
-    def use_micro_batch_size(self, micro_batch_size: int) -> None:
-        """Take at most as many rows at a time, or as many tokens as so many of the longest rows have."""
+    def use_micro_batch_size(self, micro_batch_size: int) -> bool:
+        """Take at most as many rows at a time, or as many tokens as so many of the longest rows have.
+
+        Returns:
+            Whether that is less than before.
+        """
 
     def keep_less(self) -> str | None:
         """Keep fewer activations from now on; returns a sentence about it, None when there is no less."""
@@ -131,9 +135,11 @@ class PlainPath:
     def weights_changed(self) -> None:
         """See LossPath; autograd reads the weights themselves."""
 
-    def use_micro_batch_size(self, micro_batch_size: int) -> None:
+    def use_micro_batch_size(self, micro_batch_size: int) -> bool:
         """See LossPath."""
+        is_less = micro_batch_size < self._micro_batch_size
         self._micro_batch_size = micro_batch_size
+        return is_less
 
     def keep_less(self) -> str | None:
         """Switch activation checkpointing on."""

@@ -16,6 +16,7 @@ from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import WHOLE
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.train.oom import MemoryLadder
 from tunesmith_engine.train.optim import Updater
 
 MOST_TOKENS, LONGEST_TOKENS = 8192, 1024
@@ -112,7 +113,14 @@ def test_divided_micro_batches_give_the_same_gradients(monkeypatch: pytest.Monke
     assert not any("at most" in line for line in whole_path.report)
     assert torch.isclose(loss, whole_loss, rtol=1e-6)
     assert (gradients - whole).norm() < 1e-6 * whole.norm()
-    path.use_micro_batch_size(1)
+    warnings: list[str] = []
+    ladder = MemoryLadder(4, lambda _, words: warnings.append(words))
+    ladder.path = path
+    while path.keep_less():
+        pass
+    # Two rows at a time are what the plan takes anyway.
+    ladder.step_down("No room.")
+    assert warnings == ["No room. Going on with micro-batches of 1."]
     assert max(sum(len(row.input_ids) for row in portion) for portion in path.portions(examples)) == 40
 
 
