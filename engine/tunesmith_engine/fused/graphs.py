@@ -104,10 +104,13 @@ class StepGraphs:
         step: does a step eagerly.
         may_hold: whether a graph of a batch serves others of the same sizes.
         most_tokens: of a batch that is filled up to be captured.
+        settle: ends what half a step has begun on other streams; a capture can't end without.
     """
 
-    def __init__(self, step: Step, may_hold: Callable[[PackedBatch], bool], most_tokens: int) -> None:
-        self._step, self._may_hold = step, may_hold
+    def __init__(
+        self, step: Step, may_hold: Callable[[PackedBatch], bool], most_tokens: int, settle: Callable[[], None]
+    ) -> None:
+        self._step, self._may_hold, self._settle = step, may_hold, settle
         self.most_tokens = most_tokens
         self._seen: set[Key] = set()
         self._refused: set[Key] = set()
@@ -160,7 +163,11 @@ class StepGraphs:
         # What the step before allocated would lie idle beside the graph's own pool.
         torch.cuda.empty_cache()
         with torch.cuda.graph(graph, pool=self._pool):
-            loss = self._step(fixed, own_scale)
+            try:
+                loss = self._step(fixed, own_scale)
+            except torch.OutOfMemoryError:
+                self._settle()
+                raise
         return Captured(graph, fixed, own_scale, loss)
 
 

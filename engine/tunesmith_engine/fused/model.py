@@ -152,7 +152,7 @@ class FusedModel:
         self._graphs = None
         if captures:
             largest = most_tokens(self._planner.s_per_token, len(plan.policies))
-            self._graphs = StepGraphs(self._step, self._may_hold, largest)
+            self._graphs = StepGraphs(self._step, self._may_hold, largest, self._parts.store.settle)
 
     @property
     def plan_bytes(self) -> int:

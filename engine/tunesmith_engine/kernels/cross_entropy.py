@@ -81,8 +81,8 @@ def _tanh(x, EXACT: tl.constexpr):
 def _exp(x, EXACT: tl.constexpr):
     """Return e^x for x <= 0; if EXACT, to one float32 step: the GPU's own takes several, which float32 logits show.
 
-    The polynomial and the parts of log 2 are those of expf in Cephes. Below -87 it is 0, which is the nearest number
-    that is not subnormal.
+    The polynomial and the parts of log 2 are those of expf in Cephes. Below -87, a little above where float32 loses
+    digits, it is 0.
     """
     if EXACT:
         binades = tl.floor(tl.where(x < -87.0, -87.0, x) * 1.44269504088896341 + 0.5)

@@ -107,21 +107,41 @@ def test_a_cpu_fills_up_nothing() -> None:
     assert FusedModel.attach(adapted("llama"), compute(), 64).fixed_sizes(rows()) == {}
 
 
+class Capturing:
+    """Stands in for PyTorch's captures: notes their ends."""
+
+    def __init__(self, told: list[str]) -> None:
+        self.told = told
+
+    def __call__(self, _graph: object, pool: object) -> Capturing:
+        return self
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.told.append("capture ends")
+
+
 def test_without_room_for_a_graph_the_step_is_launched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the attempt held is free again before that, and no second attempt is made."""
+    """What was begun on other streams ends first, what was held is free again, and no second attempt is made."""
     held: list[weakref.ref[torch.Tensor]] = []
+    told: list[str] = []
 
     def step(_batch: PackedBatch, _scale: torch.Tensor) -> torch.Tensor:
         assert all(tensor() is None for tensor in held)
+        told.append("step")
+        if len(told) == 2:
+            activations = torch.zeros(4)
+            held.append(weakref.ref(activations))
+            raise torch.OutOfMemoryError
         return torch.ones(())
 
-    def capture(_self: StepGraphs, _batch: PackedBatch, _scale: torch.Tensor) -> None:
-        activations = torch.zeros(4)
-        held.append(weakref.ref(activations))
-        raise torch.OutOfMemoryError
-
-    monkeypatch.setattr(StepGraphs, "_capture", capture)
-    graphs, batch = StepGraphs(step, lambda _: True, CAPACITY), make_packed_batch(rows(), CPU)
+    for name in ("CUDAGraph", "graph_pool_handle"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(torch.cuda, "graph", Capturing(told))
+    graphs = StepGraphs(step, lambda _: True, CAPACITY, lambda: told.append("settle"))
+    batch = make_packed_batch(rows(), CPU)
     for _ in range(4):
         assert graphs.run(batch, torch.ones(())) == 1
-    assert len(held) == 1
+    assert told == ["step", "step", "settle", "capture ends", "step", "step", "step"]
+    assert held
