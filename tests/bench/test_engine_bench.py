@@ -21,8 +21,9 @@ from tunesmith_core.errors import EXIT_DONE
 from tunesmith_engine.__main__ import main
 from tunesmith_engine.bench import floor
 from tunesmith_engine.bench.longest import search
-from tunesmith_engine.bench.session import Session
+from tunesmith_engine.bench.session import Session, speed
 from tunesmith_engine.bench.workload import Workload
+from tunesmith_engine.train.metrics import StepReport
 
 NUM_TOKEN_IDS = 259
 
@@ -85,6 +86,14 @@ def test_texts_of_workloads() -> None:
 # Figures
 
 
+def test_speed_counts_all_tokens_and_the_median_step() -> None:
+    """One slow step, as a busy machine makes them, moves the total and not the median."""
+    timed = ((10, 1.0), (20, 9.0), (30, 2.0))
+    steps = [StepReport(0, 0.0, 0.0, 0, num_tokens, 0.0, 0.0, step_s) for num_tokens, step_s in timed]
+    assert speed(steps, 12.0) == {"tokens_per_s": 5.0, "tokens_per_step": 20, "step_ms": 2000.0, "num_steps": 3}
+    assert speed(steps[1:], 11.0)["step_ms"] == 5500.0
+
+
 def test_rows_of_two_workloads(tiny_model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out.json"
     workloads = ("--workload", "fixed:2:64:steps=2", "--workload", "chat:4:64:varied:steps=2")
@@ -98,7 +107,7 @@ def test_rows_of_two_workloads(tiny_model: Path, tmp_path: Path, capfd: pytest.C
     for row in rows:
         assert row["num_steps"] == 2
         assert row["path"] == "fused", row["report"]
-        assert row["tokens_per_s"] == pytest.approx(row["tokens_per_step"] / row["step_ms"] * 1000, rel=0.5)
+        assert row["tokens_per_s"] > 0
         assert row["floor_replay_all_ms"] > row["floor_replay_none_ms"] > 0
         assert row["share_of_replay_none"] == pytest.approx(row["floor_replay_none_ms"] / row["step_ms"], rel=0.05)
         assert row["warnings"] == []

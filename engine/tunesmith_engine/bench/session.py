@@ -6,6 +6,7 @@ import contextlib
 import gc
 import importlib.metadata
 import math
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ class Session:
                 raise RunFailure("cuda-oom", f"{_gib(path.plan_bytes)} GiB are planned.")
             reports, seconds = self._train(path, ladder, steps, num_warmups)
             losses = {"loss_first": reports[0].loss, "loss_last": reports[-1].loss, "warnings": warnings}
-            row = self._figures(path, reports[num_warmups:], seconds) | losses
+            row = {"path": path.name, "report": path.report} | speed(reports[num_warmups:], seconds) | losses
             return row | (self._memory(path, start, attach) if self.on_gpu else {})
         finally:
             # What lay in the computer's memory comes back.
@@ -238,19 +239,6 @@ class Session:
         path.weights_changed()
         return loss, norm
 
-    def _figures(self, path: FusedPath | PlainPath, reports: Sequence[StepReport], seconds: float) -> Row:
-        """Return what the timed steps tell."""
-        num_tokens = sum(report.tokens_in_step for report in reports)
-        times_ms = sorted(report.step_s * 1000 for report in reports)
-        return {
-            "path": path.name,
-            "report": path.report,
-            "tokens_per_s": round(num_tokens / seconds, 1),
-            "tokens_per_step": round(num_tokens / len(reports)),
-            "step_ms": round(times_ms[len(times_ms) // 2], 2),
-            "num_steps": len(reports),
-        }
-
     def _memory(self, path: FusedPath | PlainPath, start: Memory, attach: Memory) -> Row:
         """Return what was allocated before, at most while getting ready, and at most in the steps."""
         steps = Memory.peak_so_far()
@@ -310,6 +298,22 @@ class Session:
     def _wait(self) -> None:
         if self.on_gpu:
             torch.cuda.synchronize()
+
+
+def speed(reports: Sequence[StepReport], seconds: float) -> Row:
+    """Return what timed steps tell: tokens per second over all of them, and the median step.
+
+    Args:
+        reports: the timed steps, one at least.
+        seconds: how long all of them took together.
+    """
+    num_tokens = sum(report.tokens_in_step for report in reports)
+    return {
+        "tokens_per_s": round(num_tokens / seconds, 1),
+        "tokens_per_step": round(num_tokens / len(reports)),
+        "step_ms": round(statistics.median(report.step_s for report in reports) * 1000, 2),
+        "num_steps": len(reports),
+    }
 
 
 def _num_tokens(examples: Sequence[Example]) -> int:
