@@ -208,7 +208,8 @@ class Assembly:
         if self.compute.device.type == "cuda":
             # The store is one large piece; pieces that are free now must not stand beside it.
             torch.cuda.empty_cache()
-        store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device)
+        tile_tokens = min(tiling.mlp_tokens, capacity_tokens)
+        store = ActivationStore(buffers, policies, capacity_tokens, self.compute.device, tile_tokens=tile_tokens)
         return Parts(layers, head, workspace, store)
 
     def workspace(self, capacity_tokens: int) -> Workspace:

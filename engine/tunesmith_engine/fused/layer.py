@@ -77,7 +77,8 @@ class FusedLayer:
             "smart": frozenset(stream | blocks),
             "full": frozenset(stream),
         }
-        return LayerBuffers({name: (width, dtype) for name, width in widths.items()}, kept)
+        tile = (self.mlp.gate_up_width, dtype) if self.mlp.gate_up_width and not keep_gate_up else None
+        return LayerBuffers({name: (width, dtype) for name, width in widths.items()}, kept, tile=tile)
 
     # Forward
 
@@ -99,7 +100,8 @@ class FusedLayer:
             self._add_norm(kept["x"], y, shape.mlp_norm, normed, kept["x_mid"])
         mlp_output = kept["mlp_output"] if shape.post_mlp_norm else y
         wide = self._with_columns(normed, self.mlp.inputs)
-        self.mlp.forward(wide, mlp_output, kept.get("gate_up"), now.with_adapter)
+        sent = now.store.tiles(self.index) if now.with_gradients else None
+        self.mlp.forward(wide, mlp_output, kept.get("gate_up"), now.with_adapter, sent)
         if shape.post_mlp_norm:
             rms_norm.add_norm(mlp_output, None, shape.post_mlp_norm, y)
         if now.with_gradients:
@@ -139,7 +141,8 @@ class FusedLayer:
         else:
             statistics = self._add_norm(kept["x_mid"], None, shape.mlp_norm, normed, None)
         gate_up = None if "gate_up" in missing else kept.get("gate_up")
-        self.mlp.backward(to_block, self._with_columns(normed, self.mlp.inputs), to_input, gate_up)
+        wide = self._with_columns(normed, self.mlp.inputs)
+        self.mlp.backward(to_block, wide, to_input, gate_up, now.store.tiles(self.index))
         from_mlp = None
         if shape.parallel:
             (from_mlp,) = now.workspace.carve("parallel", (num_tokens, self._hidden_size))

@@ -14,20 +14,14 @@ from dataclasses import dataclass
 
 import torch
 
-from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, PinningError, StoreBytes, store_bytes
+from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
+from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import HOST_S_PER_LAYER
 from tunesmith_engine.fused.head import Head
-from tunesmith_engine.fused.policy import (
-    LayerCosts,
-    LayerPolicy,
-    choose,
-    plan_bytes,
-    predicted_s,
-    step_down,
-    without_host,
-)
+from tunesmith_engine.fused.policy import LayerPolicy, choose, plan_bytes, step_down, without_host
+from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import (
     MOST_SIZES,
     CopyRates,
@@ -182,11 +176,10 @@ class MemoryPlanner:
     def step_s(self, plan: MemoryPlan) -> float:
         """Predict the seconds of all layers for the most tokens that there may be."""
         capacity = plan.capacity_tokens
-        kept = {
-            level: max(b.num_bytes(b.kept[level], capacity) for b in buffers)
-            for level, buffers in self._buffers(capacity).items()
-        }
-        portion_s = predicted_s(plan.policies, self._costs(capacity), kept, self._rates)
+        buffers = self._buffers(capacity)
+        kept = {level: max(b.num_bytes(b.kept[level], capacity) for b in layers) for level, layers in buffers.items()}
+        tiles = Tiles.of(buffers, capacity, plan.tiling.mlp_tokens)
+        portion_s = predicted_s(plan.policies, self._costs(capacity), kept, self._rates, tiles=tiles)
         portion_s += self._unpacking_s + len(plan.policies) * GAPS_S
         if not self._assembly.capturable:
             portion_s = max(portion_s, len(plan.policies) * HOST_S_PER_LAYER)
@@ -217,7 +210,16 @@ class MemoryPlanner:
         empty = self._sized(policies, capacity, tiling, self._on_gpu, with_store=False)
         budget = self._total_bytes - empty.peak_bytes
         host = host_budget_bytes() if self._rates else 0
-        policies = choose(name, self._costs(capacity), self._buffers(capacity), capacity, budget, host, self._rates)
+        policies = choose(
+            name,
+            self._costs(capacity),
+            self._buffers(capacity),
+            capacity,
+            budget,
+            host,
+            self._rates,
+            tile_tokens=tiling.mlp_tokens,
+        )
         return self._sized(policies, capacity, tiling, self._on_gpu)
 
     # What is measured
@@ -234,7 +236,9 @@ class MemoryPlanner:
 
     def _costs(self, capacity: int) -> LayerCosts:
         shape = self._assembly.shape
-        document = min(self._longest_tokens, USUAL_DOCUMENT_TOKENS)
+        # Where a micro-batch holds one of the longest rows, that row is what has to have room and takes the time.
+        alone = 2 * self._longest_tokens > capacity
+        document = self._longest_tokens if alone else min(self._longest_tokens, USUAL_DOCUMENT_TOKENS)
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
         return LayerCosts.of(shape.layers[0], shape.hidden_size, capacity, document, flops)
 
@@ -292,7 +296,8 @@ class MemoryPlanner:
     ) -> MemoryPlan:
         """Return the plan of given policies with its sizes."""
         buffers, workspace_bytes = self._layers(policies, capacity, tiling)
-        store = store_bytes(buffers, policies, capacity) if with_store else StoreBytes(0, 0)
+        tile_tokens = min(tiling.mlp_tokens, capacity)
+        store = store_bytes(buffers, policies, capacity, tile_tokens=tile_tokens) if with_store else StoreBytes(0, 0)
         embedding_bytes = self._assembly.embedding_bytes if on_host else 0
         fixed = self._fixed_bytes - embedding_bytes + self._passing_bytes(policies, capacity, tiling)
         fixed += self._assembly.quantised_bytes(capacity, tiling.mlp_tokens)

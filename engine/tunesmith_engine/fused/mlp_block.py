@@ -8,6 +8,7 @@ import torch
 
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.fused.sent_tiles import SentTiles
 from tunesmith_engine.fused.shapes import MlpShape
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu
@@ -40,7 +41,12 @@ class MlpBlock:
         workspace.reserve("block", *shapes)
 
     def forward(
-        self, x: torch.Tensor, out: torch.Tensor, gate_up: torch.Tensor | None, with_adapter: bool = True
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        gate_up: torch.Tensor | None,
+        with_adapter: bool = True,
+        sent: SentTiles | None = None,
     ) -> None:
         """Write the block's output.
 
@@ -49,15 +55,24 @@ class MlpBlock:
             out: [T, hidden].
             gate_up: [T, gate_up_width] to keep gate and up for the backward pass, or None.
             with_adapter: False leaves the adapters out.
+            sent: tiles of gate and up that go to the computer's memory for the backward pass, or None.
         """
-        for rows in self._tiles(x.shape[0]):
-            hidden, tile = self._buffers(rows, gate_up)
+        for number, rows in enumerate(self._tiles(x.shape[0])):
+            room = sent.write(number, rows.stop - rows.start) if sent else None
+            hidden, tile = self._buffers(rows, gate_up, room)
             self._gate_up(x[rows], tile, with_adapter)
             glu.gate_and_multiply(*self._halves(tile), self.shape.activation, hidden[:, : self.shape.width])
+            if sent:
+                sent.written(number)
             self.down.forward(hidden, out[rows], with_adapter)
 
     def backward(
-        self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor, gate_up: torch.Tensor | None
+        self,
+        gradient: torch.Tensor,
+        x: torch.Tensor,
+        out: torch.Tensor,
+        gate_up: torch.Tensor | None,
+        sent: SentTiles | None = None,
     ) -> None:
         """Write the gradient of the normalised input and add those of the adapters; down is not computed again.
 
@@ -66,11 +81,14 @@ class MlpBlock:
             x: [T, hidden + R]; its last R columns are written.
             out: [T, hidden]; may be the first columns of `gradient`.
             gate_up: what the forward pass kept, or None; it is used up.
+            sent: what it was given, or None; other tiles than these are computed again.
         """
         width, activation = self.shape.width, self.shape.activation
-        for rows in self._tiles(x.shape[0]):
-            hidden, tile = self._buffers(rows, gate_up)
-            if gate_up is None:
+        # In reverse: the tiles that were sent last are still there.
+        for number, rows in reversed(list(enumerate(self._tiles(x.shape[0])))):
+            there = sent.read(number, rows.stop - rows.start) if sent else None
+            hidden, tile = self._buffers(rows, gate_up, there)
+            if gate_up is None and there is None:
                 self._gate_up(x[rows], tile, True)
             elif isinstance(self.inputs, Projection):
                 self.inputs.shrink(x[rows])
@@ -86,6 +104,8 @@ class MlpBlock:
                 self.down.backward(gradient[rows], to_hidden, to_hidden)
                 glu.gate_backward(to_hidden, gate, up, activation, gate, up)
             self.inputs.backward(tile, x[rows], out[rows])
+            if sent:
+                sent.used(number)
 
     def _gate_up(self, x: torch.Tensor, tile: torch.Tensor, with_adapter: bool) -> None:
         self.inputs.forward(x, tile[:, : 2 * self.shape.width], with_adapter)
@@ -97,12 +117,15 @@ class MlpBlock:
         for start in range(0, num_tokens, self._tile_tokens):
             yield slice(start, min(start + self._tile_tokens, num_tokens))
 
-    def _buffers(self, rows: slice, gate_up: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+    def _buffers(
+        self, rows: slice, gate_up: torch.Tensor | None, sent: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the buffers of a tile: the product of gate and up with its adapter columns, and gate with up."""
         num_rows = rows.stop - rows.start
         shapes = [(num_rows, self._hidden_width)]
-        if gate_up is not None:
-            return self._workspace.carve("block", *shapes)[0], gate_up[rows]
+        own = sent if gate_up is None else gate_up[rows]
+        if own is not None:
+            return self._workspace.carve("block", *shapes)[0], own
         hidden, tile = self._workspace.carve("block", *shapes, (num_rows, self.gate_up_width))
         return hidden, tile
 
@@ -122,6 +145,7 @@ class PlainMlp:
         out: torch.Tensor,
         gate_up: torch.Tensor | None,  # noqa: ARG002 - called like MlpBlock
         with_adapter: bool = True,
+        sent: SentTiles | None = None,  # noqa: ARG002
     ) -> None:
         """Write the module's output for x, [T, hidden], to out, [T, hidden]; nothing is kept."""
         self.inputs.forward(x, out, with_adapter)
@@ -132,6 +156,7 @@ class PlainMlp:
         x: torch.Tensor,
         out: torch.Tensor,
         gate_up: torch.Tensor | None,  # noqa: ARG002 - called like MlpBlock
+        sent: SentTiles | None = None,  # noqa: ARG002
     ) -> None:
         """Write the input's gradient by running the module once more."""
         self.inputs.backward(gradient, x, out)

@@ -16,11 +16,11 @@ from tunesmith_core.errors import BugError
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused import fp8
-from tunesmith_engine.fused.activations import PinningError
 from tunesmith_engine.fused.agreement import check_agreement, small_plan
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import Rotary
 from tunesmith_engine.fused.batch import PackedBatch
+from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner

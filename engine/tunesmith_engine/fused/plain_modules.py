@@ -14,7 +14,7 @@ class PlainModules:
     """Modules that only they themselves can compute: run as written, and once more in the backward pass.
 
     Random numbers, as of a dropout, are the same each time: for each call of the forward pass, one for each tile of
-    rows, the state before it is kept, and the backward pass takes the tiles in the same order.
+    rows, the state before it is kept, and the backward pass takes the tiles in reverse.
     """
 
     num_extra = 0
@@ -33,8 +33,8 @@ class PlainModules:
         self._states, self._tile = [], None
 
     def begin_backward(self) -> None:
-        """Repeat the random numbers of the forward pass from now on, beginning with its first tile."""
-        self._tile = 0
+        """Repeat the random numbers of the forward pass from now on, beginning with its last tile."""
+        self._tile = len(self._states) - 1
 
     def _run(self, x: torch.Tensor) -> list[torch.Tensor]:
         enabled = self._autocast is not None
@@ -67,7 +67,7 @@ class PlainModules:
         x = x[:, : self.num_inputs]
         present = _random_states(x.device)
         _set_random_states(self._states[self._tile], x.device)
-        self._tile += 1
+        self._tile -= 1
         with torch.enable_grad():
             leaf = x.detach().requires_grad_()
             outputs = self._run(leaf)

@@ -1,9 +1,4 @@
-"""Chooses for each layer what is kept, where, and what is computed again, so that a step is fastest in given memory.
-
-The time of a step is predicted from the layer's floating-point operations and from the copies, which run beside the
-computation: outward in the forward pass, inward in the backward pass. Both directions have a rate of their own and
-share nothing (PCI Express is full duplex; GPUs of compute capability 5 and later have two copy engines).
-"""
+"""Chooses for each layer what is kept, where, and what is computed again, so that a step is fastest in given memory."""
 
 from __future__ import annotations
 
@@ -11,12 +6,12 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from tunesmith_engine.fused.activations import LEVELS, NUM_SLOTS, LayerBuffers, StoreBytes
 from tunesmith_engine.fused.activations import LayerPolicy as LayerPolicy
+from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import CopyRates
-from tunesmith_engine.fused.shapes import LayerShape, MlpShape
 
 ON_DEVICE = tuple(LayerPolicy(level, "device") for level in LEVELS)
 ON_HOST = tuple(LayerPolicy(level, "host") for level in LEVELS)
@@ -31,12 +26,11 @@ NAMED: Mapping[str, tuple[LayerPolicy, ...]] = {
 }
 """Name -> what `choose` may choose from."""
 
+TILES_PER_LAYER = (0.25, 0.5, 0.75, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""How many tiles of gate and up may be sent of each layer, on average."""
+
 MOST_COUNTS = 40
 """Layers are counted in steps so that a choice looks at about this many counts."""
-
-COPY_DRAG = 0.02
-"""Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe
-side; it also lets the device win where both are equal."""
 
 PHRASES = {
     LayerPolicy("none"): "{keep} everything",
@@ -50,55 +44,21 @@ PHRASES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LayerCosts:
-    """Seconds that one layer computes for a full micro-batch.
-
-    Attributes:
-        replay_s: level -> what comes on top in the backward pass.
-    """
-
-    forward_s: float
-    backward_s: float
-    replay_s: Mapping[str, float]
-
-    @staticmethod
-    def of(
-        shape: LayerShape, hidden_size: int, num_tokens: int, document_length: float, flops_per_s: float
-    ) -> LayerCosts:
-        """Count operations, 2 for a multiply-add, of a frozen layer; its adapter adds a hundredth and is left out.
-
-        With hidden size d, query width q, key width k, MLP width f and S the mean number of tokens that a token's
-        document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
-        forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
-        projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again.
-        """
-        attention = shape.attention
-        query = attention.num_heads * attention.head_dim
-        key = attention.num_key_value_heads * attention.head_dim
-        width = shape.mlp.width if isinstance(shape.mlp, MlpShape) else 0
-        seen = min(document_length, 2 * attention.window) if attention.window else document_length
-        scores = 2 * query * seen
-        products = 2 * hidden_size * (2 * query + 2 * key + 3 * width)
-        mlp = 4 * hidden_size * width
-        smart = mlp + 2 * hidden_size * (query + 2 * key) + scores
-        seconds = num_tokens / flops_per_s
-        replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * query}
-        return LayerCosts(
-            (products + scores) * seconds,
-            (products + 2.5 * scores) * seconds,
-            {level: flops * seconds for level, flops in replay.items()},
-        )
-
-
 # Choosing
 
 
 class _Sizes:
     """Bytes of the largest layer under each level: exact where all layers are alike, else on the safe side."""
 
-    def __init__(self, buffers: Mapping[str, Sequence[LayerBuffers]], capacity_tokens: int, num_slots: int) -> None:
+    def __init__(
+        self,
+        buffers: Mapping[str, Sequence[LayerBuffers]],
+        capacity_tokens: int,
+        num_slots: int,
+        tile_tokens: int,
+    ) -> None:
         self.num_slots = num_slots
+        self.tiles = Tiles.of(buffers, capacity_tokens, tile_tokens)
         self.kept = {
             level: max(layer.num_bytes(layer.kept[level], capacity_tokens) for layer in layers)
             for level, layers in buffers.items()
@@ -119,6 +79,9 @@ class _Sizes:
         device += num_slots * max((size for size, _ in host), default=0)
         # Which layers stay in their slots is not known yet: take the smallest for them.
         sent = sum(size * count for size, count in host) - num_slots * min((size for size, _ in host), default=0)
+        num_tiles = sum(kind.sent_tiles * count for kind, count in counts.items())
+        device += min(self.num_slots, num_tiles) * self.tiles.num_bytes
+        sent += max(0, num_tiles - self.num_slots) * self.tiles.num_bytes
         return StoreBytes(device + self._shared(frozenset(kind.level for kind in counts)), sent)
 
     def _shared(self, levels: frozenset[str]) -> int:
@@ -139,11 +102,13 @@ def choose(
     host_budget_bytes: float = 0,
     rates: CopyRates | None = None,
     num_slots: int = NUM_SLOTS,
+    tile_tokens: int = 0,
 ) -> tuple[LayerPolicy, ...]:
     """Return the fastest policies whose store fits, or the smallest ones when none fits.
 
-    Looks at all mixtures of `keep everything on the device` with up to two other kinds of layers; layers that copy are
-    spread evenly, so that those between them hide the copies.
+    Looks at all mixtures of `keep everything on the device` with up to two other kinds of layers, and with one kind
+    that sends some tiles of gate and up; layers that copy are spread evenly, so that those between them hide the
+    copies.
 
     Args:
         name: a key of NAMED.
@@ -153,26 +118,29 @@ def choose(
         budget_bytes: for the store on the device.
         host_budget_bytes: for the store on the host.
         rates: of copies; None rules the host out.
-        num_slots: as the store gets it.
+        num_slots, tile_tokens: as the store gets them; without the latter no tiles are sent.
     """
     num_layers = len(buffers[LEVELS[0]])
-    sizes = _Sizes(buffers, capacity_tokens, num_slots)
+    sizes = _Sizes(buffers, capacity_tokens, num_slots, tile_tokens)
     kinds = [kind for kind in NAMED[name] if rates or kind.place == "device"]
-    candidates = [(counts, sizes.store(counts)) for counts in _mixtures(kinds, num_layers)]
+    mixtures = _mixtures(kinds, num_layers)
+    if name == "auto" and rates and sizes.tiles.num_bytes:
+        mixtures = itertools.chain(mixtures, _mixtures_with_tiles(num_layers, sizes.tiles.number))
+    candidates = [(counts, sizes.store(counts)) for counts in mixtures]
     candidates = [(counts, store) for counts, store in candidates if store.host <= host_budget_bytes]
     fitting = [counts for counts, store in candidates if store.device <= budget_bytes]
     if not candidates:
         return (ON_DEVICE[-1],) * num_layers
     if not fitting:
-        smallest = min(candidates, key=lambda found: (found[1].device, _compute_s(found[0], costs)))
+        smallest = min(candidates, key=lambda found: (found[1].device, _compute_s(found[0], costs, sizes.tiles)))
         return _arranged(smallest[0], num_layers)
     best_s, best = math.inf, _arranged(fitting[0], num_layers)
-    bounds = [(_compute_s(counts, costs), index) for index, counts in enumerate(fitting)]
+    bounds = [(_compute_s(counts, costs, sizes.tiles), index) for index, counts in enumerate(fitting)]
     for bound_s, index in sorted(bounds):
         if bound_s >= best_s:
             break
         policies = _arranged(fitting[index], num_layers)
-        step_s = predicted_s(policies, costs, sizes.kept, rates, num_slots)
+        step_s = predicted_s(policies, costs, sizes.kept, rates, num_slots, sizes.tiles)
         if step_s < best_s:
             best_s, best = step_s, policies
     return best
@@ -193,6 +161,19 @@ def _mixtures(kinds: Sequence[LayerPolicy], num_layers: int) -> Iterator[dict[La
                 yield {k: n for k, n in ((first[0], num_first), (one, num_one), (other, rest - num_one)) if n}
 
 
+def _mixtures_with_tiles(num_layers: int, num_tiles: int) -> Iterator[dict[LayerPolicy, int]]:
+    """Yield numbers of layers: some that keep everything, and others of one kind of which tiles are sent."""
+    for num_first in range(0, num_layers, -(-num_layers // MOST_COUNTS)):
+        rest = num_layers - num_first
+        for kind, average in itertools.product(ON_HOST[1:], TILES_PER_LAYER):
+            if average <= num_tiles:
+                fewer = int(average)
+                num_more = round((average - fewer) * rest)
+                counts = {LayerPolicy("none"): num_first, replace(kind, sent_tiles=fewer): rest - num_more}
+                counts[replace(kind, sent_tiles=fewer + 1)] = num_more
+                yield {k: n for k, n in counts.items() if n}
+
+
 def _arranged(counts: Mapping[LayerPolicy, int], num_layers: int) -> tuple[LayerPolicy, ...]:
     """Spread the layers that copy evenly among the others; of those the ones that keep most come last."""
     copying = [kind for kind, count in counts.items() if kind.place == "host" for _ in range(count)]
@@ -200,13 +181,13 @@ def _arranged(counts: Mapping[LayerPolicy, int], num_layers: int) -> tuple[Layer
     # Each kind of copying layers is spread among these, too: place them by the middle of their share.
     order = sorted(
         (
-            ((place + 0.5) / counts[kind], RUNGS.index(kind), kind)
+            ((place + 0.5) / counts[kind], _rung(kind), kind.sent_tiles, kind)
             for kind in set(copying)
             for place in range(counts[kind])
         ),
-        key=lambda entry: entry[:2],
+        key=lambda entry: entry[:3],
     )
-    copies, stays = iter([kind for _, _, kind in order]), iter(staying)
+    copies, stays = iter([kind for *_, kind in order]), iter(staying)
     num_copying = len(copying)
     return tuple(
         next(copies) if (index + 1) * num_copying // num_layers > index * num_copying // num_layers else next(stays)
@@ -214,50 +195,16 @@ def _arranged(counts: Mapping[LayerPolicy, int], num_layers: int) -> tuple[Layer
     )
 
 
-def _compute_s(counts: Mapping[LayerPolicy, int], costs: LayerCosts) -> float:
+def _rung(policy: LayerPolicy) -> int:
+    return RUNGS.index(replace(policy, sent_tiles=0))
+
+
+def _compute_s(counts: Mapping[LayerPolicy, int], costs: LayerCosts, tiles: Tiles) -> float:
+    piece_s = costs.replay_s["mlp"] / tiles.number
     return sum(
-        count * (costs.forward_s + costs.backward_s + costs.replay_s[kind.level]) for kind, count in counts.items()
+        count * (costs.forward_s + costs.backward_s + costs.replay_s[kind.level] - kind.sent_tiles * piece_s)
+        for kind, count in counts.items()
     )
-
-
-def predicted_s(
-    policies: Sequence[LayerPolicy],
-    costs: LayerCosts,
-    kept_bytes: Mapping[str, int],
-    rates: CopyRates | None,
-    num_slots: int = NUM_SLOTS,
-) -> float:
-    """Return the seconds of all layers' forward and backward passes: computing, replaying, and waiting for copies.
-
-    Follows the store: a slot can be written again when its last copy is out; an earlier layer is fetched when a later
-    one gives its slot free.
-    """
-    ring = [index for index, policy in enumerate(policies) if policy.place == "host"]
-    order = {index: place for place, index in enumerate(ring)}
-    num_sent = max(0, len(ring) - num_slots)
-    now, engine_free, copying = 0.0, 0.0, 0.0
-    out: dict[int, float] = {}  # place in the ring -> when it is on the host
-    for index, policy in enumerate(policies):
-        place = order.get(index)
-        if place is not None:
-            now = max(now, out.get(place - num_slots, 0.0))
-        now += costs.forward_s
-        if rates and place is not None and place < num_sent:
-            copy_s = kept_bytes[policy.level] / rates.to_host
-            out[place] = engine_free = max(now, engine_free) + copy_s
-            copying += copy_s
-    back: dict[int, float] = {}  # place in the ring -> when it is on the device again
-    for index in reversed(range(len(policies))):
-        place = order.get(index)
-        if place is not None:
-            now = max(now, back.get(place, 0.0))
-        now += costs.backward_s + costs.replay_s[policies[index].level]
-        if rates and place is not None and place >= num_slots:
-            fetched = place - num_slots
-            copy_s = kept_bytes[policies[ring[fetched]].level] / rates.to_device
-            back[fetched] = engine_free = max(now, engine_free, out[fetched]) + copy_s
-            copying += copy_s
-    return now + COPY_DRAG * copying
 
 
 # Less memory
@@ -266,13 +213,15 @@ def predicted_s(
 def step_down(policies: Sequence[LayerPolicy], host: bool = True) -> tuple[LayerPolicy, ...] | None:
     """Return policies that take less memory of the device, or None when there are none.
 
-    Half of the layers on the highest rung go one rung down. Layers that copy go together: the largest of them sets the
-    size of the ring's slots.
+    Tiles of gate and up that were sent are computed again. Where there were none, half of the layers on the highest
+    rung go one rung down. Layers that copy go together: the largest of them sets the size of the ring's slots.
 
     Args:
         policies: the present ones.
         host: whether pinned memory may be used.
     """
+    if any(policy.sent_tiles for policy in policies):
+        return tuple(replace(policy, sent_tiles=0) for policy in policies)
     rungs = RUNGS if host else ON_DEVICE
     highest = min((RUNGS.index(policy) for policy in policies), default=len(rungs))
     if highest + 1 >= len(rungs):
@@ -299,11 +248,13 @@ def plan_bytes(store: StoreBytes, fixed_bytes: int, workspace_bytes: int) -> int
 
 def describe(policies: Sequence[LayerPolicy]) -> str:
     """Return a sentence such as "12 layers keep everything, 20 replay the MLP."."""
-    counts = Counter(policies)
+    counts = Counter(RUNGS[_rung(policy)] for policy in policies)
     parts: list[str] = []
     for kind in RUNGS:
         if count := counts[kind]:
             noun = "" if parts else " layer" if count == 1 else " layers"
             ending = "s" if count == 1 else ""
             parts.append(f"{count}{noun} {PHRASES[kind].format(keep=f'keep{ending}', replay=f'replay{ending}')}")
-    return f"{', '.join(parts)}."
+    num_tiles = sum(policy.sent_tiles for policy in policies)
+    tail = f", but for {num_tiles} pieces of it that are kept there, too" if num_tiles else ""
+    return f"{', '.join(parts)}{tail}."

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 import torch
 
-from tunesmith_engine.fused.activations import PinningError
+from tunesmith_engine.fused.copies import PinningError
 
 COPY_BYTES = 64 * 2**20
 TRIALS = 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,14 +14,15 @@ from tunesmith_engine.fused import activations
 from tunesmith_engine.fused.activations import (
     LEVELS,
     ActivationStore,
-    ImmediateCopies,
     LayerBuffers,
     LayerPolicy,
-    StreamCopies,
     store_bytes,
 )
+from tunesmith_engine.fused.copies import ImmediateCopies, PinningError, StreamCopies
+from tunesmith_engine.fused.ring import Ring
+from tunesmith_engine.fused.sent_tiles import SentTiles
 
-CAPACITY_TOKENS = 24
+CAPACITY_TOKENS, TILE_TOKENS = 24, 7
 CPU = torch.device("cpu")
 KEPT = {
     "none": frozenset({"x", "x_mid", "qkv", "lse", "gate_up"}),
@@ -89,6 +91,7 @@ def _layers(number: int, chance: random.Random) -> list[LayerBuffers]:
             },
             KEPT,
             columns=frozenset({"lse"}),
+            tile=(chance.randint(1, 30), torch.bfloat16) if chance.random() < 0.9 else None,
         )
         for _ in range(number)
     ]
@@ -97,11 +100,15 @@ def _layers(number: int, chance: random.Random) -> list[LayerBuffers]:
 class Passes:
     """Goes through a store as a model does and remembers what it wrote."""
 
-    def __init__(self, store: ActivationStore, num_layers: int, device: torch.device = CPU) -> None:
-        self.store, self.num_layers = store, num_layers
+    def __init__(
+        self, store: ActivationStore, num_layers: int, device: torch.device = CPU, tile_tokens: int = TILE_TOKENS
+    ) -> None:
+        self.store, self.num_layers, self._tile_tokens = store, num_layers, tile_tokens
         self._written: dict[tuple[int, str], torch.Tensor] = {}
+        self._written_tiles: dict[tuple[int, int], torch.Tensor] = {}
         self._generator = torch.Generator(device).manual_seed(1)
         self._device = device
+        self.num_tiles = 0
         self.between: Callable[[], None] = lambda: None
 
     def forward(self, num_tokens: int, done: bool = True) -> None:
@@ -113,6 +120,7 @@ class Passes:
             if layer + 1 < self.num_layers and layer % 2:
                 self.store.forward(layer + 1, num_tokens)
             if done:
+                self._write_tiles(layer, num_tokens)
                 self.store.forward_done(layer)
             if layer + 1 < self.num_layers:
                 self._write(layer + 1, self.store.forward(layer + 1, num_tokens), {"x"})
@@ -128,7 +136,31 @@ class Passes:
             for name, tensor in tensors.items():
                 differences += (tensor != self._written[layer, name]).sum()
                 tensor.fill_(-1)
+            differences += self._read_tiles(layer, num_tokens)
             self.store.backward_done(layer)
+        return differences
+
+    def _tile_rows(self, num_tokens: int) -> list[int]:
+        return [min(self._tile_tokens, num_tokens - start) for start in range(0, num_tokens, self._tile_tokens)]
+
+    def _write_tiles(self, layer: int, num_tokens: int) -> None:
+        if tiles := self.store.tiles(layer):
+            for number, num_rows in enumerate(self._tile_rows(num_tokens)):
+                if (tile := tiles.write(number, num_rows)) is not None:
+                    tile.copy_(torch.randn(tile.shape, generator=self._generator, device=self._device))
+                    self._written_tiles[layer, number] = tile.clone()
+                    tiles.written(number)
+                    self.num_tiles += 1
+
+    def _read_tiles(self, layer: int, num_tokens: int) -> torch.Tensor:
+        differences = torch.zeros((), dtype=torch.int64, device=self._device)
+        if tiles := self.store.tiles(layer):
+            for number, num_rows in reversed(list(enumerate(self._tile_rows(num_tokens)))):
+                self.between()
+                if (tile := tiles.read(number, num_rows)) is not None:
+                    differences += (tile != self._written_tiles[layer, number]).sum()
+                    tile.fill_(-1)
+                    tiles.used(number)
         return differences
 
     def _write(self, layer: int, tensors: dict[str, torch.Tensor], names: set[str]) -> None:
@@ -140,7 +172,9 @@ class Passes:
 
 def _random_policies(number: int, chance: random.Random) -> list[LayerPolicy]:
     places = chance.choice([["host"], ["device"], ["device", "host"], ["device", "host", "host", "host"]])
-    return [LayerPolicy(chance.choice(LEVELS), chance.choice(places)) for _ in range(number)]
+    return [
+        LayerPolicy(chance.choice(LEVELS), chance.choice(places), chance.choice([0, 1, 2, 4])) for _ in range(number)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -149,7 +183,7 @@ def test_gives_back_what_was_written(seed: int) -> None:
     num_layers, num_slots = chance.randint(1, 9), chance.randint(2, 4)
     layers, policies = _layers(num_layers, chance), _random_policies(num_layers, chance)
     copies = LateCopies(seed)
-    store = ActivationStore(layers, policies, CAPACITY_TOKENS, CPU, num_slots, copies)
+    store = ActivationStore(layers, policies, CAPACITY_TOKENS, CPU, num_slots, copies, TILE_TOKENS)
     passes = Passes(store, num_layers)
     for _ in range(5):
         num_tokens = chance.choice([0, 1, CAPACITY_TOKENS, chance.randint(1, CAPACITY_TOKENS)])
@@ -161,10 +195,11 @@ def test_gives_back_what_was_written(seed: int) -> None:
 
 
 def test_half_a_pass_disturbs_no_later_one() -> None:
-    policies = [LayerPolicy("none", "host")] * 7
+    policies = [LayerPolicy("mlp", "host", 2)] * 7
     for seed in range(10):
         copies = LateCopies(seed)
-        store = ActivationStore(_layers(7, random.Random(seed)), policies, CAPACITY_TOKENS, CPU, 2, copies)
+        layers = _layers(7, random.Random(seed))
+        store = ActivationStore(layers, policies, CAPACITY_TOKENS, CPU, 2, copies, TILE_TOKENS)
         passes = Passes(store, 7)
         passes.forward(20)
         store.backward(6, 20)
@@ -177,19 +212,22 @@ def test_half_a_pass_disturbs_no_later_one() -> None:
         assert copies.under_way == 0
 
 
-@pytest.mark.parametrize("fault", ["no waiting", "slot too early", "wrong length"])
+@pytest.mark.parametrize("fault", ["no waiting", "slot too early", "wrong length", "tile not sent"])
 def test_the_test_sees_faults(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "no waiting":
-        monkeypatch.setattr(ActivationStore, "_wait", lambda self, slot: None)
+        monkeypatch.setattr(Ring, "_wait", lambda self, slot: None)
     elif fault == "slot too early":
         monkeypatch.setattr(ActivationStore, "forward_done", lambda self, layer: None)
+    elif fault == "tile not sent":
+        monkeypatch.setattr(SentTiles, "written", lambda self, number: None)
     else:
         real = LayerBuffers.num_bytes
         monkeypatch.setattr(
             LayerBuffers, "num_bytes", lambda self, names, num: real(self, names, num) // (1 + (num == 20))
         )
-    policies = [LayerPolicy("none", "host")] * 6
-    store = ActivationStore(_layers(6, random.Random(0)), policies, CAPACITY_TOKENS, CPU, 2, LateCopies(0))
+    policies = [LayerPolicy("mlp", "host", 2)] * 6
+    layers = _layers(6, random.Random(0))
+    store = ActivationStore(layers, policies, CAPACITY_TOKENS, CPU, 2, LateCopies(0), TILE_TOKENS)
     passes = Passes(store, 6)
     passes.forward(20)
     assert passes.backward(20).item() > 0
@@ -205,6 +243,42 @@ def test_last_layers_are_not_sent_and_only_used_rows_are() -> None:
     one_way = sum(layer.num_bytes(KEPT["mlp"], 3) for layer in layers[:2])
     assert copies.num_bytes == 2 * one_way
     assert one_way < sum(layer.num_bytes(KEPT["mlp"], CAPACITY_TOKENS) for layer in layers[:2])
+
+
+def test_tiles_are_sent_from_all_over_a_layer_but_the_last_ones() -> None:
+    copies = LateCopies(0)
+    layer = replace(_layers(1, random.Random(0))[0], tile=(5, torch.bfloat16))
+    policies = [LayerPolicy("mlp", "device", 2)] * 3
+    store = ActivationStore([layer] * 3, policies, CAPACITY_TOKENS, CPU, 2, copies, TILE_TOKENS)
+    passes = Passes(store, 3)
+    # Of the four tiles of 7, 7, 7 and 3 rows the first and the third; the last layer's stay.
+    assert policies[0].sent_numbers(4) == [0, 2]
+    passes.forward(CAPACITY_TOKENS)
+    assert passes.backward(CAPACITY_TOKENS).item() == 0
+    assert passes.num_tiles == 6
+    assert copies.num_bytes == 2 * 4 * layer.tile_bytes(TILE_TOKENS)
+    assert store.host_bytes == 4 * layer.tile_bytes(TILE_TOKENS)
+    # A short batch has the first alone, and of those two stay.
+    passes.forward(5)
+    assert passes.backward(5).item() == 0
+    assert passes.num_tiles == 6 + 3
+    assert copies.num_bytes == 2 * (4 * layer.tile_bytes(TILE_TOKENS) + layer.tile_bytes(5))
+    assert [LayerPolicy("mlp", "host", 3).sent_numbers(number) for number in (1, 2, 3, 7)] == [
+        [0],
+        [0, 1],
+        [0, 1, 2],
+        [0, 2, 4],
+    ]
+
+
+def test_a_tile_out_of_its_turn_is_a_bug_of_ours() -> None:
+    layer = replace(_layers(1, random.Random(0))[0], tile=(5, torch.bfloat16))
+    store = ActivationStore([layer] * 2, [LayerPolicy("mlp", "device", 2)] * 2, 14, CPU, 2, tile_tokens=7)
+    Passes(store, 2).forward(14)
+    tiles = store.tiles(0)
+    assert tiles is not None
+    with pytest.raises(BugError, match="Tile 0 of layer 0"):
+        tiles.read(0, 7)
 
 
 def test_as_many_slots_as_layers_copy_nothing() -> None:
@@ -229,9 +303,9 @@ def test_bytes_are_foretold(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return real(*size, **options)
 
     monkeypatch.setattr(activations.torch, "empty", counted)
-    foretold = store_bytes(layers, policies, CAPACITY_TOKENS)
+    foretold = store_bytes(layers, policies, CAPACITY_TOKENS, tile_tokens=TILE_TOKENS)
     assert not allocated
-    store = ActivationStore(layers, policies, CAPACITY_TOKENS, CPU)
+    store = ActivationStore(layers, policies, CAPACITY_TOKENS, CPU, tile_tokens=TILE_TOKENS)
     assert (store.device_bytes, store.host_bytes) == foretold
     assert sum(allocated) == sum(foretold)
 
@@ -282,10 +356,14 @@ def test_streams_give_back_what_was_written(seed: int) -> None:
         },
         KEPT,
         columns=frozenset({"lse"}),
+        tile=(4096, torch.bfloat16),
     )
-    policies = [LayerPolicy(chance.choice(LEVELS), chance.choice(["host", "host", "device"])) for _ in range(8)]
-    store = ActivationStore([buffers] * 8, policies, 2048, device, chance.randint(2, 3))
-    passes = Passes(store, 8, device)
+    policies = [
+        LayerPolicy(chance.choice(LEVELS), chance.choice(["host", "host", "device"]), chance.randint(0, 4))
+        for _ in range(8)
+    ]
+    store = ActivationStore([buffers] * 8, policies, 2048, device, chance.randint(2, 3), tile_tokens=512)
+    passes = Passes(store, 8, device, tile_tokens=512)
     passes.between = lambda: torch.cuda._sleep(chance.choice([0, 0, 100_000, 3_000_000]))
     differences = torch.zeros((), dtype=torch.int64, device=device)
     torch.cuda.synchronize()
@@ -353,6 +431,6 @@ def test_refused_pinning_leaves_the_gpu_usable(monkeypatch: pytest.MonkeyPatch) 
             return runtime.cudaHostRegister(0, size, 0)
 
     monkeypatch.setattr(torch.cuda, "cudart", lambda: Refusing)
-    with pytest.raises(activations.PinningError, match="error"):
+    with pytest.raises(PinningError, match="error"):
         StreamCopies(torch.device("cuda")).host_memory(1 << 20)
     assert torch.ones(3, device="cuda").sum().item() == 3

@@ -7,6 +7,7 @@ import gc
 import itertools
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,10 +21,12 @@ from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.pack import make_packed_batch
 from tunesmith_engine.device import Compute
+from tunesmith_engine.fused.activations import LayerPolicy
 from tunesmith_engine.fused.batch import PackedBatch
 from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.embedding import embed
 
@@ -364,6 +367,32 @@ def test_embedding_reads_the_hosts_memory() -> None:
     assert torch.equal(ours, expected)
 
 
+def send_tiles(twin: FusedModel, num_tiles: int) -> None:
+    """Let layers send so many tiles of 256 rows each, of four in a batch of 1,024 tokens."""
+    policies = (LayerPolicy("mlp", "host", num_tiles),) * len(twin.plan.policies)
+    tiling = Tiling(mlp_tokens=256, head_rows=256, attention_numbers=2**22)
+    twin._change(twin._planner._sized(policies, 1024, tiling, twin.plan.embedding_on_host))
+
+
+def test_tiles_that_were_sent_change_no_bit(equal_bits: None) -> None:
+    model = adapted("llama", BF16, num_hidden_layers=4)
+    batch, total = make_packed_batch(examples(), GPU), num_trained(examples())
+    twin = attach(model, BF16)
+    send_tiles(twin, 0)
+    kept = list(step(twin, batch, total))
+    for num_tiles in (1, 3, 4):
+        send_tiles(twin, num_tiles)
+        # Eagerly, captured, and replayed.
+        for turn in range(4):
+            assert_same_bits(list(step(twin, batch, total)), kept, f"{num_tiles} tiles, turn {turn}")
+    assert twin._graphs is not None
+    assert twin._graphs._captured, "nothing was captured"
+    loss_scale = scale()
+    twin._graphs = None
+    torch.cuda.set_sync_debug_mode("error")
+    twin.loss_and_gradients(batch, total, loss_scale)
+
+
 # Waiting, launches, memory
 
 
@@ -414,14 +443,21 @@ def test_layer_takes_few_launches(lengths: tuple[int, ...]) -> None:
     assert number > MOST_LAUNCHES / 2, f"the profiler saw too little:\n{listed}"
 
 
-@pytest.mark.parametrize("policy", ["none", "smart", "full", "saver", "offload"])
+@pytest.mark.parametrize(
+    ("policy", "sends_tiles"),
+    [("none", False), ("smart", False), ("full", False), ("saver", False), ("offload", False), ("saver", True)],
+)
 @pytest.mark.parametrize("lengths", [(2048,) * 2, (1500, 700, 1000, 896)], ids=["equal", "varied"])
-def test_plan_foretells_the_peak(policy: str, lengths: tuple[int, ...]) -> None:
+def test_plan_foretells_the_peak(policy: str, sends_tiles: bool, lengths: tuple[int, ...]) -> None:
     model = adapted("llama", BF16, num_hidden_layers=6, hidden_size=1024, intermediate_size=2816, num_attention_heads=8)
     gc.collect()
     torch.cuda.empty_cache()
     # Nothing but the step: no optimizer's state is allocated here.
     twin = attach(model, BF16, policy, 4096, optimizer_bytes_per_weight=0.0)
+    if sends_tiles:
+        policies = tuple(replace(policy, sent_tiles=2) for policy in twin.plan.policies)
+        tiling = replace(twin.plan.tiling, mlp_tokens=512)
+        twin._change(twin._planner._sized(policies, 4096, tiling, twin.plan.embedding_on_host))
     batch, total = make_packed_batch(examples(lengths), GPU), num_trained(examples(lengths))
     twin._graphs = None
     torch.cuda.reset_peak_memory_stats()

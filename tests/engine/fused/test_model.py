@@ -13,7 +13,10 @@ from tests.engine.fused import families
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.data.pack import make_packed_batch
 from tunesmith_engine.device import Compute
+from tunesmith_engine.fused.activations import LayerPolicy
+from tunesmith_engine.fused.copies import ImmediateCopies
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.fused.tiling import Tiling
 
 CPU = torch.device("cpu")
 LENGTHS = (11, 1, 7, 18, 2)
@@ -106,6 +109,33 @@ def test_no_policy_changes_a_bit(policy: str) -> None:
     _, loss, gradients = fused(adapted("llama"), rows(), policy)
     assert torch.equal(loss, kept_loss)
     assert all(torch.equal(gradients[name], kept[name]) for name in kept)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "cohere"])
+def test_tiles_that_were_sent_change_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiling = Tiling(mlp_tokens=8, head_rows=256, attention_numbers=2**22)
+    results, num_copies = [], 0
+
+    class Counting(ImmediateCopies):
+        def start(self, destination: torch.Tensor, source: torch.Tensor) -> None:
+            nonlocal num_copies
+            num_copies += 1
+            super().start(destination, source)
+
+    monkeypatch.setattr("tunesmith_engine.fused.activations.ImmediateCopies", Counting)
+    for policy in (LayerPolicy("none"), LayerPolicy("mlp", "host"), LayerPolicy("mlp", "host", 3)):
+        twin = FusedModel.attach(adapted(name), compute(), 40, "full")
+        num_layers, before = len(twin.plan.policies), num_copies
+        twin._change(twin._planner._sized((policy,) * num_layers, 40, tiling, False))
+        loss = twin.loss_and_gradients(make_packed_batch(rows(), CPU), num_trained(rows()))
+        results.append((loss, twin.arena.gradients.clone()))
+        # What a layer keeps, and three of its five tiles; of both the last two stay.
+        num_sent = (num_layers - 2) * (policy.place == "host") + (3 * num_layers - 2) * bool(policy.sent_tiles)
+        assert num_copies - before == 2 * num_sent
+    assert num_sent > 0
+    for loss, gradients in results[1:]:
+        assert torch.equal(loss, results[0][0])
+        assert torch.equal(gradients, results[0][1])
 
 
 def test_the_loss_alone_is_that_of_training_and_leaves_no_gradient() -> None:

@@ -6,6 +6,7 @@ import itertools
 import random
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,14 +16,13 @@ from tunesmith_engine.fused.activations import LEVELS, ActivationStore, LayerBuf
 from tunesmith_engine.fused.policy import (
     NAMED,
     RUNGS,
-    LayerCosts,
     choose,
     describe,
     plan_bytes,
-    predicted_s,
     step_down,
     without_host,
 )
+from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import CopyRates, host_budget_bytes, measure_copy_rate, measure_matmul_rate
 from tunesmith_engine.fused.shapes import AttentionShape, LayerShape, MlpShape, Unfused
 
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 WIDTHS = {"x": 8, "x_mid": 8, "qkv": 20, "gate_up": 56}
 KEPT = {"none": set(WIDTHS), "mlp": {"x", "x_mid", "qkv"}, "smart": {"x", "x_mid"}, "full": {"x"}}
 COSTS = LayerCosts(1.0, 1.1, {"none": 0.0, "mlp": 0.5, "smart": 0.7, "full": 0.8})
-TOKENS = 256
+TOKENS, TILE_TOKENS = 256, 64
 PLENTY = 1e18
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -41,13 +41,15 @@ def _buffers(num_layers: int) -> dict[str, list[LayerBuffers]]:
     for level in LEVELS:
         names = set(WIDTHS) if level == "none" else set(WIDTHS) - {"gate_up"}
         tensors = {name: (WIDTHS[name], torch.bfloat16) for name in WIDTHS if name in names}
-        layer = LayerBuffers(tensors, {other: frozenset(KEPT[other] & names) for other in LEVELS})
+        tile = (WIDTHS["gate_up"], torch.bfloat16) if level != "none" else None
+        layer = LayerBuffers(tensors, {other: frozenset(KEPT[other] & names) for other in LEVELS}, tile=tile)
         found[level] = [layer] * num_layers
     return found
 
 
 def _bytes(policies: Sequence[LayerPolicy], buffers: Mapping[str, Sequence[LayerBuffers]]) -> tuple[int, int]:
-    return store_bytes([buffers[policy.level][i] for i, policy in enumerate(policies)], policies, TOKENS)
+    layers = [buffers[policy.level][i] for i, policy in enumerate(policies)]
+    return store_bytes(layers, policies, TOKENS, tile_tokens=TILE_TOKENS)
 
 
 def _kept_bytes(buffers: Mapping[str, Sequence[LayerBuffers]]) -> dict[str, int]:
@@ -90,27 +92,48 @@ def _time_by_store(policies: Sequence[LayerPolicy], rates: CopyRates, num_slots:
     buffers = _buffers(len(policies))
     clock = Clock(rates)
     layers = [buffers[policy.level][0] for policy in policies]
-    store = ActivationStore(layers, policies, TOKENS, CPU, num_slots, clock)
+    store = ActivationStore(layers, policies, TOKENS, CPU, num_slots, clock, TILE_TOKENS)
+    num_tiles = TOKENS // TILE_TOKENS
     for index in range(len(policies)):
         store.forward(index, TOKENS)
-        clock.now_s += COSTS.forward_s
+        clock.now_s += COSTS.forward_s - COSTS.mlp_s
+        tiles = store.tiles(index)
+        for number in range(num_tiles):
+            sent = tiles and tiles.write(number, TILE_TOKENS) is not None
+            clock.now_s += COSTS.mlp_s / num_tiles
+            if tiles and sent:
+                tiles.written(number)
         store.forward_done(index)
     for index in reversed(range(len(policies))):
+        replay_s, replay_mlp_s = COSTS.replay_s[policies[index].level], COSTS.replay_s["mlp"]
         store.backward(index, TOKENS)
-        clock.now_s += COSTS.backward_s + COSTS.replay_s[policies[index].level]
+        clock.now_s += max(0.0, replay_s - replay_mlp_s)
+        tiles = store.tiles(index)
+        for number in reversed(range(num_tiles)):
+            there = tiles and tiles.read(number, TILE_TOKENS) is not None
+            clock.now_s += (COSTS.mlp_s + (0.0 if there else min(replay_s, replay_mlp_s))) / num_tiles
+            if tiles and there:
+                tiles.used(number)
+        clock.now_s += COSTS.backward_s - COSTS.mlp_s
         store.backward_done(index)
     return clock.now_s
 
 
+def _tiles() -> Tiles:
+    return Tiles.of(_buffers(1), TOKENS, TILE_TOKENS)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_prediction_follows_the_store(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tunesmith_engine.fused.policy.COPY_DRAG", 0.0)
+    monkeypatch.setattr("tunesmith_engine.fused.prediction.COPY_DRAG", 0.0)
     chance = random.Random(seed)
     policies = [chance.choice(RUNGS) for _ in range(chance.randint(1, 12))]
+    if seed % 2:
+        policies = [p if p.level == "none" else replace(p, sent_tiles=chance.randint(0, 4)) for p in policies]
     num_slots = chance.randint(2, 3)
     to_host, to_device = (_rates(chance.uniform(0.1, 5.0)).to_host for _ in range(2))
     rates = CopyRates(to_host, to_device)
-    predicted = predicted_s(policies, COSTS, _kept_bytes(_buffers(1)), rates, num_slots)
+    predicted = predicted_s(policies, COSTS, _kept_bytes(_buffers(1)), rates, num_slots, _tiles())
     assert predicted == pytest.approx(_time_by_store(policies, rates, num_slots))
 
 
@@ -188,6 +211,26 @@ def test_a_mixture_beats_one_kind_beside_those_that_keep_everything() -> None:
     assert predicted_s(chosen, COSTS, kept, rates) < 0.98 * best_s
 
 
+def test_tiles_go_out_where_copies_have_time_for_some_and_slots_no_room_for_all() -> None:
+    """As one long row of an 8B model in the memory that replaying the MLP takes."""
+    buffers = _buffers(16)
+    kept, rates = _kept_bytes(buffers), _rates(1.2)
+    budget = _bytes([LayerPolicy("mlp", "host", 1)] * 16, buffers)[0]
+    without = choose("auto", COSTS, buffers, TOKENS, budget, PLENTY, rates)
+    assert not any(policy.sent_tiles for policy in without)
+    chosen = choose("auto", COSTS, buffers, TOKENS, budget, PLENTY, rates, tile_tokens=TILE_TOKENS)
+    assert sum(policy.sent_tiles for policy in chosen) > 0
+    device, host = _bytes(chosen, buffers)
+    assert device <= budget
+    assert predicted_s(chosen, COSTS, kept, rates, tiles=_tiles()) < 0.95 * predicted_s(without, COSTS, kept, rates)
+    for limit in (host - 1, host // 2):
+        less = choose("auto", COSTS, buffers, TOKENS, budget, limit, rates, tile_tokens=TILE_TOKENS)
+        assert _bytes(less, buffers)[1] <= limit
+    # Slow copies are filled by what replaces most.
+    slow = choose("auto", COSTS, buffers, TOKENS, budget, PLENTY, _rates(30.0), tile_tokens=TILE_TOKENS)
+    assert sum(policy.sent_tiles for policy in slow) < sum(policy.sent_tiles for policy in chosen)
+
+
 def test_unequal_layers_fit_by_the_largest() -> None:
     buffers = _buffers(6)
     large = {
@@ -220,7 +263,8 @@ def test_names() -> None:
 
 def test_eighty_layers_are_chosen_for_in_a_moment() -> None:
     start_s = time.process_time()
-    choose("auto", COSTS, _buffers(80), TOKENS, 20 * _kept_bytes(_buffers(1))["none"], PLENTY, _rates(8.0))
+    budget = 20 * _kept_bytes(_buffers(1))["none"]
+    choose("auto", COSTS, _buffers(80), TOKENS, budget, PLENTY, _rates(8.0), tile_tokens=TILE_TOKENS)
     assert time.process_time() - start_s < 3.0
 
 
@@ -258,6 +302,11 @@ def test_layers_that_copy_step_down_together() -> None:
     assert step_down(policies[1:]) == (LayerPolicy("mlp", "host"),) * 5
 
 
+def test_tiles_step_down_first() -> None:
+    policies = (LayerPolicy("none"), LayerPolicy("mlp", "host", 2), LayerPolicy("mlp", "host", 1))
+    assert step_down(policies) == (LayerPolicy("none"), LayerPolicy("mlp", "host"), LayerPolicy("mlp", "host"))
+
+
 def test_without_pinned_memory_it_replays() -> None:
     policies = (LayerPolicy("none"), LayerPolicy("mlp", "host"))
     assert without_host(policies) == (LayerPolicy("none"), LayerPolicy("full"))
@@ -275,6 +324,11 @@ def test_plan_adds_up() -> None:
     [
         ([LayerPolicy("none")] * 12 + [LayerPolicy("mlp")] * 20, "12 layers keep everything, 20 replay the MLP."),
         ([LayerPolicy("none")], "1 layer keeps everything."),
+        (
+            [LayerPolicy("mlp", "host", 1), LayerPolicy("mlp", "host", 2)],
+            "2 layers replay the MLP and keep the rest in the computer's memory, but for 3 pieces of it that are kept "
+            "there, too.",
+        ),
         (
             [LayerPolicy("smart"), LayerPolicy("mlp", "host")],
             "1 layer replays attention and the MLP, 1 replays the MLP and keeps the rest in the computer's memory.",

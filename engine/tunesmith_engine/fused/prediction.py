@@ -1,0 +1,187 @@
+"""How long a step will take, from the layer's floating-point operations and from the copies that run beside them.
+
+Copies go outward in the forward pass and inward in the backward pass. Both directions have a rate of their own and
+share nothing (PCI Express is full duplex; GPUs of compute capability 5 and later have two copy engines).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple
+
+from tunesmith_engine.fused.activations import NUM_SLOTS, LayerBuffers, LayerPolicy
+from tunesmith_engine.fused.rates import CopyRates
+from tunesmith_engine.fused.ring import Entry
+from tunesmith_engine.fused.shapes import LayerShape, MlpShape
+
+COPY_DRAG = 0.02
+"""Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe
+side; it also lets the device win where both are equal."""
+
+
+class Tiles(NamedTuple):
+    """Into how many tiles a micro-batch's rows are cut for the MLP, and the bytes of gate and up of one."""
+
+    number: int
+    num_bytes: int
+
+    @staticmethod
+    def of(buffers: Mapping[str, Sequence[LayerBuffers]], capacity_tokens: int, tile_tokens: int) -> Tiles:
+        """Return those of the largest layer; none of any size where no tile may be sent.
+
+        Args:
+            buffers: level -> the buffers of all layers under it.
+            capacity_tokens: of a micro-batch.
+            tile_tokens: rows of a tile, or 0.
+        """
+        if not tile_tokens:
+            return NO_TILES
+        rows = min(tile_tokens, capacity_tokens)
+        return Tiles(-(-capacity_tokens // rows), max(layer.tile_bytes(rows) for layer in buffers["mlp"]))
+
+
+NO_TILES = Tiles(1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCosts:
+    """Seconds that one layer computes for a full micro-batch.
+
+    Attributes:
+        replay_s: level -> what comes on top in the backward pass.
+    """
+
+    forward_s: float
+    backward_s: float
+    replay_s: Mapping[str, float]
+
+    @property
+    def mlp_s(self) -> float:
+        """Seconds of the MLP, in either direction: gate, up and down, of which replaying leaves out the last."""
+        return 1.5 * self.replay_s["mlp"]
+
+    @staticmethod
+    def of(
+        shape: LayerShape, hidden_size: int, num_tokens: int, document_length: float, flops_per_s: float
+    ) -> LayerCosts:
+        """Count operations, 2 for a multiply-add, of a frozen layer; its adapter adds a hundredth and is left out.
+
+        With hidden size d, query width q, key width k, MLP width f and S the mean number of tokens that a token's
+        document has: forward 2(d(2q + 2k) + 3df) + 2qS, backward the same but 5qS: causal attention has two products
+        forward and five backward, each half empty. Replaying gate and up costs 4df, attention and its input
+        projections 2d(q + 2k) + 2qS, its output projection 2dq; the MLP's last product is never needed again.
+        """
+        attention = shape.attention
+        query = attention.num_heads * attention.head_dim
+        key = attention.num_key_value_heads * attention.head_dim
+        width = shape.mlp.width if isinstance(shape.mlp, MlpShape) else 0
+        seen = min(document_length, 2 * attention.window) if attention.window else document_length
+        scores = 2 * query * seen
+        products = 2 * hidden_size * (2 * query + 2 * key + 3 * width)
+        mlp = 4 * hidden_size * width
+        smart = mlp + 2 * hidden_size * (query + 2 * key) + scores
+        seconds = num_tokens / flops_per_s
+        replay = {"none": 0.0, "mlp": mlp, "smart": smart, "full": smart + 2 * hidden_size * query}
+        return LayerCosts(
+            (products + scores) * seconds,
+            (products + 2.5 * scores) * seconds,
+            {level: flops * seconds for level, flops in replay.items()},
+        )
+
+
+class _Clock:
+    """The time of the computation, and until when each of the two copy engines is busy."""
+
+    def __init__(self, rates: CopyRates | None) -> None:
+        self.now_s, self.copying_s = 0.0, 0.0
+        self._rates, self._outward_s, self._inward_s = rates, 0.0, 0.0
+
+    def send(self, num_bytes: int) -> float:
+        """Return when a copy to the host ends that is queued now."""
+        copy_s = num_bytes / self._rates.to_host if self._rates else 0.0
+        self.copying_s += copy_s
+        self._outward_s = max(self.now_s, self._outward_s) + copy_s
+        return self._outward_s
+
+    def bring(self, num_bytes: int) -> float:
+        """Return when a copy from the host ends that is queued now."""
+        copy_s = num_bytes / self._rates.to_device if self._rates else 0.0
+        self.copying_s += copy_s
+        self._inward_s = max(self.now_s, self._inward_s) + copy_s
+        return self._inward_s
+
+
+class _Turns(Generic[Entry]):
+    """A `ring.Ring` of which only the times are kept; its calls are the same."""
+
+    def __init__(self, sizes: Mapping[Entry, int], num_slots: int, clock: _Clock) -> None:
+        self._order = {entry: place for place, entry in enumerate(sizes)}
+        self._sizes, self._num_slots, self._clock = list(sizes.values()), num_slots, clock
+        self._out: dict[int, float] = {}
+        self._back: dict[int, float] = {}
+
+    def take(self, entry: Entry) -> None:
+        place = self._order.get(entry, -1)
+        self._clock.now_s = max(self._clock.now_s, self._out.get(place - self._num_slots, 0.0))
+
+    def leave(self, entry: Entry) -> None:
+        place = self._order.get(entry, -1)
+        if 0 <= place < len(self._sizes) - self._num_slots:
+            self._out[place] = self._clock.send(self._sizes[place])
+
+    def fetch(self, entry: Entry) -> None:
+        self._clock.now_s = max(self._clock.now_s, self._back.get(self._order.get(entry, -1), 0.0))
+
+    def free(self, entry: Entry) -> None:
+        earlier = self._order.get(entry, -1) - self._num_slots
+        if earlier >= 0:
+            self._back[earlier] = self._clock.bring(self._sizes[earlier])
+
+
+def predicted_s(
+    policies: Sequence[LayerPolicy],
+    costs: LayerCosts,
+    kept_bytes: Mapping[str, int],
+    rates: CopyRates | None,
+    num_slots: int = NUM_SLOTS,
+    tiles: Tiles = NO_TILES,
+) -> float:
+    """Return the seconds of all layers' forward and backward passes: computing, replaying, and waiting for copies.
+
+    Follows the store: a slot can be written again when its last copy is out; an earlier entry is fetched when a later
+    one gives its slot free.
+    """
+    clock = _Clock(rates)
+    sent = {index: policy.sent_numbers(tiles.number) for index, policy in enumerate(policies) if policy.sent_tiles}
+    kept = {index: kept_bytes[policy.level] for index, policy in enumerate(policies) if policy.place == "host"}
+    layers = _Turns(kept, num_slots, clock)
+    pieces = _Turns({(index, at): tiles.num_bytes for index, ats in sent.items() for at in ats}, num_slots, clock)
+    piece_s, replay_s = costs.mlp_s / tiles.number, costs.replay_s["mlp"] / tiles.number
+    for index in range(len(policies)):
+        layers.take(index)
+        clock.now_s += costs.forward_s - costs.mlp_s
+        behind = 0
+        for at in sent.get(index, ()):
+            clock.now_s += (at - behind) * piece_s
+            pieces.take((index, at))
+            clock.now_s += piece_s
+            pieces.leave((index, at))
+            behind = at + 1
+        clock.now_s += (tiles.number - behind) * piece_s
+        layers.leave(index)
+    for index in reversed(range(len(policies))):
+        level = policies[index].level
+        layers.fetch(index)
+        again_s = replay_s if level != "none" else 0.0
+        clock.now_s += costs.replay_s[level] - again_s * tiles.number
+        ahead = tiles.number
+        for at in reversed(sent.get(index, ())):
+            clock.now_s += (ahead - at - 1) * (piece_s + again_s)
+            pieces.fetch((index, at))
+            clock.now_s += piece_s
+            pieces.free((index, at))
+            ahead = at
+        clock.now_s += ahead * (piece_s + again_s) + costs.backward_s - costs.mlp_s
+        layers.free(index)
+    return clock.now_s + COPY_DRAG * clock.copying_s
