@@ -105,7 +105,7 @@ class _Plan:
         ring: layers with place "host" in order; the i-th works in slot i modulo the number of slots.
         sent: layer -> bytes of its buffer on the host.
         tiles: (layer, number) of the tiles that take turns in their own slots, in order -> bytes.
-        sent_tiles: those of them that go to the host.
+        tiles_on_host: those of them that go to the host.
         scratch: name -> bytes of the buffer that layers share which don't keep the tensor.
     """
 
@@ -127,7 +127,7 @@ class _Plan:
         self.tiles = tiles_of(layers, policies, capacity_tokens, capacity_tokens, tile_tokens)
         self.num_tile_slots = min(num_slots, len(self.tiles))
         self.tile_slot_bytes = max(self.tiles.values(), default=0)
-        self.sent_tiles = dict(list(self.tiles.items())[: len(self.tiles) - self.num_tile_slots])
+        self.tiles_on_host = dict(list(self.tiles.items())[: len(self.tiles) - self.num_tile_slots])
         self.scratch: dict[str, int] = {}
         for layer, names in zip(layers, kept, strict=True):
             for name in layer.tensors.keys() - names:
@@ -136,7 +136,7 @@ class _Plan:
         shared_bytes = self.num_slots * self.slot_bytes + sum(self.scratch.values())
         shared_bytes += self.num_tile_slots * self.tile_slot_bytes
         self.device_bytes = sum(self.resident.values()) + shared_bytes
-        self.host_bytes = sum(self.sent.values()) + sum(self.sent_tiles.values())
+        self.host_bytes = sum(self.sent.values()) + sum(self.tiles_on_host.values())
 
 
 def tiles_of(
@@ -161,10 +161,10 @@ class ActivationStore:
     """Hands out the buffers of each layer, forward and backward.
 
     A pass calls `forward` and `forward_done` for the layers in ascending order, then `backward` and `backward_done` in
-    descending order. A pass without a backward part leaves out `forward_done`. Several layers may be asked for before
-    the first is done, as long as they are fewer than the slots. Buffers come with whatever was in them before. A
-    layer's `tiles` are gone through in ascending order before its `forward_done`, and in descending order between its
-    `backward` and `backward_done`.
+    descending order. A layer's `tiles` are gone through in ascending order before its `forward_done`, and in descending
+    order between its `backward` and `backward_done`. A pass without a backward part leaves out `forward_done` and
+    `tiles`. Several layers may be asked for before the first is done, as long as they are fewer than the slots. Buffers
+    come with whatever was in them before.
 
     Attributes:
         device_bytes, host_bytes: what is allocated, as `store_bytes` foretells.
@@ -202,7 +202,7 @@ class ActivationStore:
         self._in_turn = plan.ring
         self._ring = Ring[int](slots, {index: host.take(size) for index, size in plan.sent.items()}, copies)
         slots = [arena.take(plan.tile_slot_bytes) for _ in range(plan.num_tile_slots)]
-        on_host = {entry: host.take(size) for entry, size in plan.sent_tiles.items()}
+        on_host = {entry: host.take(size) for entry, size in plan.tiles_on_host.items()}
         self._tile_ring = Ring[tuple[int, int]](slots, on_host, copies)
         self._scratch = {name: arena.take(size) for name, size in plan.scratch.items()}
         self._num_tokens = 0

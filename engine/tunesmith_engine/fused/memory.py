@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -195,8 +195,10 @@ class MemoryPlanner:
         return next((found for found in smaller if found.peak_bytes < plan.peak_bytes), None)
 
     def resized(self, plan: MemoryPlan, capacity_tokens: int) -> MemoryPlan:
-        """Return a plan for micro-batches of another size, with the same policies."""
-        return self._sized(plan.policies, capacity_tokens, plan.tiling, plan.embedding_on_host)
+        """Return a plan for micro-batches of another size, with the same policies as far as there are tiles."""
+        num_tiles = math.ceil(capacity_tokens / plan.tiling.mlp_tokens)
+        policies = tuple(replace(policy, sent_tiles=min(policy.sent_tiles, num_tiles)) for policy in plan.policies)
+        return self._sized(policies, capacity_tokens, plan.tiling, plan.embedding_on_host)
 
     def without_pinning(self, plan: MemoryPlan) -> MemoryPlan:
         """Return a plan that replays what a plan wanted to send out, on a machine that pins no memory for it."""
@@ -235,12 +237,18 @@ class MemoryPlanner:
             return None
 
     def _costs(self, capacity: int) -> LayerCosts:
+        # Rows of which no two fit into the largest micro-batch are trained one by one, so most are about as long.
+        alone = 2 * self._longest_tokens > self._most_tokens
+        return self._costs_of(capacity, self._longest_tokens if alone else self._usual_tokens)
+
+    @property
+    def _usual_tokens(self) -> int:
+        return min(self._longest_tokens, USUAL_DOCUMENT_TOKENS)
+
+    def _costs_of(self, capacity: int, document_tokens: int) -> LayerCosts:
         shape = self._assembly.shape
-        # Where a micro-batch holds one of the longest rows, that row is what has to have room and takes the time.
-        alone = 2 * self._longest_tokens > capacity
-        document = self._longest_tokens if alone else min(self._longest_tokens, USUAL_DOCUMENT_TOKENS)
         flops = self._flops_per_s(capacity) * SUSTAINED_SHARE
-        return LayerCosts.of(shape.layers[0], shape.hidden_size, capacity, document, flops)
+        return LayerCosts.of(shape.layers[0], shape.hidden_size, capacity, document_tokens, flops)
 
     def _flops_per_s(self, capacity: int) -> float:
         """Return the rate of the model's products with so many rows, by the next lower power of two."""
@@ -264,7 +272,7 @@ class MemoryPlanner:
     @property
     def s_per_token(self) -> float:
         """Predicted seconds of all layers for a token, forward and backward, with nothing computed again."""
-        costs = self._costs(self._most_tokens)
+        costs = self._costs_of(self._most_tokens, self._usual_tokens)
         return len(self._assembly.shape.layers) * (costs.forward_s + costs.backward_s) / self._most_tokens
 
     # Sizes

@@ -48,7 +48,7 @@ PHRASES = {
 
 
 class _Sizes:
-    """Bytes of the largest layer under each level: exact where all layers are alike, else on the safe side."""
+    """Bytes of the largest layer under each level: exact where all layers and tiles are alike, else too many."""
 
     def __init__(
         self,
@@ -238,7 +238,7 @@ def step_down(policies: Sequence[LayerPolicy], host: bool = True) -> tuple[Layer
 
 def without_host(policies: Sequence[LayerPolicy]) -> tuple[LayerPolicy, ...]:
     """Return policies for a machine that pins no memory: what was to be sent out is computed again."""
-    return tuple(ON_DEVICE[-1] if policy.place == "host" else policy for policy in policies)
+    return tuple(ON_DEVICE[-1] if policy.place == "host" else replace(policy, sent_tiles=0) for policy in policies)
 
 
 def plan_bytes(store: StoreBytes, fixed_bytes: int, workspace_bytes: int) -> int:
@@ -256,5 +256,6 @@ def describe(policies: Sequence[LayerPolicy]) -> str:
             ending = "s" if count == 1 else ""
             parts.append(f"{count}{noun} {PHRASES[kind].format(keep=f'keep{ending}', replay=f'replay{ending}')}")
     num_tiles = sum(policy.sent_tiles for policy in policies)
-    tail = f", but for {num_tiles} pieces of it that are kept there, too" if num_tiles else ""
+    noun = "piece of the MLP is" if num_tiles == 1 else "pieces of the MLP are"
+    tail = f"; {num_tiles} {noun} kept there, too" if num_tiles else ""
     return f"{', '.join(parts)}{tail}."

@@ -28,14 +28,14 @@ class Tiles(NamedTuple):
 
     @staticmethod
     def of(buffers: Mapping[str, Sequence[LayerBuffers]], capacity_tokens: int, tile_tokens: int) -> Tiles:
-        """Return those of the largest layer; none of any size where no tile may be sent.
+        """Return those of the largest layer; NO_TILES without `tile_tokens`, or where a layer has none to send.
 
         Args:
             buffers: level -> the buffers of all layers under it.
             capacity_tokens: of a micro-batch.
             tile_tokens: rows of a tile, or 0.
         """
-        if not tile_tokens:
+        if not tile_tokens or any(layer.tile is None for layer in buffers["mlp"]):
             return NO_TILES
         rows = min(tile_tokens, capacity_tokens)
         return Tiles(-(-capacity_tokens // rows), max(layer.tile_bytes(rows) for layer in buffers["mlp"]))

@@ -66,6 +66,16 @@ def test_fewer_rows_at_a_time_rather_than_computing_again(assembly: Assembly) ->
     assert levels(plan) == {"none"} != levels(undivided)
 
 
+def test_long_rows_cost_the_same_in_micro_batches_of_every_size(assembly: Assembly) -> None:
+    """Else a micro-batch of one long row would look dearer than one of two."""
+    planner = planner_for(assembly, None, longest_tokens=MOST_TOKENS // 2)
+    one, two = (planner._costs(capacity).forward_s / capacity for capacity in (MOST_TOKENS // 2, MOST_TOKENS))
+    assert one == pytest.approx(two)
+    alone = planner_for(assembly, None, longest_tokens=MOST_TOKENS)
+    assert alone._costs(MOST_TOKENS).forward_s > 1.1 * planner._costs(MOST_TOKENS).forward_s
+    assert alone.s_per_token == planner.s_per_token
+
+
 @pytest.mark.parametrize(("flops_per_s", "longest_tokens", "name"), [
     (FAST, LONGEST_TOKENS, "auto"),  # every micro-batch costs more than what is computed again
     (SLOW, MOST_TOKENS, "auto"),  # a row is never divided

@@ -111,8 +111,11 @@ def test_no_policy_changes_a_bit(policy: str) -> None:
     assert all(torch.equal(gradients[name], kept[name]) for name in kept)
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma2", "cohere"])
-def test_tiles_that_were_sent_change_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "lora"),
+    [("llama", {}), ("gemma2", {}), ("cohere", {}), ("llama", {"lora_dropout": 0.2}), ("llama", {"use_dora": True})],
+)
+def test_tiles_that_were_sent_change_no_bit(name: str, lora: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     tiling = Tiling(mlp_tokens=8, head_rows=256, attention_numbers=2**22)
     results, num_copies = [], 0
 
@@ -124,9 +127,10 @@ def test_tiles_that_were_sent_change_no_bit(name: str, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("tunesmith_engine.fused.activations.ImmediateCopies", Counting)
     for policy in (LayerPolicy("none"), LayerPolicy("mlp", "host"), LayerPolicy("mlp", "host", 3)):
-        twin = FusedModel.attach(adapted(name), compute(), 40, "full")
+        twin = FusedModel.attach(adapted(name, **lora), compute(), 40, "full")
         num_layers, before = len(twin.plan.policies), num_copies
         twin._change(twin._planner._sized((policy,) * num_layers, 40, tiling, False))
+        torch.manual_seed(2)
         loss = twin.loss_and_gradients(make_packed_batch(rows(), CPU), num_trained(rows()))
         results.append((loss, twin.arena.gradients.clone()))
         # What a layer keeps, and three of its five tiles; of both the last two stay.

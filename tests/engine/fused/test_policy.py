@@ -231,6 +231,14 @@ def test_tiles_go_out_where_copies_have_time_for_some_and_slots_no_room_for_all(
     assert sum(policy.sent_tiles for policy in slow) < sum(policy.sent_tiles for policy in chosen)
 
 
+def test_no_tiles_where_a_layer_has_none() -> None:
+    buffers = _buffers(16)
+    without = {level: [replace(layers[0], tile=None), *layers[1:]] for level, layers in buffers.items()}
+    budget = _bytes([LayerPolicy("mlp", "host", 1)] * 16, buffers)[0]
+    chosen = choose("auto", COSTS, without, TOKENS, budget, PLENTY, _rates(1.2), tile_tokens=TILE_TOKENS)
+    assert not any(policy.sent_tiles for policy in chosen)
+
+
 def test_unequal_layers_fit_by_the_largest() -> None:
     buffers = _buffers(6)
     large = {
@@ -310,6 +318,7 @@ def test_tiles_step_down_first() -> None:
 def test_without_pinned_memory_it_replays() -> None:
     policies = (LayerPolicy("none"), LayerPolicy("mlp", "host"))
     assert without_host(policies) == (LayerPolicy("none"), LayerPolicy("full"))
+    assert without_host([LayerPolicy("mlp", "device", 2)]) == (LayerPolicy("mlp"),)
     assert step_down(without_host(policies), host=False) == (LayerPolicy("mlp"), LayerPolicy("full"))
 
 
@@ -326,8 +335,13 @@ def test_plan_adds_up() -> None:
         ([LayerPolicy("none")], "1 layer keeps everything."),
         (
             [LayerPolicy("mlp", "host", 1), LayerPolicy("mlp", "host", 2)],
-            "2 layers replay the MLP and keep the rest in the computer's memory, but for 3 pieces of it that are kept "
-            "there, too.",
+            "2 layers replay the MLP and keep the rest in the computer's memory; 3 pieces of the MLP are kept there, "
+            "too.",
+        ),
+        (
+            [LayerPolicy("none"), LayerPolicy("mlp", "host", 1)],
+            "1 layer keeps everything, 1 replays the MLP and keeps the rest in the computer's memory; 1 piece of the "
+            "MLP is kept there, too.",
         ),
         (
             [LayerPolicy("smart"), LayerPolicy("mlp", "host")],
