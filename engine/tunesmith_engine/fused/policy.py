@@ -179,15 +179,11 @@ def _arranged(counts: Mapping[LayerPolicy, int], num_layers: int) -> tuple[Layer
     copying = [kind for kind, count in counts.items() if kind.place == "host" for _ in range(count)]
     staying = [kind for kind in reversed(ON_DEVICE) for _ in range(counts.get(kind, 0))]
     # Each kind of copying layers is spread among these, too: place them by the middle of their share.
+    kinds = sorted(set(copying), key=lambda kind: (_rung(kind), kind.sent_tiles))
     order = sorted(
-        (
-            ((place + 0.5) / counts[kind], _rung(kind), kind.sent_tiles, kind)
-            for kind in set(copying)
-            for place in range(counts[kind])
-        ),
-        key=lambda entry: entry[:3],
+        ((place + 0.5) / counts[kind], rank) for rank, kind in enumerate(kinds) for place in range(counts[kind])
     )
-    copies, stays = iter([kind for *_, kind in order]), iter(staying)
+    copies, stays = iter([kinds[rank] for _, rank in order]), iter(staying)
     num_copying = len(copying)
     return tuple(
         next(copies) if (index + 1) * num_copying // num_layers > index * num_copying // num_layers else next(stays)

@@ -122,19 +122,18 @@ class _Turns(Generic[Entry]):
         self._back: dict[int, float] = {}
 
     def take(self, entry: Entry) -> None:
-        place = self._order.get(entry, -1)
-        self._clock.now_s = max(self._clock.now_s, self._out.get(place - self._num_slots, 0.0))
+        self._clock.now_s = max(self._clock.now_s, self._out.get(self._order[entry] - self._num_slots, 0.0))
 
     def leave(self, entry: Entry) -> None:
-        place = self._order.get(entry, -1)
-        if 0 <= place < len(self._sizes) - self._num_slots:
+        place = self._order[entry]
+        if place < len(self._sizes) - self._num_slots:
             self._out[place] = self._clock.send(self._sizes[place])
 
     def fetch(self, entry: Entry) -> None:
-        self._clock.now_s = max(self._clock.now_s, self._back.get(self._order.get(entry, -1), 0.0))
+        self._clock.now_s = max(self._clock.now_s, self._back.get(self._order[entry], 0.0))
 
     def free(self, entry: Entry) -> None:
-        earlier = self._order.get(entry, -1) - self._num_slots
+        earlier = self._order[entry] - self._num_slots
         if earlier >= 0:
             self._back[earlier] = self._clock.bring(self._sizes[earlier])
 
@@ -159,7 +158,8 @@ def predicted_s(
     pieces = _Turns({(index, at): tiles.num_bytes for index, ats in sent.items() for at in ats}, num_slots, clock)
     piece_s, replay_s = costs.mlp_s / tiles.number, costs.replay_s["mlp"] / tiles.number
     for index in range(len(policies)):
-        layers.take(index)
+        if index in kept:
+            layers.take(index)
         clock.now_s += costs.forward_s - costs.mlp_s
         behind = 0
         for at in sent.get(index, ()):
@@ -169,10 +169,12 @@ def predicted_s(
             pieces.leave((index, at))
             behind = at + 1
         clock.now_s += (tiles.number - behind) * piece_s
-        layers.leave(index)
+        if index in kept:
+            layers.leave(index)
     for index in reversed(range(len(policies))):
         level = policies[index].level
-        layers.fetch(index)
+        if index in kept:
+            layers.fetch(index)
         again_s = replay_s if level != "none" else 0.0
         clock.now_s += costs.replay_s[level] - again_s * tiles.number
         ahead = tiles.number
@@ -183,5 +185,6 @@ def predicted_s(
             pieces.free((index, at))
             ahead = at
         clock.now_s += ahead * (piece_s + again_s) + costs.backward_s - costs.mlp_s
-        layers.free(index)
+        if index in kept:
+            layers.free(index)
     return clock.now_s + COPY_DRAG * clock.copying_s
