@@ -233,6 +233,7 @@ class TestActivity:
     def test_live_runs_show_in_rail_and_panel(self, runs: FakeRuns, window: MainWindow) -> None:
         settle()
         assert window.rail.activity.words == "Nothing running"
+        assert window.rail.activity.text().strip() == "Nothing running"
         runs.show(training())
         assert window.rail.activity.words == "45 %, support-01"
         window.perform("activity")

@@ -15,7 +15,7 @@ from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.gpu_strip import GpuStrip
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
-_WIDTH_LETTERS = 26
+_WIDTH_LETTERS = 28
 _COLLAPSED_PX = SPACE * 8
 
 
@@ -53,7 +53,8 @@ class RailButton(QPushButton):
         self._show_words()
 
     def _show_words(self) -> None:
-        room = self.width() - self.iconSize().width() - SPACE * 5
+        # Padding and border on both sides, and the gap beside the icon; see the style sheet.
+        room = self.width() - self.iconSize().width() - SPACE * 4
         words = self.fontMetrics().elidedText("  " + self.words, Qt.TextElideMode.ElideRight, max(room, 0))
         self.setText("" if self._collapsed else words.replace("&", "&&"))
 
