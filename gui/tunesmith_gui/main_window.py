@@ -69,7 +69,8 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(_SMALLEST)
         geometry = self._state.value("geometry")
         if not isinstance(geometry, QByteArray) or not self.restoreGeometry(geometry):
-            self.resize(_FIRST_SIZE)
+            # Windows lets a window be larger than its screen.
+            self.resize(_FIRST_SIZE.boundedTo(self.screen().availableSize()))
         self.rail.set_collapsed(self._rail_wanted_collapsed())
         self.show_page("train")
         self.pages.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
@@ -286,7 +287,7 @@ class MainWindow(QMainWindow):
 
     def _activity_words(self, live: list[LiveRun]) -> str:
         if not live:
-            return self.tr("Nothing running")
+            return self.tr("Idle")
         first = live[0]
         if len(live) == 1 and first.state is RunState.RUNNING and first.num_steps:
             return tr.fill(self.tr("%1 %, %2"), round(100 * first.step / first.num_steps), first.name)

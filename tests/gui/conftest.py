@@ -74,8 +74,9 @@ def context(home: Path, themed: None) -> Iterator[Context]:
 
 @pytest.fixture
 def window(qtbot: QtBot, context: Context) -> Iterator[MainWindow]:
-    """The real window, shown at its first size."""
+    """The real window at the size that it first has on a screen with room for it."""
     result = MainWindow(context)
+    result.resize(1280, 800)
     result.show()
     qtbot.waitExposed(result)
     yield result

@@ -217,6 +217,12 @@ class TestKeyboard:
         again.close_without_asking()
         again.deleteLater()
 
+    def test_first_size_is_no_larger_than_the_screen(self, runs: FakeRuns, context: Context) -> None:
+        first = MainWindow(context)
+        assert first.size() == QSize(1280, 800).boundedTo(first.screen().availableSize())
+        first.close_without_asking()
+        first.deleteLater()
+
     def test_diagnostics_are_shown_before_they_are_copied(self, runs: FakeRuns, window: MainWindow) -> None:
         QGuiApplication.clipboard().clear()
         window.perform("copy_diagnostics")
@@ -232,8 +238,8 @@ class TestKeyboard:
 class TestActivity:
     def test_live_runs_show_in_rail_and_panel(self, runs: FakeRuns, window: MainWindow) -> None:
         settle()
-        assert window.rail.activity.words == "Nothing running"
-        assert window.rail.activity.text().strip() == "Nothing running"
+        assert window.rail.activity.words == "Idle"
+        assert window.rail.activity.text().strip() == "Idle"
         runs.show(training())
         assert window.rail.activity.words == "45 %, support-01"
         window.perform("activity")

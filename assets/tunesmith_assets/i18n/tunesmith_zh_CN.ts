@@ -3519,7 +3519,7 @@
         <translation>有运行在进行</translation>
     </message>
     <message>
-        <source>Nothing running</source>
+        <source>Idle</source>
         <translation>没有运行</translation>
     </message>
     <message>

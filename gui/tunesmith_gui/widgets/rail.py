@@ -15,7 +15,7 @@ from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.gpu_strip import GpuStrip
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
-_WIDTH_LETTERS = 28
+_WIDTH_LETTERS = 26
 _COLLAPSED_PX = SPACE * 8
 
 
