@@ -60,6 +60,8 @@ def cross_entropy(
         WITH_GRADIENT=gradient_scale is not None,
         BLOCK=min(BLOCK_BYTES // logits.element_size(), triton.next_power_of_2(vocabulary)),
         num_warps=NUM_WARPS,
+        # A product fused into the subtraction of the largest logit isn't rounded as that one was: several float32 steps.
+        enable_fp_fusion=logits.dtype != torch.float32,
     )
 
 

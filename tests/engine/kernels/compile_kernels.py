@@ -100,6 +100,7 @@ class Recorder:
             shared_bytes=compiled.metadata.shared,
             uses_dot="tt.dot" in compiled.asm["ttir"],
             uses_bf16="bf16" in compiled.asm["ttir"],
+            fuses_products="fma.rn.f32" in compiled.asm["ptx"],
         )
 
 
