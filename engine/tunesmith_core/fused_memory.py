@@ -46,7 +46,7 @@ class Tiling:
     attention_numbers: int
 
 
-WHOLE = Tiling(mlp_tokens=16384, head_rows=1024, attention_numbers=2**24)
+WHOLE = Tiling(mlp_tokens=16384, head_rows=1024, attention_numbers=2**25)
 SAVER = Tiling(mlp_tokens=2048, head_rows=512, attention_numbers=2**23)
 
 

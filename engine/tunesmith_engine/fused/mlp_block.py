@@ -12,6 +12,7 @@ from tunesmith_engine.fused.sent_tiles import SentTiles
 from tunesmith_engine.fused.shapes import MlpShape
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu
+from tunesmith_engine.kernels.copy_rows import copy_rows
 
 
 class MlpBlock:
@@ -35,6 +36,8 @@ class MlpBlock:
         self._workspace, self._tile_tokens = workspace, tile_tokens
         self.gate_up_width = 2 * shape.width + inputs.num_extra
         self._hidden_width = shape.width + down.num_extra
+        # Columns that gate and up leave free until their gradients come: enough for S = hidden A^T of `down`?
+        self._keeps_shrunk = 0 < down.num_extra <= inputs.num_extra
         shapes = [(tile_tokens, self._hidden_width)]
         if not keeps_gate_up:
             shapes.append((tile_tokens, self.gate_up_width))
@@ -53,7 +56,7 @@ class MlpBlock:
         Args:
             x: [T, hidden + R]; its last R columns are written.
             out: [T, hidden].
-            gate_up: [T, gate_up_width] to keep gate and up for the backward pass, or None.
+            gate_up: [T, gate_up_width] to keep gate and up for the backward pass, and what `down` shrank, or None.
             with_adapter: False leaves the adapters out.
             sent: tiles of gate and up that go to the computer's memory for the backward pass, or None.
         """
@@ -65,6 +68,8 @@ class MlpBlock:
             if sent:
                 sent.written(number)
             self.down.forward(hidden, out[rows], with_adapter)
+            if gate_up is not None and self._keeps_shrunk:
+                copy_rows(hidden[:, self.shape.width :], self._kept_shrunk(tile))
 
     def backward(
         self,
@@ -97,7 +102,10 @@ class MlpBlock:
             if isinstance(self.down, Projection):
                 self.down.input_gradient(gradient[rows], to_hidden)
                 glu.gate_backward(to_hidden, gate, up, activation, gate, up, out_hidden=to_hidden)
-                self.down.shrink(hidden)
+                if gate_up is not None and self._keeps_shrunk:
+                    copy_rows(self._kept_shrunk(tile), hidden[:, width:])
+                else:
+                    self.down.shrink(hidden)
                 self.down.accumulate(gradient[rows], hidden)
             else:
                 glu.gate_and_multiply(gate, up, activation, to_hidden)
@@ -112,6 +120,10 @@ class MlpBlock:
 
     def _halves(self, tile: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return tile[:, : self.shape.width], tile[:, self.shape.width : 2 * self.shape.width]
+
+    def _kept_shrunk(self, tile: torch.Tensor) -> torch.Tensor:
+        start = 2 * self.shape.width
+        return tile[:, start : start + self.down.num_extra]
 
     def _tiles(self, num_tokens: int) -> Iterator[slice]:
         for start in range(0, num_tokens, self._tile_tokens):
