@@ -14,8 +14,9 @@ from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
 
 IGNORED = -100
-BLOCK_BYTES = 32768
-"""Logits of one turn. Few wide programs hold few rows at once, so the second read finds a row in the L2 cache."""
+BLOCK, EXACT_BLOCK = 16384, 4096
+"""Logits of one turn. Few wide programs hold few rows at once, so the second read finds a row in the L2 cache. Those in
+float32 take more registers each."""
 NUM_WARPS = 16
 
 
@@ -44,6 +45,7 @@ def cross_entropy(
         return
     if num_rows == 0:
         return
+    exact = logits.dtype == torch.float32
     _cross_entropy[(num_rows,)](
         logits,
         targets,
@@ -56,12 +58,12 @@ def cross_entropy(
         VOCABULARY=vocabulary,
         IGNORED=IGNORED,
         CAPPED=softcap is not None,
-        EXACT=logits.dtype == torch.float32,
+        EXACT=exact,
         WITH_GRADIENT=gradient_scale is not None,
-        BLOCK=min(BLOCK_BYTES // logits.element_size(), triton.next_power_of_2(vocabulary)),
+        BLOCK=min(EXACT_BLOCK if exact else BLOCK, triton.next_power_of_2(vocabulary)),
         num_warps=NUM_WARPS,
         # A product fused into the subtraction of the largest logit isn't rounded as that one was: several float32 steps.
-        enable_fp_fusion=logits.dtype != torch.float32,
+        enable_fp_fusion=not exact,
     )
 
 

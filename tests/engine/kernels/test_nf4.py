@@ -12,7 +12,7 @@ from tunesmith_engine.kernels.nf4 import Nf4Weight, dequantise
 bitsandbytes = pytest.importorskip("bitsandbytes")
 functional = bitsandbytes.functional
 
-SHAPES = [(8, 64), (7, 100), (5, 33), (3, 5000), (1, 1), (67, 256), (3, 4096)]
+SHAPES = [(8, 64), (7, 100), (5, 33), (3, 5000), (1, 1), (67, 256), (3, 4160)]
 """Whole blocks in a row, blocks across rows, an odd end, more than a program's span, the least, many rows."""
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
