@@ -62,7 +62,7 @@ def cross_entropy(
         WITH_GRADIENT=gradient_scale is not None,
         BLOCK=min(EXACT_BLOCK if exact else BLOCK, triton.next_power_of_2(vocabulary)),
         num_warps=NUM_WARPS,
-        # A product fused into the subtraction of the largest logit isn't rounded as that one was: several float32 steps.
+        # A product fused into the subtraction of the largest logit isn't rounded as that was: several float32 steps.
         enable_fp_fusion=not exact,
     )
 
