@@ -28,6 +28,7 @@ FUSED_VARIANTS: dict[str, dict[str, Any]] = {
     "keys": {"target_modules": ["k_proj"]},
     "mlp": {"target_modules": ["gate_proj", "up_proj", "down_proj"]},
     "down": {"target_modules": ["down_proj"]},
+    "a wide down": {"rank_pattern": {"down_proj": 60}},
     "up and outputs": {"target_modules": ["up_proj", "o_proj"]},
     "one layer": {"target_modules": ["q_proj", "down_proj"], "layers_to_transform": [1]},
     "unequal ranks": {

@@ -13,7 +13,8 @@ bitsandbytes = pytest.importorskip("bitsandbytes")
 functional = bitsandbytes.functional
 
 SHAPES = [(8, 64), (7, 100), (5, 33), (3, 5000), (1, 1), (67, 256), (3, 4160)]
-"""Whole blocks in a row, blocks across rows, an odd end, more than a program's span, the least, many rows."""
+"""Whole blocks in a row, blocks across rows, an odd end, more than a program's span, the least, many rows, two spans of
+a row."""
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
