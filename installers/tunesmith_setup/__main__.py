@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import signal
 import sys
 
 from tunesmith_core.errors import EXIT_STOPPED, wrap
-from tunesmith_setup import progress
+from tunesmith_setup import interruption, progress
 
 DESCRIPTION = """Installs Tunesmith for this user and opens its window; without a display it trains the bundled example
 instead. The same command continues after an interruption, and needs no network when nothing is missing."""
@@ -70,12 +69,11 @@ def main(argv: list[str] | None = None) -> int:
 
     With `--events` the last line says how the command ended, also after an error.
     """
-    # Who asks it to end, such as the window's Cancel, gets what Ctrl-C does: children end, staging folders go.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     arguments = argparse.Namespace()
     try:
-        arguments = parse(sys.argv[1:] if argv is None else argv)
-        code = int(arguments.command(arguments))
+        with interruption.heard():
+            arguments = parse(sys.argv[1:] if argv is None else argv)
+            code = int(arguments.command(arguments))
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted. The same command continues; a run that has begun goes on.\n")
         code = EXIT_STOPPED

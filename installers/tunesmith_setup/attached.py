@@ -9,9 +9,11 @@ import os
 import subprocess
 import sys
 from collections import deque
+from contextlib import ExitStack
 from typing import Any
 
 from tunesmith_core.engine_process import die_with_parent
+from tunesmith_setup import interruption
 
 NUM_LAST_LINES = 40
 
@@ -27,25 +29,27 @@ def run(command: list[str], environment: dict[str, str]) -> tuple[int, str]:
     """
     words: deque[bytes] = deque(maxlen=NUM_LAST_LINES)
     error_output = None if sys.stderr.isatty() else subprocess.PIPE
-    process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stderr=error_output, **_options(error_output is None)
-    )
-    job = _attach(process)
-    try:
+    options = _options(error_output is None)
+    with ExitStack() as stack:
+        with interruption.postponed():
+            process = subprocess.Popen(
+                command, env=environment, stdin=subprocess.DEVNULL, stderr=error_output, **options
+            )
+            stack.callback(_end, process, _attach(process))
         for line in process.stderr or ():
             words.append(line)
             os.write(2, line)
         code = process.wait()
-    except BaseException:
-        process.kill()
-        process.wait()
-        raise
-    finally:
-        if process.stderr:
-            process.stderr.close()
-        if job:  # pragma: no cover - Windows
-            job.close()
     return code, b"".join(words).decode("utf-8", errors="replace")
+
+
+def _end(process: subprocess.Popen[bytes], job: Any) -> None:  # Any: a class that exists on Windows only
+    process.kill()
+    process.wait()
+    if process.stderr:
+        process.stderr.close()
+    if job:  # pragma: no cover - Windows
+        job.close()
 
 
 if sys.platform == "win32":  # pragma: no cover
