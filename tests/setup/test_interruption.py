@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def installation(*_, **__):
 install.install = installation
 sys.exit(command_line.main(["install", "--training-only", "--events"]))
 """
+
+
+@pytest.fixture
+def control_c_works() -> Iterator[None]:
+    """Make Ctrl-C interrupt this process, also when a shell started the tests in the background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_a_request_that_a_callback_dropped_is_made_again() -> None:
@@ -70,6 +79,7 @@ def test_a_request_whose_work_is_done_meanwhile_ends_nothing() -> None:
     assert (signal.getsignal(signal.SIGTERM), sys.unraisablehook) == before
 
 
+@pytest.mark.usefixtures("control_c_works")
 def test_an_interruption_is_postponed_to_the_end_of_a_block() -> None:
     done = []
 
@@ -85,6 +95,7 @@ def test_an_interruption_is_postponed_to_the_end_of_a_block() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no processes that are there before they are started")
+@pytest.mark.usefixtures("control_c_works")
 def test_an_interruption_while_a_child_starts_ends_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     children = []
 
