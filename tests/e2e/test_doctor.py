@@ -13,7 +13,7 @@ import pytest
 
 from tests import real_runs
 from tunesmith_core import paths
-from tunesmith_setup import inventory
+from tunesmith_setup.packages import inventory
 
 ROOTS = ("engine", "installers", "assets")
 

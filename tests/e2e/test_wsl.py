@@ -17,7 +17,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.wsl.guest import Guest
 from tunesmith_setup import __main__ as setup
-from tunesmith_setup import wsl_install
+from tunesmith_setup.installation import wsl_install
 
 
 def test_a_real_run_inside(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import tunesmith_core
 from tunesmith_setup.build import __main__ as build
 from tunesmith_setup.build import sources
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.packages.uvtool import Uv
 
 VERSION = tunesmith_core.__version__
 DATE_S = 1_700_000_000

@@ -14,9 +14,11 @@ import pytest
 from tests.packaging.packages import DATE_S, VERSION, make_program, screen, wait_for_window
 from tests.setup.conftest import script
 from tunesmith_core import files
-from tunesmith_setup import envs, program, system_libraries
 from tunesmith_setup.build import debian, selfextracting
-from tunesmith_setup.uvtool import LOCKS
+from tunesmith_setup.environments import envs
+from tunesmith_setup.installation import program
+from tunesmith_setup.packages import system_libraries
+from tunesmith_setup.packages.uvtool import LOCKS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCHER_LOCK = f"launcher-linux-py{sys.version_info[0]}{sys.version_info[1]}.txt"

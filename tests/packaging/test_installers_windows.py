@@ -10,9 +10,9 @@ import pytest
 
 from tests.packaging.packages import DATE_S, VERSION, make_program
 from tests.setup.test_build_sources import WHOLE, python_zip
-from tunesmith_setup import program
 from tunesmith_setup.build import __main__ as build
 from tunesmith_setup.build import windows
+from tunesmith_setup.installation import program
 
 
 @pytest.fixture(scope="module")

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_setup.profiles import PROFILES
-from tunesmith_setup.sources import INDEX_VARIABLES, Sources
-from tunesmith_setup.uvtool import LOCKS
+from tunesmith_setup.environments.profiles import PROFILES
+from tunesmith_setup.packages.sources import INDEX_VARIABLES, Sources
+from tunesmith_setup.packages.uvtool import LOCKS
 
 PYTHONS = ("3.11", "3.12", "3.13")
 PLATFORMS = {"linux": "x86_64-manylinux_2_34", "win": "x86_64-pc-windows-msvc"}

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tunesmith_core.environments import environment_python
-from tunesmith_setup import inventory
+from tunesmith_setup.packages import inventory
 
 FOREIGN_VERSION = "__version__ = '2.6.0+cpu'\ncuda = None\n"
 

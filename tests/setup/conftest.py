@@ -20,11 +20,12 @@ from pathlib import Path
 import pytest
 
 from tunesmith_core.environments import TRAINING_POINTER
-from tunesmith_setup import envs, repair, scratch, uvtool
-from tunesmith_setup.envs import Environment
-from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup.environments import envs, repair
+from tunesmith_setup.environments.envs import Environment
+from tunesmith_setup.packages import scratch, uvtool
+from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.probe.interpreters import Interpreter
 from tunesmith_setup.progress import Progress
-from tunesmith_setup.uvtool import Uv
 
 LARGE = "".join(f"value_{number} = {number}\n" for number in range(2000))
 """Text of a file that is worth damaging."""

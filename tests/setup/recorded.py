@@ -15,7 +15,7 @@ from tests.fake_nvml import FakeNvml
 from tunesmith_core import nvml
 from tunesmith_core.bounded import Output
 from tunesmith_core.nvml import Reading
-from tunesmith_setup.computer import Computer, Space
+from tunesmith_setup.probe.computer import Computer, Space
 
 MACHINES = Path(__file__).resolve().parents[1] / "data" / "machines"
 

@@ -19,10 +19,10 @@ from tests.setup import breaking
 from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
 from tunesmith_core import files
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
-from tunesmith_setup import envs, install, inventory, profiles, repair, uvtool
-from tunesmith_setup.checks.packages import installed_packages
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.environments import envs, kinds, profiles, repair
+from tunesmith_setup.packages import inventory, stores, uvtool
+from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.probe.interpreters import Interpreter
 
 Capture = pytest.CaptureFixture[str]
 
@@ -68,7 +68,7 @@ def damage_all_ways(
     folder: Path, pointer: str, num_rounds: int, per_round: int, progress: RecordedProgress, seed: int
 ) -> Tally:
     """Damage files at random in rounds, then list and manifest, then everything that is no single file."""
-    chance, tally, packages = random.Random(seed), Tally(), installed_packages(folder)
+    chance, tally, packages = random.Random(seed), Tally(), stores.installed_packages(folder)
     for _ in range(num_rounds):
         tally.round(folder, pointer, list(breaking.damage_files(folder, per_round, chance)), progress)
     for name in (inventory.INVENTORY, inventory.MANIFEST):
@@ -78,7 +78,7 @@ def damage_all_ways(
     for other in breaking.OTHER_DAMAGES:
         if other is not breaking.foreign_torch or any(folder.glob("lib/python3.*/site-packages/torch")):
             tally.round(folder, pointer, [other(folder)], progress)
-    assert installed_packages(folder) == packages
+    assert stores.installed_packages(folder) == packages
     return tally
 
 
@@ -113,7 +113,7 @@ def test_a_poisoned_cache_is_never_installed(
 @pytest.fixture
 def launcher(home: Path, interpreter: Interpreter, real_uv: Path, progress: RecordedProgress) -> Iterator[Path]:
     """A real launcher environment of its own, whose wheels are in the download cache of the data root."""
-    environment = install.launcher_environment(interpreter)
+    environment = kinds.launcher_environment(interpreter)
     envs.build(environment, Uv(real_uv), progress)
     yield environment.folder
     shutil.rmtree(home)
@@ -123,7 +123,7 @@ def launcher(home: Path, interpreter: Interpreter, real_uv: Path, progress: Reco
 def training(home: Path, interpreter: Interpreter) -> Iterator[Path]:
     """A copy of the real training environment, with the original beside it as another environment."""
     original = real_runs.training_environment()
-    environment = install.training_environment(interpreter, profiles.PROFILES["cpu"])
+    environment = kinds.training_environment(interpreter, profiles.PROFILES["cpu"])
     environment.folder.parent.mkdir()
     command = ["cp", "--archive", "--reflink=auto", str(original), str(environment.folder)]
     subprocess.run(command, check=True, timeout=600)
@@ -155,7 +155,7 @@ def test_500_damages_of_a_real_launcher_environment(
 def test_25_damages_of_a_real_training_environment(
     training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
-    chance, tally, packages = random.Random(13), Tally(), installed_packages(training)
+    chance, tally, packages = random.Random(13), Tally(), stores.installed_packages(training)
     monkeypatch.setenv("UV_OFFLINE", "1")
     for _ in range(2):
         tally.round(training, TRAINING_POINTER, list(breaking.damage_files(training, 10, chance)), progress)
@@ -171,4 +171,4 @@ def test_25_damages_of_a_real_training_environment(
     with capsys.disabled():
         sys.stdout.write(f"\ntraining: {tally}\n")
     assert tally.num_found == tally.num_mended == tally.num_done >= 25
-    assert installed_packages(training) == packages
+    assert stores.installed_packages(training) == packages

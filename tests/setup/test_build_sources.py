@@ -14,7 +14,7 @@ from tests.setup.conftest import RecordedProgress, script
 from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_setup.build import __main__ as command_line
 from tunesmith_setup.build import sources, tools
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.packages.uvtool import Uv
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="installers are built on Linux")
 

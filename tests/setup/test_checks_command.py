@@ -15,9 +15,10 @@ from tests.setup.test_checks_host import sparse_cache
 from tunesmith_core import paths
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.machine import Disk, Driver, Gpu, GpuProcess, Machine, Wsl
-from tunesmith_setup import checks, inventory, probe
+from tunesmith_setup import checks, probe
 from tunesmith_setup.checks.host import Leaks, Memory
 from tunesmith_setup.commands import doctor
+from tunesmith_setup.packages import inventory
 from tunesmith_setup.progress import GIB
 
 HEALTHY = Machine(system="linux", ram_total_bytes=32 * GIB, gpus=(), leaks={}, pythons=None)

@@ -18,10 +18,13 @@ from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.locks import FileLock
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
 from tunesmith_core.runs import Run, RunState, RunStatus
-from tunesmith_setup import checks, install, inventory, mending, program, proof, repair, scratch
+from tunesmith_setup import checks
 from tunesmith_setup.checks import environment, gpu, leftovers, packages
 from tunesmith_setup.checks.base import Check, Finding
 from tunesmith_setup.checks.environment import EnvironmentFiles, EnvironmentPython
+from tunesmith_setup.environments import file_repair, proof, repair
+from tunesmith_setup.installation import install, program
+from tunesmith_setup.packages import inventory, scratch
 from tunesmith_setup.progress import GIB
 
 LINUX = Machine(system="linux", gpus=())
@@ -409,7 +412,7 @@ def test_half_built_folders_are_removed_when_nobody_builds(home: Path, progress:
     assert look(check).message == "There are none."
     half_built = [
         home / "envs" / "train-cpu-1.building-77",
-        home / "envs" / f"{mending.MENDING_MARK}77",
+        home / "envs" / f"{file_repair.STAGING_MARK}77",
         home / "tmp" / "reinstall-77",
     ]
     for folder in half_built:

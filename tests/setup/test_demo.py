@@ -15,7 +15,7 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.runs import Run, RunState, RunStatus, create_run
 from tunesmith_core.spec import RunSpec
-from tunesmith_setup import demo
+from tunesmith_setup.installation import demo
 
 JOURNAL = [
     ("hello", {}),

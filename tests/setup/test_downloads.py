@@ -11,12 +11,13 @@ import pytest
 
 from tests.setup.conftest import RecordedProgress, TinyIndex, wheel
 from tunesmith_core import paths
-from tunesmith_setup import downloads, envs, inventory, uvtool, wheel_sizes
-from tunesmith_setup.downloads import Fetching, Wheel
-from tunesmith_setup.envs import Environment
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.sources import Sources
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.environments import envs
+from tunesmith_setup.environments.envs import Environment
+from tunesmith_setup.packages import downloads, inventory, uvtool, wheel_sizes
+from tunesmith_setup.packages.downloads import Fetching, Wheel
+from tunesmith_setup.packages.sources import Sources
+from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.probe.interpreters import Interpreter
 
 NAME = "tiny_large-1.0-py3-none-any.whl"
 

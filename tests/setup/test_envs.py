@@ -17,11 +17,12 @@ from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
 from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
-from tunesmith_setup import envs, proof, uvtool
-from tunesmith_setup.envs import Environment
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.uvtool import Uv
-from tunesmith_setup.wheel_sizes import Weight
+from tunesmith_setup.environments import envs, proof
+from tunesmith_setup.environments.envs import Environment
+from tunesmith_setup.packages import uvtool
+from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.packages.wheel_sizes import Weight
+from tunesmith_setup.probe.interpreters import Interpreter
 
 SITE = Path("Lib/site-packages" if os.name == "nt" else "lib/python3.11/site-packages")
 POINTER, PREVIOUS = "tiny.current", "tiny.previous"

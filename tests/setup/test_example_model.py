@@ -9,8 +9,8 @@ import pytest
 from tests.setup.conftest import RecordedProgress, script
 from tunesmith_core import paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import example_model
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.installation import example_model
+from tunesmith_setup.packages.uvtool import Uv
 
 CONVERT = """
 from pathlib import Path

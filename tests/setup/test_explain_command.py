@@ -96,5 +96,11 @@ def test_a_bare_python_is_enough() -> None:
     done = subprocess.run([*bare, "explain", "-", "--json"], input=OOM.encode(), capture_output=True, check=True)
     assert json.loads(done.stdout)["code"] == "cuda-oom"
     loaded = done.stderr.decode()
-    for heavy in ("subprocess", "asyncio", "urllib.request", "tunesmith_setup.probe", "tunesmith_setup.install"):
+    for heavy in (
+        "subprocess",
+        "asyncio",
+        "urllib.request",
+        "tunesmith_setup.probe",
+        "tunesmith_setup.installation.install",
+    ):
         assert f" {heavy}\n" not in loaded, heavy

@@ -16,9 +16,12 @@ from tests.setup.conftest import script
 from tunesmith_core import files, paths
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import __main__ as command_line
-from tunesmith_setup import envs, first_start, interpreters, system_libraries, uvtool
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.uvtool import LOCKS
+from tunesmith_setup.environments import envs
+from tunesmith_setup.installation import first_start
+from tunesmith_setup.packages import system_libraries, uvtool
+from tunesmith_setup.packages.uvtool import LOCKS
+from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.interpreters import Interpreter
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals and scripts of Linux")
 

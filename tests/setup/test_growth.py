@@ -6,9 +6,9 @@ import threading
 from pathlib import Path
 
 from tests.setup.conftest import RecordedProgress
-from tunesmith_setup import growth
-from tunesmith_setup.growth import Growth
-from tunesmith_setup.wheel_sizes import Weight
+from tunesmith_setup.packages import growth
+from tunesmith_setup.packages.growth import Growth
+from tunesmith_setup.packages.wheel_sizes import Weight
 
 MB = 1_000_000
 

@@ -16,21 +16,12 @@ from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, Machine
 from tunesmith_setup import __main__ as command_line
-from tunesmith_setup import (
-    demo,
-    envs,
-    example_model,
-    install,
-    inventory,
-    mending,
-    probe,
-    profiles,
-    proof,
-    system_libraries,
-    uvtool,
-)
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup import probe
+from tunesmith_setup.environments import envs, file_repair, kinds, profiles, proof
+from tunesmith_setup.installation import demo, example_model, install
+from tunesmith_setup.packages import inventory, system_libraries, uvtool
+from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.probe.interpreters import Interpreter
 
 
 class SilentUv(Uv):
@@ -192,7 +183,7 @@ def test_damaged_files_are_mended_where_they_can_be(
 ) -> None:
     built: list[bool] = []
     monkeypatch.setattr(envs, "build", lambda environment, *_: built.append(environment.is_complete()))
-    training = install.training_environment(interpreter, profiles.PROFILES["cpu"])
+    training = kinds.training_environment(interpreter, profiles.PROFILES["cpu"])
     seal(training, module="x = 1\n")
     uv = SilentUv(Path("/nowhere/uv"))
     install.bring(training, uv, progress)
@@ -205,7 +196,7 @@ def test_damaged_files_are_mended_where_they_can_be(
     (site / "module.py").unlink()
     with monkeypatch.context() as context:
         context.setattr(envs, "has_live_run", lambda: True)
-        context.setattr(mending.Mending, "run", lambda self: [self])
+        context.setattr(file_repair.FileRepair, "run", lambda self: [self])
         with pytest.raises(EnvironmentProblem, match="a run is using it"):
             install.bring(training, uv, progress)
         context.setattr(envs, "has_live_run", lambda: False)
@@ -217,9 +208,9 @@ def test_a_proof_can_be_asked_for(
     home: Path, interpreter: Interpreter, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof, "prove", lambda folder, device, _: {"folder": folder.name, "device": device})
-    training = install.training_environment(interpreter, profiles.PROFILES["cu124"])
+    training = kinds.training_environment(interpreter, profiles.PROFILES["cu124"])
     assert install.prove(training, progress) == {"folder": training.name, "device": "cuda"}
-    launcher = install.launcher_environment(interpreter)
+    launcher = kinds.launcher_environment(interpreter)
     assert install.prove(launcher, progress)["device"] == "auto"
 
 
@@ -237,17 +228,17 @@ def test_a_data_root_that_can_not_be_made_is_refused(
 def test_a_profile_without_a_lock_is_refused(
     home: Path, tmp_path: Path, interpreter: Interpreter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(install, "LOCKS", tmp_path)
+    monkeypatch.setattr(kinds, "LOCKS", tmp_path)
     with pytest.raises(EnvironmentProblem, match="cu128 is not available"):
-        install.training_environment(interpreter, profiles.PROFILES["cu128"])
+        kinds.training_environment(interpreter, profiles.PROFILES["cu128"])
 
 
 def test_every_profile_has_locks_for_every_supported_python() -> None:
     for minor in (11, 12, 13):
         python = Interpreter(Path("python"), (3, minor))
-        assert install.launcher_environment(python).locks[0].is_file()
+        assert kinds.launcher_environment(python).locks[0].is_file()
         for profile in profiles.PROFILES.values():
-            assert install.training_environment(python, profile).locks[0].is_file()
+            assert kinds.training_environment(python, profile).locks[0].is_file()
 
 
 def test_two_installers_work_one_after_the_other(
@@ -263,10 +254,10 @@ def test_two_installers_work_one_after_the_other(
     monkeypatch.setattr(install.time, "sleep", sleep)
 
     def second() -> None:
-        with install.only_one(progress):
+        with kinds.only_one(progress):
             order.append("second")
 
-    with install.only_one(RecordedProgress()):
+    with kinds.only_one(RecordedProgress()):
         thread = threading.Thread(target=second)
         thread.start()
         assert waiting.wait(10)

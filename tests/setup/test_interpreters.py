@@ -11,8 +11,8 @@ import pytest
 
 from tests.setup.conftest import script
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import interpreters
-from tunesmith_setup.interpreters import Interpreter, examine
+from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.interpreters import Interpreter, examine
 
 
 def answering(

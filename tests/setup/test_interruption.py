@@ -22,7 +22,8 @@ WAIT = "[time.sleep(0.1) for _ in range(600)]" if sys.platform == "win32" else "
 ASKED_IN_A_CALLBACK = f"""
 import os, signal, sys, time
 sys.path[:0] = {ROOTS!r}
-from tunesmith_setup import __main__ as command_line, install
+from tunesmith_setup import __main__ as command_line
+from tunesmith_setup.installation import install
 
 class Callback:
     def __del__(self):

@@ -21,7 +21,8 @@ import pytest
 from tests.processes import KILLED
 from tests.setup.conftest import TinyIndex, wheel
 from tunesmith_core import environments, files
-from tunesmith_setup import envs, inventory, proof, wheel_sizes
+from tunesmith_setup.environments import envs, proof
+from tunesmith_setup.packages import inventory, wheel_sizes
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
@@ -187,9 +188,9 @@ def test_a_second_run_needs_no_network(bootstrap: Bootstrap, home: Path, tiny_in
 
 def test_every_crash_point_of_an_installation_is_known() -> None:
     folder = REPOSITORY / "installers" / "tunesmith_setup"
-    sources = [
-        folder / f"{name}.py" for name in ("envs", "inventory", "proof", "example_model", "install", "downloads")
-    ]
+    modules = ("envs", "inventory", "proof", "example_model", "install", "downloads")
+    sources = [next(folder.rglob(f"{name}.py")) for name in modules if name != "install"]
+    sources.append(folder / "installation" / "install.py")
     sources.append(REPOSITORY / "engine" / "tunesmith_core" / "files.py")
     named = {name for path in sources for name in re.findall(r'crashpoint\("([a-z.-]+)"\)', path.read_text())}
     assert named == set(CRASHPOINTS)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_setup import inventory
-from tunesmith_setup.inventory import Damage, Inventory, Kind
+from tunesmith_setup.packages import inventory
+from tunesmith_setup.packages.inventory import Damage, Inventory, Kind
 
 SITE = "lib/python3.11/site-packages"
 

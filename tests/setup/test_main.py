@@ -14,7 +14,8 @@ import pytest
 
 from tunesmith_core.errors import UserError
 from tunesmith_setup import __main__ as command_line
-from tunesmith_setup import install, test_runner
+from tunesmith_setup.build import test_runner
+from tunesmith_setup.installation import install
 
 BOOTSTRAP = Path(__file__).resolve().parents[2] / "installers" / "bootstrap.py"
 

@@ -15,9 +15,11 @@ from tests.setup.recorded import Recorded, load
 from tunesmith_core import nvml
 from tunesmith_core.machine import Disk, Driver, Gpu, GpuProcess, Machine, PythonCandidate, Wsl, WslDistribution
 from tunesmith_setup import __main__ as command_line
-from tunesmith_setup import interpreters, probe, profiles, windows_calls
-from tunesmith_setup.computer import Computer, Space
-from tunesmith_setup.probe import network, nvidia, report
+from tunesmith_setup import probe
+from tunesmith_setup.commands import probe_report as report
+from tunesmith_setup.environments import profiles
+from tunesmith_setup.probe import interpreters, network, nvidia, windows_calls
+from tunesmith_setup.probe.computer import Computer, Space
 
 GIB = 1024**3
 

@@ -10,7 +10,8 @@ import pytest
 from tests.setup.recorded import MACHINES, Recorded, load
 from tunesmith_core import nvml
 from tunesmith_core.machine import Machine
-from tunesmith_setup import probe, profiles
+from tunesmith_setup import probe
+from tunesmith_setup.environments import profiles
 
 NAMES = sorted(path.stem for path in MACHINES.glob("*.json"))
 

@@ -6,7 +6,7 @@ import pytest
 
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.machine import Driver, Gpu, Machine
-from tunesmith_setup import profiles
+from tunesmith_setup.environments import profiles
 
 RTX_3060 = Gpu(index=0, name="NVIDIA GeForce RTX 3060", compute_capability=(8, 6))
 RTX_5090 = Gpu(index=0, name="NVIDIA GeForce RTX 5090", compute_capability=(12, 0))

@@ -13,8 +13,8 @@ from tests.setup.conftest import RecordedProgress
 from tunesmith_core import files
 from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_setup import __main__ as command_line
-from tunesmith_setup import program, user_program
 from tunesmith_setup.commands import program as command
+from tunesmith_setup.installation import program, user_program
 
 on_linux = pytest.mark.skipif(sys.platform == "win32", reason="Windows has an installer of its own")
 

@@ -13,7 +13,7 @@ from tunesmith_core import paths
 from tunesmith_core.environments import environment_python
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.machine import Driver, Machine
-from tunesmith_setup import proof
+from tunesmith_setup.environments import proof
 
 STEPS = """
 import json, time

@@ -21,20 +21,13 @@ from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER, environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.runs import Run
-from tunesmith_setup import (
-    envs,
-    interpreters,
-    inventory,
-    mending,
-    repair,
-    scratch,
-    snapshots,
-    stores,
-    uninstall,
-)
-from tunesmith_setup.envs import Environment
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.inventory import Entry
+from tunesmith_setup.environments import envs, file_repair, repair, snapshots
+from tunesmith_setup.environments.envs import Environment
+from tunesmith_setup.installation import uninstall
+from tunesmith_setup.packages import inventory, scratch, stores
+from tunesmith_setup.packages.inventory import Entry
+from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.interpreters import Interpreter
 
 DATA = "tiny_data/rows.txt"
 
@@ -133,7 +126,7 @@ def test_strangers_are_moved_away_and_not_deleted(built_training: Path, progress
     (site(built_training) / "__pycache__").mkdir(exist_ok=True)
     (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").write_bytes(b"no header")
     mend(progress)
-    moved = list((paths.data_root() / mending.QUARANTINE).glob(f"*/{name}"))
+    moved = list((paths.data_root() / file_repair.QUARANTINE).glob(f"*/{name}"))
     assert len(moved) == 1
     assert repair.is_sound(built_training)
     assert not (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").exists()
@@ -186,7 +179,7 @@ def test_a_stranger_in_the_place_of_a_package_makes_room(built_training: Path, p
     info.write_text("in the way")
     mend(progress)
     assert repair.is_sound(built_training)
-    assert (paths.data_root() / mending.QUARANTINE).is_dir()
+    assert (paths.data_root() / file_repair.QUARANTINE).is_dir()
 
 
 def test_a_file_that_a_virus_scanner_holds_is_named(
@@ -200,7 +193,7 @@ def test_a_file_that_a_virus_scanner_holds_is_named(
     with pytest.raises(EnvironmentProblem, match=DATA) as failure:
         mend(progress)
     assert failure.value.code == "permission-or-antivirus"
-    assert not list(paths.envs_dir().glob(f"{mending.MENDING_MARK}*"))
+    assert not list(paths.envs_dir().glob(f"{file_repair.STAGING_MARK}*"))
 
 
 def test_a_full_disk_is_no_missing_store(
@@ -388,10 +381,11 @@ POINTS = (
 REPAIR = """
 import sys
 from pathlib import Path
-from tunesmith_setup import repair, scratch, uvtool
-from tunesmith_setup.envs import Environment
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.inventory import Entry
+from tunesmith_setup.environments import repair
+from tunesmith_setup.packages import scratch, uvtool
+from tunesmith_setup.environments.envs import Environment
+from tunesmith_setup.probe.interpreters import Interpreter
+from tunesmith_setup.packages.inventory import Entry
 from tunesmith_setup.progress import Progress
 lock, python, uv = (Path(argument) for argument in sys.argv[1:])
 interpreter = Interpreter(python, sys.version_info[:2])
@@ -404,7 +398,7 @@ repair.mend("train.current", Progress())
 
 
 def test_every_crash_point_is_known() -> None:
-    sources = [Path(module.__file__ or "") for module in (repair, mending, snapshots, uninstall)]
+    sources = [Path(module.__file__ or "") for module in (repair, file_repair, snapshots, uninstall)]
     named = {name for path in sources for name in re.findall(r'crashpoint\("([a-z.-]+)"\)', path.read_text())}
     assert named == {*POINTS, "rollback.switched", "uninstall.unpointed", "uninstall.removed"}
 

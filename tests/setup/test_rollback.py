@@ -17,8 +17,9 @@ from tests.setup.conftest import RecordedProgress
 from tunesmith_core import files, paths
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import envs, inventory, repair, snapshots
 from tunesmith_setup.commands import rollback
+from tunesmith_setup.environments import envs, repair, snapshots
+from tunesmith_setup.packages import inventory
 
 
 def pointed() -> tuple[str, str]:

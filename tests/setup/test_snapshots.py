@@ -11,8 +11,9 @@ import pytest
 from tunesmith_core import paths
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.errors import UserError
-from tunesmith_setup import inventory, snapshots
 from tunesmith_setup.commands import snapshots as command
+from tunesmith_setup.environments import snapshots
+from tunesmith_setup.packages import inventory
 
 PACKAGES = {
     "train-cpu-1": {"torch": "2.6.0", "numpy": "2.5.5", "old": "1"},

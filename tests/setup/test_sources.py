@@ -20,9 +20,9 @@ from tests.setup.conftest import RecordedProgress, TinyIndex, script, wheel
 from tunesmith_core.environments import environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.settings import PYTORCH_INDEX, SettingsFile
-from tunesmith_setup import sources, system_libraries, uvtool
-from tunesmith_setup.sources import Sources
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.packages import sources, system_libraries, uvtool
+from tunesmith_setup.packages.sources import Sources
+from tunesmith_setup.packages.uvtool import Uv
 
 MIRROR = "https://me:hunter2@mirror.example/simple"
 PROXY = "http://me:hunter2@proxy.example:8080"

@@ -10,8 +10,8 @@ import pytest
 
 from tests.setup.conftest import RecordedProgress, script
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import system_libraries
-from tunesmith_setup.system_libraries import Missing
+from tunesmith_setup.packages import system_libraries
+from tunesmith_setup.packages.system_libraries import Missing
 
 SOME = Missing(("libEGL.so.1", "libxcb-cursor.so.0"), ("Xvfb",), ("libegl1", "libxcb-cursor0", "xvfb"))
 

@@ -10,10 +10,14 @@ import pytest
 from tests.setup.conftest import RecordedProgress, script
 from tunesmith_core import paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import envs, example_model, install, interpreters, system_libraries, test_runner, uvtool
-from tunesmith_setup.envs import Environment
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.build import test_runner
+from tunesmith_setup.environments import envs
+from tunesmith_setup.environments.envs import Environment
+from tunesmith_setup.installation import example_model, install
+from tunesmith_setup.packages import system_libraries, uvtool
+from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.interpreters import Interpreter
 
 FIRST = Interpreter(Path("/usr/bin/python3.11"), (3, 11))
 SECOND = Interpreter(Path("/usr/bin/python3.12"), (3, 12))

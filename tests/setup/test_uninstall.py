@@ -16,8 +16,9 @@ from tests.setup.conftest import RecordedProgress
 from tunesmith_core import files, paths, placement
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
-from tunesmith_setup import repair, uninstall
 from tunesmith_setup.commands import uninstall as command
+from tunesmith_setup.environments import repair
+from tunesmith_setup.installation import uninstall
 
 OURS = {
     "envs/train.current": "train-cpu-1",

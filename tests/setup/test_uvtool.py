@@ -13,8 +13,8 @@ import pytest
 from tests.setup.conftest import RecordedProgress, script
 from tunesmith_core import paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import system_libraries, uvtool
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.packages import system_libraries, uvtool
+from tunesmith_setup.packages.uvtool import Uv
 
 GOOD = "print('uv 0.13.8 (x86_64)')"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunesmith_setup.wheel_records import RecordedFile, damaged_files, digest_of, read_record
+from tunesmith_setup.packages.wheel_records import RecordedFile, damaged_files, digest_of, read_record
 
 
 def test_missing_cut_and_changed_files_are_named(tmp_path: Path) -> None:

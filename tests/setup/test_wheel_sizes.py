@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_setup import wheel_sizes
-from tunesmith_setup.uvtool import LOCKS
-from tunesmith_setup.wheel_sizes import Weight
+from tunesmith_setup.packages import wheel_sizes
+from tunesmith_setup.packages.uvtool import LOCKS
+from tunesmith_setup.packages.wheel_sizes import Weight
 
 LOCK = """accelerate==1.15.0 \\
     --hash=sha256:00

@@ -14,10 +14,10 @@ from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.wsl import client
 from tunesmith_core.wsl.guest import Guest
 from tunesmith_setup import __main__ as command_line
-from tunesmith_setup import wsl_install
 from tunesmith_setup.commands import wsl as command
+from tunesmith_setup.installation import wsl_install
+from tunesmith_setup.installation.wsl_install import Step
 from tunesmith_setup.progress import Progress
-from tunesmith_setup.wsl_install import Step
 
 NAME = "Ubuntu-24.04"
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.windows import rig as rigs
 from tests.windows.rig import Rig
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.packages.uvtool import Uv
 
 summaries: list[str] = []
 """What the test runs under Wine said at their end; told once more at the end of this one."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from tunesmith_core import files, paths
-from tunesmith_setup.uvtool import LOCKS, Uv
+from tunesmith_setup.packages.uvtool import LOCKS, Uv
 
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
@@ -275,7 +275,7 @@ def standard_library() -> Path:
     question = "import sysconfig; print(sysconfig.get_path('stdlib'))"
     if sys.version_info[:2] == VERSION:
         return Path(os.__file__).parent
-    from tunesmith_setup import interpreters
+    from tunesmith_setup.probe import interpreters
 
     found = interpreters.find(VERSION)
     if found is None:

@@ -13,7 +13,7 @@ from tests.windows.rig import Rig
 from tunesmith_core import launch, protocol
 from tunesmith_core.runs import RunState, open_run
 from tunesmith_core.spec import RunSpec
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.packages.uvtool import Uv
 
 NUM_STEPS = 80
 TIMEOUT_S = 240

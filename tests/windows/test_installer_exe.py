@@ -14,10 +14,11 @@ import pytest
 from tests.packaging.packages import DATE_S, VERSION, make_program, screen, wait_for_window
 from tests.windows.rig import Rig
 from tunesmith_core import files
-from tunesmith_setup import envs, program
 from tunesmith_setup.build import __main__ as build
 from tunesmith_setup.build import sources, windows
-from tunesmith_setup.uvtool import LOCKS, Uv
+from tunesmith_setup.environments import envs
+from tunesmith_setup.installation import program
+from tunesmith_setup.packages.uvtool import LOCKS, Uv
 
 TIMEOUT_S = 120
 KEY = r"Software\Microsoft\Windows\CurrentVersion\Uninstall\Tunesmith"

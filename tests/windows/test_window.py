@@ -10,7 +10,7 @@ from PySide6.QtGui import QImage
 
 from tests.windows.conftest import RunTests
 from tests.windows.rig import REPOSITORY, Rig
-from tunesmith_setup.uvtool import Uv
+from tunesmith_setup.packages.uvtool import Uv
 
 LOCK = "launcher-win-py311.txt"
 TIMEOUT_S = 120

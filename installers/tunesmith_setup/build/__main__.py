@@ -10,8 +10,9 @@ from pathlib import Path
 
 import tunesmith_core
 from tunesmith_core.errors import EXIT_DONE, wrap
-from tunesmith_setup import program, uvtool
 from tunesmith_setup.build import debian, payload, selfextracting, sources, tools, windows
+from tunesmith_setup.installation import program
+from tunesmith_setup.packages import uvtool
 from tunesmith_setup.progress import Progress, size_text
 
 Builder = Callable[[Path, Path, Path, str, int], Path]

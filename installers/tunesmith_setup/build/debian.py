@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 
 from tunesmith_core import files
-from tunesmith_setup import system_libraries
 from tunesmith_setup.build import payload, tools
 from tunesmith_setup.build.sources import REPOSITORY
+from tunesmith_setup.packages import system_libraries
 
 PROGRAM = Path("usr/lib/tunesmith")
 SHARE = Path("usr/share")

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from tunesmith_setup.build.sources import REPOSITORY
-from tunesmith_setup.uvtool import LOCKS
+from tunesmith_setup.packages.uvtool import LOCKS
 
 LINUX = REPOSITORY / "installers" / "linux"
 ICONS = REPOSITORY / "assets" / "tunesmith_assets" / "icons"

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from tunesmith_core.errors import UserError
 from tunesmith_setup.build import tools
-from tunesmith_setup.uvtool import LOCKS, Uv
+from tunesmith_setup.packages.uvtool import LOCKS, Uv
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PLATFORMS = {"win": "x86_64-pc-windows-msvc", "linux": "x86_64-manylinux_2_28"}

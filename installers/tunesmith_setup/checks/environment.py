@@ -8,9 +8,11 @@ from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.machine import Machine
 from tunesmith_core.runs import RunState
-from tunesmith_setup import inventory, program, repair
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
-from tunesmith_setup.inventory import Damage, Kind
+from tunesmith_setup.environments import repair
+from tunesmith_setup.installation import program
+from tunesmith_setup.packages import inventory
+from tunesmith_setup.packages.inventory import Damage, Kind
 from tunesmith_setup.progress import Progress
 
 NAMES = {LAUNCHER_POINTER: "launcher", TRAINING_POINTER: "training"}

@@ -8,9 +8,10 @@ from typing import Any
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.machine import Gpu, GpuProcess, Machine
-from tunesmith_setup import install, profiles, proof, repair
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
 from tunesmith_setup.checks.packages import profile_of
+from tunesmith_setup.environments import profiles, proof, repair
+from tunesmith_setup.installation import install
 from tunesmith_setup.progress import Progress, size_text
 
 MIN_FREE_SHARE = 0.5

@@ -9,12 +9,13 @@ from tunesmith_core import files, paths
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.locks import is_locked
 from tunesmith_core.machine import Machine
-from tunesmith_setup import install, inventory, mending, repair
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_setup.environments import file_repair, kinds, repair
+from tunesmith_setup.packages import inventory
 from tunesmith_setup.progress import Progress, size_text
 
 KINDS = ("launcher", "train")
-MENDING_FOLDERS = ("reinstall-*", "skeleton-*")
+REPAIR_FOLDERS = ("reinstall-*", "skeleton-*")
 
 
 def other_environments() -> list[Path]:
@@ -55,7 +56,7 @@ class OtherEnvironments(Check):
 
     def fix(self, progress: Progress) -> None:
         """Remove the broken ones that nobody uses."""
-        with install.only_one(progress):
+        with kinds.only_one(progress):
             for folder in other_environments():
                 if fault_of(folder):
                     shutil.rmtree(folder)
@@ -65,8 +66,8 @@ class OtherEnvironments(Check):
 def leftovers() -> list[Path]:
     """Return folders of installers and repairs that did not come to their end."""
     staged = [path for path in paths.envs_dir().glob("*") if path.is_dir() and repair.STAGING_PATTERN.search(path.name)]
-    copies = list(paths.envs_dir().glob(f"{mending.MENDING_MARK}*"))
-    temporary = [path for pattern in MENDING_FOLDERS for path in paths.tmp_dir().glob(pattern)]
+    copies = list(paths.envs_dir().glob(f"{file_repair.STAGING_MARK}*"))
+    temporary = [path for pattern in REPAIR_FOLDERS for path in paths.tmp_dir().glob(pattern)]
     return sorted(set(staged + copies + temporary))
 
 
@@ -90,7 +91,7 @@ class Leftovers(Check):
 
     def fix(self, progress: Progress) -> None:
         """Remove them; while the lock is held here, nobody builds."""
-        with install.only_one(progress):
+        with kinds.only_one(progress):
             for folder in leftovers():
                 shutil.rmtree(folder)
                 progress.note(f"removed {folder}")

@@ -9,8 +9,9 @@ from pathlib import Path
 from tunesmith_core import files
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.machine import Machine
-from tunesmith_setup import inventory, repair, scratch, stores
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_setup.environments import repair
+from tunesmith_setup.packages import inventory, scratch, stores
 from tunesmith_setup.progress import Progress
 
 CUDA_OF_PROFILE = {"cu124": "12.4", "cu128": "12.8"}
@@ -33,16 +34,6 @@ def numbers(version: str) -> tuple[int, int]:
     """Return major and minor of a version; (0, 0) when it has none."""
     found = re.match(r"(\d+)\.(\d+)", version)
     return (int(found[1]), int(found[2])) if found else (0, 0)
-
-
-def installed_packages(folder: Path) -> dict[str, str]:
-    """Return normal name and version of the packages of an environment, as the names of their metadata tell."""
-    found = {}
-    for site in inventory.site_folders(folder):
-        for record in site.glob("*.dist-info/RECORD"):
-            name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
-            found[stores.normal_name(name)] = version
-    return found
 
 
 def profile_of(folder: Path) -> str:
@@ -119,7 +110,7 @@ class Triton(PackageCheck):
 
     def examine(self, folder: Path, machine: Machine) -> Finding:
         """Compare Triton's version with PyTorch's."""
-        packages, build = installed_packages(folder), torch_build(folder)
+        packages, build = stores.installed_packages(folder), torch_build(folder)
         name = "triton-windows" if machine.system == "windows" else "triton"
         if {"triton", "triton-windows"} <= packages.keys():
             text = "triton and triton-windows are both installed and overwrite each other's files."
@@ -144,7 +135,7 @@ class BitsAndBytes(PackageCheck):
 
     def examine(self, folder: Path, machine: Machine) -> Finding:  # noqa: ARG002
         """Look for the library's file of the CUDA version."""
-        packages, build = installed_packages(folder), torch_build(folder)
+        packages, build = stores.installed_packages(folder), torch_build(folder)
         forks = sorted(name for name in packages if name.startswith("bitsandbytes-"))
         code = "bnb-cuda-lib-missing"
         if forks:
@@ -173,7 +164,7 @@ class Libraries(PackageCheck):
         if any(recorded.get(lock.name) != files.sha256_file(lock) for lock in locks):
             fix = Fix("Install the packages of this version", "repair-environment", automatic=False, needs_network=True)
             return Finding(State.WARNING, "The packages are those of another version of Tunesmith.", fix=fix)
-        packages, pinned = installed_packages(folder), dict(scratch.pins(locks).keys())
+        packages, pinned = stores.installed_packages(folder), dict(scratch.pins(locks).keys())
         return self._compare(packages, pinned)
 
     def _compare(self, packages: dict[str, str], pinned: dict[str, str]) -> Finding:

@@ -7,7 +7,9 @@ import json
 import sys
 
 from tunesmith_core.errors import EXIT_DONE
-from tunesmith_setup import install, profiles, progress
+from tunesmith_setup import progress
+from tunesmith_setup.environments import profiles
+from tunesmith_setup.installation import install
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,8 +7,9 @@ import dataclasses
 import json
 import sys
 
-from tunesmith_setup import probe, profiles
-from tunesmith_setup.probe import report
+from tunesmith_setup import probe
+from tunesmith_setup.commands import probe_report
+from tunesmith_setup.environments import profiles
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,7 @@ def run(arguments: argparse.Namespace) -> int:
         facts = machine.to_dict() | {"choice": dataclasses.asdict(choice)}
         text = json.dumps(facts, indent=2, ensure_ascii=False)
     else:
-        text = "\n".join(report.lines(machine, choice))
+        text = "\n".join(probe_report.lines(machine, choice))
     # Names of drives and GPUs may have letters that the console's code page lacks.
     sys.stdout.buffer.write(f"{text}\n".encode())
     sys.stdout.flush()

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tunesmith_core.errors import EXIT_DONE, UserError
-from tunesmith_setup import uninstall, user_program
+from tunesmith_setup.installation import uninstall, user_program
 from tunesmith_setup.progress import Progress
 
 OWN_FOLDER = Path(__file__).resolve().parents[3]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from tunesmith_core.errors import EXIT_DONE
-from tunesmith_setup import snapshots
+from tunesmith_setup.environments import snapshots
 from tunesmith_setup.progress import add_argument, chosen
 
 

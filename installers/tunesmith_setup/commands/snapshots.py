@@ -12,9 +12,9 @@ import time
 from dataclasses import asdict
 
 from tunesmith_core.errors import EXIT_DONE
-from tunesmith_setup import snapshots
+from tunesmith_setup.environments import snapshots
+from tunesmith_setup.environments.snapshots import Snapshot
 from tunesmith_setup.progress import size_text
-from tunesmith_setup.snapshots import Snapshot
 
 MAIN_PACKAGES = ("torch", "triton", "transformers", "pyside6-essentials")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem, wrap
-from tunesmith_setup import first_start
+from tunesmith_setup.installation import first_start
 from tunesmith_setup.progress import Progress
 
 OWN_TERMINAL = "--own-terminal"

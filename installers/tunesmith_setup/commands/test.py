@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from tunesmith_setup import test_runner
+from tunesmith_setup.build import test_runner
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

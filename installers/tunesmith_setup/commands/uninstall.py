@@ -9,7 +9,7 @@ import argparse
 import sys
 
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, EnvironmentProblem
-from tunesmith_setup import uninstall
+from tunesmith_setup.installation import uninstall
 from tunesmith_setup.progress import add_argument, chosen, size_text
 
 

@@ -7,9 +7,10 @@ import sys
 
 from tunesmith_core.errors import EXIT_DONE
 from tunesmith_core.wsl.guest import Guest
-from tunesmith_setup import profiles, wsl_install
+from tunesmith_setup.environments import profiles
+from tunesmith_setup.installation import wsl_install
+from tunesmith_setup.installation.wsl_install import Step
 from tunesmith_setup.progress import add_argument, chosen
-from tunesmith_setup.wsl_install import Step
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 from tunesmith_core.bounded import ask_all
 from tunesmith_core.machine import Machine
-from tunesmith_setup.computer import Computer
 from tunesmith_setup.probe import disks, display, memory, network, nvidia, pythons, security, shell, system, wsl
+from tunesmith_setup.probe.computer import Computer
 
 TIMEOUT_S = 5.0
 

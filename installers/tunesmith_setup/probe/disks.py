@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tunesmith_core.machine import Disk
-from tunesmith_setup.computer import Computer
+from tunesmith_setup.probe.computer import Computer
 
 NETWORK_FILE_SYSTEMS = frozenset("nfs nfs4 cifs smb3 smbfs 9p fuse.sshfs fuse.rclone afs ceph glusterfs davfs".split())
 LOCAL_FILE_SYSTEMS = frozenset(

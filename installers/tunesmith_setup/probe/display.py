@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunesmith_setup.computer import Computer
 from tunesmith_setup.probe import pci
+from tunesmith_setup.probe.computer import Computer
 
 
 def facts(computer: Computer) -> dict[str, Any]:

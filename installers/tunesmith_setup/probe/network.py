@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tunesmith_core.redact import redact
-from tunesmith_setup.computer import Computer
+from tunesmith_setup.probe.computer import Computer
 
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 TLS_VARIABLES = frozenset(

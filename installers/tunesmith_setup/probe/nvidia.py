@@ -11,8 +11,8 @@ from tunesmith_core import nvidia_smi
 from tunesmith_core.bounded import Output
 from tunesmith_core.machine import Driver, Gpu
 from tunesmith_core.nvml import Reading
-from tunesmith_setup.computer import Computer
 from tunesmith_setup.probe import pci
+from tunesmith_setup.probe.computer import Computer
 
 PART_OF_TIME = 0.4
 """What the driver's library, and after it nvidia-smi, get of the probe's time."""

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tunesmith_setup.computer import Computer
-from tunesmith_setup.windows_calls import Value
+from tunesmith_setup.probe.computer import Computer
+from tunesmith_setup.probe.windows_calls import Value
 
 NVIDIA = "10de"
 MAKERS = {NVIDIA: "NVIDIA", "1002": "AMD", "8086": "Intel"}

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from tunesmith_core.bounded import ask_all
-from tunesmith_setup import interpreters
-from tunesmith_setup.computer import Computer
+from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.computer import Computer
 
 
 def facts(computer: Computer) -> dict[str, Any]:

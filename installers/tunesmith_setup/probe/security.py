@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunesmith_setup.computer import Computer
+from tunesmith_setup.probe.computer import Computer
 
 SERVICES = "HKLM\\SYSTEM\\CurrentControlSet\\Services"
 DEFENDER = "HKLM\\SOFTWARE\\Microsoft\\Windows Defender"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from tunesmith_setup.computer import Computer
+from tunesmith_setup.probe.computer import Computer
 
 WINDOWS = "HKLM\\SOFTWARE\\Microsoft\\Windows NT\\CurrentVersion"
 PROCESSORS = "HKLM\\HARDWARE\\DESCRIPTION\\System\\CentralProcessor"

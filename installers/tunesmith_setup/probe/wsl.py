@@ -11,7 +11,7 @@ from typing import Any
 from tunesmith_core.machine import Wsl, WslDistribution
 from tunesmith_core.wsl.client import decode
 from tunesmith_core.wsl.listing import parse
-from tunesmith_setup.computer import Computer
+from tunesmith_setup.probe.computer import Computer
 
 DISTRIBUTIONS = "HKCU\\Software\\Microsoft\\Windows\\CurrentVersion\\Lxss"
 NOT_FOR_PEOPLE = ("docker-desktop", "rancher-desktop", "podman-")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tunesmith_core import files
 from tunesmith_core.errors import EnvironmentProblem, UserError
-from tunesmith_setup import program
+from tunesmith_setup.installation import program
 from tunesmith_setup.progress import Progress
 
 COMMAND = "tunesmith"

@@ -14,9 +14,12 @@ from pathlib import Path
 
 from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import envs, install, interpreters, system_libraries, uvtool
+from tunesmith_setup.environments import envs, kinds
+from tunesmith_setup.installation import install
+from tunesmith_setup.packages import system_libraries, uvtool
+from tunesmith_setup.packages.uvtool import LOCKS
+from tunesmith_setup.probe import interpreters
 from tunesmith_setup.progress import Progress, size_text
-from tunesmith_setup.uvtool import LOCKS
 
 TERMINALS = (
     ("xdg-terminal-exec",),
@@ -48,10 +51,10 @@ def build_launcher(progress: Progress) -> Path:
     """
     progress.line("Tunesmith starts for the first time on this account: it now gets the libraries of its window.")
     install.prepare_folder(progress)
-    with install.only_one(progress):
+    with kinds.only_one(progress):
         with progress.phase("System libraries"):
             system_libraries.ensure(progress)
-        launcher = install.launcher_environment(interpreters.choose())
+        launcher = kinds.launcher_environment(interpreters.choose())
         required = launcher.required_bytes()
         progress.note(f"data folder: {paths.data_root()}")
         progress.note(f"room needed: {size_text(required)}; much less is downloaded")

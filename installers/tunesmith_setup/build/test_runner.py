@@ -18,12 +18,16 @@ from pathlib import Path
 
 from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import envs, example_model, install, interpreters, probe, profiles, system_libraries, uvtool
-from tunesmith_setup.interpreters import Interpreter
+from tunesmith_setup import probe
+from tunesmith_setup.environments import envs, kinds, profiles
+from tunesmith_setup.installation import example_model, install
+from tunesmith_setup.packages import system_libraries, uvtool
+from tunesmith_setup.packages.uvtool import LOCKS, Uv
+from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.interpreters import Interpreter
 from tunesmith_setup.progress import Progress, duration_text
-from tunesmith_setup.uvtool import LOCKS, Uv
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 SOURCE_ROOTS = tuple(str(REPOSITORY / name) for name in ("gui", "engine", "installers", "assets"))
 EXAMPLE_MODEL_VARIABLE = "TUNESMITH_EXAMPLE_MODEL"
 REPOSITORY_VARIABLE = "TUNESMITH_REPOSITORY"
@@ -74,7 +78,7 @@ def run(pytest_arguments: list[str], *, long: bool) -> int:
     interpreter = interpreters.choose()
     again_on = _second_interpreter(interpreter) if long else None
     install.prepare_folder(progress)
-    with install.only_one(progress):
+    with kinds.only_one(progress):
         with progress.phase("System libraries"):
             system_libraries.ensure(progress, for_tests=True)
             missing = [] if pytest_arguments else system_libraries.ensure_wine(progress)
@@ -121,7 +125,7 @@ def _prepare(interpreter: Interpreter, uv: Uv, progress: Progress) -> tuple[Path
     """Build what the tests need for one Python version; return the test Python and the example's base model."""
     # Without a pointer: testing does not change which environment the installed program uses.
     profile = profiles.choose(probe.machine()).profile
-    training = replace(install.training_environment(interpreter, profile), pointer=None)
+    training = replace(kinds.training_environment(interpreter, profile), pointer=None)
     tests = test_environment(interpreter)
     for title, environment in (("Training environment", training), ("Test environment", tests)):
         with progress.phase(f"{title} ({interpreter.tag})"):

@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
 from tunesmith_core import files
-from tunesmith_setup import wheel_records
+from tunesmith_setup.packages import wheel_records
 
 INVENTORY = "tunesmith-files.txt"
 MANIFEST = "tunesmith-environment.json"

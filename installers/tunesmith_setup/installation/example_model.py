@@ -10,8 +10,8 @@ from tunesmith_core import files, paths
 from tunesmith_core.environments import engine_environment, module_command
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import attached
+from tunesmith_setup.packages.uvtool import Uv
 from tunesmith_setup.progress import Part, Progress, size_text
-from tunesmith_setup.uvtool import Uv
 
 NAME = "SmolLM2-135M-Instruct"
 INSTALLED_BYTES = 275_000_000

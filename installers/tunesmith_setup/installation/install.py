@@ -10,37 +10,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core import environments, files, paths, placement
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_core.locks import FileLock
-from tunesmith_setup import (
-    demo,
-    envs,
-    example_model,
-    interpreters,
-    inventory,
-    mending,
-    probe,
-    profiles,
-    proof,
-    system_libraries,
-    uvtool,
-)
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.profiles import Choice, Profile
+from tunesmith_setup import probe
+from tunesmith_setup.environments import envs, file_repair, kinds, profiles, proof
+from tunesmith_setup.environments.profiles import Choice
+from tunesmith_setup.installation import demo, example_model
+from tunesmith_setup.packages import inventory, system_libraries, uvtool
+from tunesmith_setup.packages.uvtool import LOCKS, Uv
+from tunesmith_setup.probe import interpreters
 from tunesmith_setup.progress import Part, Plan, Progress, duration_text, size_text
-from tunesmith_setup.uvtool import LOCKS, Uv
-
-LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
-TRAINING_MODULES = ("torch", "transformers", "peft", "datasets", "bitsandbytes")
-LAUNCHER_BYTES = 360_000_000
-LOCK_POLL_S = 1.0
 
 DOWNLOAD_BYTES_PER_S = 10_000_000
 DISK_BYTES_PER_S = 100_000_000
@@ -63,50 +46,9 @@ class Installed:
     model: Path
 
 
-def launcher_environment(interpreter: Interpreter) -> envs.Environment:
-    """Return the launcher environment of a Python version."""
-    lock = envs.lock_path(LOCKS, "launcher", interpreter)
-    return envs.Environment(
-        "launcher", interpreter, (lock,), LAUNCHER_MODULES, LAUNCHER_BYTES, environments.LAUNCHER_POINTER
-    )
-
-
-def training_environment(interpreter: Interpreter, profile: Profile) -> envs.Environment:
-    """Return the training environment of a Python version.
-
-    Raises:
-        EnvironmentProblem: `environment-build-failed` when this system has no lock for the profile.
-    """
-    lock = envs.lock_path(LOCKS, profile.name, interpreter)
-    if not lock.is_file():
-        raise EnvironmentProblem(
-            "environment-build-failed",
-            f"The profile {profile.name} is not available on this system yet.",
-            hint="Choose the CPU: python3 installers/bootstrap.py --profile cpu",
-        )
-    kind = f"train-{profile.name}"
-    pointer = environments.TRAINING_POINTER
-    device = "cpu" if profile.name == "cpu" else "cuda"
-    return envs.Environment(kind, interpreter, (lock,), TRAINING_MODULES, profile.installed_bytes, pointer, device)
-
-
 def has_display() -> bool:
     """Return whether a window can be opened here."""
     return sys.platform == "win32" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
-@contextmanager
-def only_one(progress: Progress) -> Iterator[None]:
-    """Hold the installer's lock; wait while another installer works on the same data root."""
-    lock = FileLock(paths.locks_dir() / "setup.lock")
-    if not lock.acquire():
-        progress.line("Another installation is at work on this folder: waiting for its end.")
-        while not lock.acquire():
-            time.sleep(LOCK_POLL_S)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +94,8 @@ def wanted(profile_name: str | None, progress: Progress, *, training_only: bool)
     interpreter = interpreters.choose()
     progress.note(f"Python: {interpreter.executable}")
     choice = choose_profile(profile_name, progress)
-    launcher = None if training_only else launcher_environment(interpreter)
-    return Wanted(choice, training_environment(interpreter, choice.profile), launcher)
+    launcher = None if training_only else kinds.launcher_environment(interpreter)
+    return Wanted(choice, kinds.training_environment(interpreter, choice.profile), launcher)
 
 
 def check_room(plan: Plan) -> None:
@@ -219,7 +161,7 @@ def _mend(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
     if not damages:
         return
     progress.note(f"{environment.name}: {len(damages)} files are damaged, missing or strange")
-    left = mending.Mending(folder, progress, lambda: uv).run()
+    left = file_repair.FileRepair(folder, progress, lambda: uv).run()
     if left and envs.has_live_run():
         raise EnvironmentProblem("run-busy", "The environment must be built again, and a run is using it.")
     if left:
@@ -249,7 +191,7 @@ def install(profile_name: str | None, progress: Progress, *, window: bool, train
         progress.plan(plan)
         prepare_folder(progress)
         check_room(plan)
-    with only_one(progress):
+    with kinds.only_one(progress):
         uv = uvtool.obtain(progress)
         if parts.launcher:
             with progress.phase("System libraries"):
@@ -258,7 +200,7 @@ def install(profile_name: str | None, progress: Progress, *, window: bool, train
                 bring(parts.launcher, uv, progress)
         with progress.phase("Training environment"):
             bring(parts.training, uv, progress)
-        forget_downloads(launcher_environment(parts.training.interpreter), parts.training, uv)
+        forget_downloads(kinds.launcher_environment(parts.training.interpreter), parts.training, uv)
         with progress.phase("Base model of the example"):
             model = example_model.ensure(LOCKS / "example-model.txt", parts.training.python, uv, progress)
         return Installed(parts.launcher, parts.training, model)

@@ -22,9 +22,10 @@ from tunesmith_core.environments import environment_python, scrubbed_environment
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.explain import explain
 from tunesmith_core.redact import redact
-from tunesmith_setup import attached, system_libraries
+from tunesmith_setup import attached
+from tunesmith_setup.packages import system_libraries
+from tunesmith_setup.packages.sources import Sources, lock_files
 from tunesmith_setup.progress import Progress
-from tunesmith_setup.sources import Sources, lock_files
 
 OLDEST_VERSION = (0, 8, 0)
 """First uv whose options we use all."""
@@ -33,8 +34,8 @@ LOCAL_CAUSES = frozenset({"disk-full", "permission-or-antivirus", "path-too-long
 """Causes on this computer that uv's words tell; what is said about others is about models, not packages."""
 
 PROGRAM = "uv.exe" if sys.platform == "win32" else "uv"
-LOCKS = Path(__file__).resolve().parents[1] / "locks"
-BUNDLED = Path(__file__).resolve().parents[2] / "tools" / PROGRAM
+LOCKS = Path(__file__).resolve().parents[2] / "locks"
+BUNDLED = Path(__file__).resolve().parents[3] / "tools" / PROGRAM
 """The uv that an installer brought with the program; a checkout has none."""
 
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tunesmith_core import files
+from tunesmith_setup.packages.wheel_sizes import Weight
 from tunesmith_setup.progress import Progress
-from tunesmith_setup.wheel_sizes import Weight
 
 DOWNLOAD, UNPACK, COPY = "Download", "Unpack", "Copy"
 COPY_BEGINS_BYTES = 1_000_000

@@ -11,8 +11,8 @@ from pathlib import Path
 from tunesmith_core import environments, files, paths
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.errors import EnvironmentProblem, UserError
-from tunesmith_setup import envs, install, inventory, repair, scratch
-from tunesmith_setup.checks.packages import installed_packages
+from tunesmith_setup.environments import envs, kinds, repair
+from tunesmith_setup.packages import inventory, scratch, stores
 from tunesmith_setup.progress import Progress
 
 
@@ -59,7 +59,7 @@ def snapshots() -> list[Snapshot]:
         if not repair.STAGING_PATTERN.search(folder.name):
             built_at = scratch.manifest_of(folder).get("built_at")
             seconds = float(built_at) if isinstance(built_at, int | float) else 0.0
-            size, packages = files.folder_bytes(folder), installed_packages(folder)
+            size, packages = files.folder_bytes(folder), stores.installed_packages(folder)
             found.append(Snapshot(folder.name, roles.get(folder.name, ""), seconds, size, packages))
     return sorted(found, key=lambda snapshot: (-snapshot.built_at, snapshot.name))
 
@@ -101,7 +101,7 @@ def go_back(progress: Progress) -> str:
         EnvironmentProblem: `environment-missing` when there is none, `environment-damaged` when it is damaged; the
             current one stays in use.
     """
-    with install.only_one(progress):
+    with kinds.only_one(progress):
         current = repair.pointed_folder(TRAINING_POINTER)
         target = repair.pointed_folder(previous_name(TRAINING_POINTER))
         if target is None or not target.is_dir() or target == current:

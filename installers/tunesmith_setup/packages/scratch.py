@@ -18,10 +18,11 @@ from tunesmith_core import paths
 from tunesmith_core.environments import environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.settings import SettingsFile
-from tunesmith_setup import interpreters, inventory
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.stores import normal_name
-from tunesmith_setup.uvtool import LOCKS, Uv
+from tunesmith_setup.packages import inventory
+from tunesmith_setup.packages.stores import normal_name
+from tunesmith_setup.packages.uvtool import LOCKS, Uv
+from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.interpreters import Interpreter
 
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;\\]+)")
 TAG = re.compile(r"-py(\d)(\d+)-")

@@ -20,13 +20,14 @@ from pathlib import Path
 from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import engine_environment, environment_python
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import downloads, growth, inventory, proof, stores, uvtool, wheel_sizes
-from tunesmith_setup.growth import Growth
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.inventory import Damage
+from tunesmith_setup.environments import proof
+from tunesmith_setup.packages import downloads, growth, inventory, stores, uvtool, wheel_sizes
+from tunesmith_setup.packages.growth import Growth
+from tunesmith_setup.packages.inventory import Damage
+from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.packages.wheel_sizes import Weight
+from tunesmith_setup.probe.interpreters import Interpreter
 from tunesmith_setup.progress import Progress, size_text
-from tunesmith_setup.uvtool import Uv
-from tunesmith_setup.wheel_sizes import Weight
 
 MANIFEST = inventory.MANIFEST
 STAGING_MARK = ".building-"

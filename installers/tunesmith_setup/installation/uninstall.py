@@ -14,7 +14,7 @@ from tunesmith_core import files, paths, placement
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
-from tunesmith_setup import envs, mending, repair
+from tunesmith_setup.environments import envs, file_repair, repair
 from tunesmith_setup.progress import Progress, size_text
 
 TOOLS = "tools"
@@ -64,7 +64,7 @@ def plan(*, with_runs: bool, with_models: bool) -> Plan:
         (root / TOOLS, "tools", True),
         (paths.tmp_dir(), "temporary files", True),
         (paths.work_root() / placement.OWNER, "mark of the short folder", True),
-        (root / mending.QUARANTINE, "files that a repair set aside", True),
+        (root / file_repair.QUARANTINE, "files that a repair set aside", True),
         (paths.logs_dir(), "logs", True),
         (paths.runs_dir(), "runs, with checkpoints and adapters", with_runs),
         (paths.models_dir(), "base models", with_models),

@@ -16,12 +16,14 @@ from pathlib import Path
 from tunesmith_core import environments, files, paths, runs
 from tunesmith_core.environments import environment_python
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import envs, install, interpreters, inventory, profiles, scratch, uvtool
-from tunesmith_setup.envs import Environment
-from tunesmith_setup.interpreters import Interpreter
-from tunesmith_setup.mending import Mending
+from tunesmith_setup.environments import envs, kinds, profiles
+from tunesmith_setup.environments.envs import Environment
+from tunesmith_setup.environments.file_repair import FileRepair
+from tunesmith_setup.packages import inventory, scratch, uvtool
+from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.interpreters import Interpreter
 from tunesmith_setup.progress import Progress
-from tunesmith_setup.uvtool import Uv
 
 START_TIMEOUT_S = 30
 BROKEN_MARK = ".broken-"
@@ -63,9 +65,9 @@ def environment_of(name: str, interpreter: Interpreter) -> Environment | None:
     """Return what an environment of a name should be today; None for a kind that this program does not build."""
     kind = name.partition(f"-{envs.SYSTEM}-")[0]
     if kind == "launcher":
-        return install.launcher_environment(interpreter)
+        return kinds.launcher_environment(interpreter)
     profile = profiles.PROFILES.get(kind.removeprefix("train-"))
-    return install.training_environment(interpreter, profile) if profile and kind.startswith("train-") else None
+    return kinds.training_environment(interpreter, profile) if profile and kind.startswith("train-") else None
 
 
 def has_live_run() -> bool:
@@ -126,7 +128,7 @@ class Ladder:
 
     def _files(self) -> None:
         if self.folder is not None and self.folder.is_dir():
-            Mending(self.folder, self.progress, self._obtain_uv).run()
+            FileRepair(self.folder, self.progress, self._obtain_uv).run()
 
     def _interpreter(self) -> None:
         """Give an environment whose base Python is gone another one of the same version."""
@@ -193,5 +195,5 @@ def mend(pointer: str, progress: Progress) -> None:
     Raises:
         EnvironmentProblem: when it can't be mended.
     """
-    with install.only_one(progress):
+    with kinds.only_one(progress):
         Ladder(pointer, progress).climb()

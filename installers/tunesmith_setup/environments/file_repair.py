@@ -15,17 +15,17 @@ from pathlib import Path
 
 from tunesmith_core import files, paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import inventory, scratch, stores
-from tunesmith_setup.inventory import Damage, Inventory, Kind
+from tunesmith_setup.packages import inventory, scratch, stores
+from tunesmith_setup.packages.inventory import Damage, Inventory, Kind
+from tunesmith_setup.packages.uvtool import Uv
 from tunesmith_setup.progress import Progress
-from tunesmith_setup.uvtool import Uv
 
-MENDING_MARK = ".mending-"
+STAGING_MARK = ".mending-"
 QUARANTINE = "quarantine"
 
 
 @dataclass(slots=True)
-class Mending:
+class FileRepair:
     """One repair of the files of an environment.
 
     Attributes:
@@ -46,7 +46,7 @@ class Mending:
         # Without a good list, the wheels' own records tell most.
         expected = listed or inventory.from_records(self.folder)
         damages = inventory.compare(self.folder, expected, full=True)
-        staging = paths.envs_dir() / f"{MENDING_MARK}{os.getpid()}"
+        staging = paths.envs_dir() / f"{STAGING_MARK}{os.getpid()}"
         staging.mkdir(parents=True, exist_ok=True)
         try:
             self._quarantine([damage for damage in damages if _is_stranger(damage)])

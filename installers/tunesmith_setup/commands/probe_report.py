@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tunesmith_core.machine import Disk, Gpu, GpuProcess, Machine, PythonCandidate, Wsl
-from tunesmith_setup.profiles import Choice
+from tunesmith_setup.environments.profiles import Choice
 from tunesmith_setup.progress import size_text
 
 LABEL_COLUMNS = 14

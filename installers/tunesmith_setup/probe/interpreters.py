@@ -16,7 +16,7 @@ from typing import Any
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import PythonCandidate
-from tunesmith_setup.computer import Computer
+from tunesmith_setup.probe.computer import Computer
 
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
 BROKEN = {(3, 13, 8)}

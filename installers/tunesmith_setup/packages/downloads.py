@@ -23,12 +23,12 @@ from urllib.parse import unquote, urlsplit
 
 from tunesmith_core import files, paths
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import scratch, uvtool, wheel_sizes
-from tunesmith_setup.growth import DOWNLOAD, Speed
+from tunesmith_setup.packages import scratch, uvtool, wheel_sizes
+from tunesmith_setup.packages.growth import DOWNLOAD, Speed
+from tunesmith_setup.packages.sources import Sources
+from tunesmith_setup.packages.stores import normal_name
+from tunesmith_setup.packages.uvtool import Uv
 from tunesmith_setup.progress import Progress
-from tunesmith_setup.sources import Sources
-from tunesmith_setup.stores import normal_name
-from tunesmith_setup.uvtool import Uv
 
 LARGE_BYTES = 64_000_000
 NUM_AT_ONCE = 4

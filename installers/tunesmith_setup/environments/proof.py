@@ -17,7 +17,7 @@ from tunesmith_core.environments import engine_environment, environment_python, 
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain import explain
 from tunesmith_core.explain.failure import this_machine
-from tunesmith_setup.inventory import PROOF
+from tunesmith_setup.packages.inventory import PROOF
 from tunesmith_setup.progress import Progress
 
 TIMEOUT_S = 600.0

@@ -15,8 +15,8 @@ from pathlib import Path
 from tunesmith_core import bounded, nvml
 from tunesmith_core.bounded import Output
 from tunesmith_core.nvml import Reading
-from tunesmith_setup import windows_calls
-from tunesmith_setup.windows_calls import Value
+from tunesmith_setup.probe import windows_calls
+from tunesmith_setup.probe.windows_calls import Value
 
 
 @dataclass(frozen=True, slots=True)

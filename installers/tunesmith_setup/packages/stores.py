@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from tunesmith_core import paths
-from tunesmith_setup import inventory, uvtool, wheel_records
-from tunesmith_setup.inventory import Entry
+from tunesmith_setup.packages import inventory, uvtool, wheel_records
+from tunesmith_setup.packages.inventory import Entry
 
 PACKAGES = "site-packages"
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -137,3 +137,13 @@ def _is_intact(target: Path, entry: Entry) -> bool:
 def is_compiled(name: str) -> bool:
     """Return whether a path names compiled Python, which Python makes again by itself."""
     return PurePosixPath(name).suffix == ".pyc"
+
+
+def installed_packages(folder: Path) -> dict[str, str]:
+    """Return normal name and version of the packages of an environment, as the names of their metadata tell."""
+    found = {}
+    for site in inventory.site_folders(folder):
+        for record in site.glob("*.dist-info/RECORD"):
+            name, _, version = record.parent.name.removesuffix(".dist-info").partition("-")
+            found[normal_name(name)] = version
+    return found

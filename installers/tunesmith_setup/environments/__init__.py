@@ -1,0 +1,1 @@
+"""Environments: built beside the current one, proven, repaired, listed."""

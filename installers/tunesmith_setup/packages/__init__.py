@@ -1,0 +1,1 @@
+"""Getting packages: uv, indexes, downloads, and copies of installed files."""
