@@ -11,6 +11,7 @@ Contract for pages and widgets:
 
 from __future__ import annotations
 
+import logging
 from enum import StrEnum
 
 from PySide6.QtCore import QDir, QObject, Qt, Signal
@@ -23,10 +24,11 @@ from tunesmith_gui.tokens import DARK, HIGH_CONTRAST, LIGHT, SPACE, TYPE_SCALE_P
 
 __all__ = ["MAX_FONT_SCALE", "MIN_FONT_SCALE", "SPACE", "Scheme", "Theme", "font", "theme", "tokens"]
 
+log = logging.getLogger(__name__)
 MIN_FONT_SCALE, MAX_FONT_SCALE = 0.8, 2.0
-_SANS = ("Inter", "Segoe UI Variable Text", "Segoe UI", "Cantarell", "Ubuntu", "Noto Sans")
+_SANS, _MONO = "Tunesmith Inter", "Tunesmith JetBrains Mono"
+"""The bundled typefaces. Their names are their own, so that an installed Inter can't mix with them."""
 _CJK = ("Microsoft YaHei UI", "Noto Sans CJK SC", "Source Han Sans SC", "WenQuanYi Micro Hei")
-_MONO = ("Cascadia Mono", "JetBrains Mono", "Consolas", "Ubuntu Mono", "DejaVu Sans Mono")
 
 
 class Scheme(StrEnum):
@@ -55,8 +57,11 @@ class Theme(QObject):
         self._applied: tuple[Tokens, float] | None = None
 
     def install(self, scheme: Scheme, font_scale: float) -> None:
-        """Sets style, fonts and colours once at start and follows the system from then on."""
+        """Sets style, bundled typefaces and colors once at start and follows the system from then on."""
         QApplication.setStyle("Fusion")
+        for file in sorted(asset_folder("fonts").glob("*.ttf")):
+            if QFontDatabase.addApplicationFont(str(file)) < 0:
+                log.warning("%s: this typeface can't be loaded; one of the system serves", file)
         QDir.setSearchPaths("controls", [str(asset_folder("controls"))])
         hints = QGuiApplication.styleHints()
         hints.colorSchemeChanged.connect(self._follow_system)
@@ -130,7 +135,7 @@ def font(role: str = "body") -> QFont:
     Args:
         role: caption, body, heading, title, or mono (body size, fixed width).
     """
-    families = (*_MONO, *_CJK) if role == "mono" else (*_SANS, *_CJK)
+    families = (_MONO if role == "mono" else _SANS, *_CJK)
     result = QFont([name for name in families if QFontDatabase.hasFamily(name)] or [_system_family(role)])
     result.setPointSizeF(TYPE_SCALE_PT.get(role, TYPE_SCALE_PT["body"]) * theme().font_scale)
     if role in ("heading", "title"):

@@ -73,8 +73,21 @@ def test_mark_as_ico_holds_the_sizes_of_a_desktop() -> None:
 
 @pytest.mark.parametrize(
     ("work", "licence"),
-    [("PySide6", "LGPL-3.0"), ("pyqtgraph", "MIT"), ("torch", "BSD-3-Clause"), ("SmolLM2", "Apache-2.0")],
+    [
+        ("PySide6", "LGPL-3.0"),
+        ("pyqtgraph", "MIT"),
+        ("torch", "BSD-3-Clause"),
+        ("SmolLM2", "Apache-2.0"),
+        ("Inter", "OFL-1.1"),
+    ],
 )
 def test_notice_names_licences(work: str, licence: str) -> None:
     notice = (assets_folder() / "licences" / "NOTICE.txt").read_text(encoding="utf-8")
     assert any(work in line and licence in line for line in notice.splitlines())
+
+
+@pytest.mark.parametrize("name", ["Inter-Regular", "Inter-SemiBold", "JetBrainsMono-Regular"])
+def test_a_bundled_typeface_has_its_licence_beside_it(name: str) -> None:
+    folder = assets_folder() / "fonts"
+    assert (folder / f"{name}.ttf").read_bytes().startswith(b"\x00\x01\x00\x00")
+    assert "SIL OPEN FONT LICENSE Version 1.1" in (folder / f"OFL-{name.partition('-')[0]}.txt").read_text("utf-8")

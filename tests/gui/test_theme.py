@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QColor, QFont, QGuiApplication, QIcon, QPalette
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QFontMetricsF, QGuiApplication, QIcon, QPalette
 from PySide6.QtWidgets import QApplication, QLabel
 from pytestqt.qtbot import QtBot
 
@@ -74,6 +74,30 @@ def test_labels_grow_with_the_font_scale(qtbot: QtBot) -> None:
 def test_numbers_stand_in_columns() -> None:
     assert font("body").featureValue(QFont.Tag("tnum")) == 1
     assert font("mono").families() != font("body").families()
+
+
+@pytest.mark.parametrize(("role", "family"), [("body", "Tunesmith Inter"), ("mono", "Tunesmith JetBrains Mono")])
+def test_the_bundled_typefaces_are_used_whatever_is_installed(role: str, family: str) -> None:
+    assert QFontInfo(font(role)).family() == family
+
+
+@pytest.mark.parametrize("role", ["body", "caption", "strong", "heading", "title"])
+def test_digits_of_every_label_are_equally_wide(qtbot: QtBot, role: str) -> None:
+    label = SafeLabel("1", role=role)
+    qtbot.addWidget(label)
+    label.show()
+    assert QFontInfo(label.font()).family() == "Tunesmith Inter"
+    assert QFontInfo(label.font()).weight() == (400 if role in ("body", "caption") else 600)
+    metrics = QFontMetricsF(label.font())
+    assert metrics.horizontalAdvance("1111") == pytest.approx(metrics.horizontalAdvance("8888"))
+
+
+def test_a_typeface_that_cannot_be_loaded_stops_no_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(QFontDatabase, "addApplicationFont", lambda _file: -1)
+    theme().install(Scheme.LIGHT, 1.0)
+    assert "can't be loaded" in caplog.text
 
 
 def test_icon_follows_a_theme_switch_by_itself() -> None:
