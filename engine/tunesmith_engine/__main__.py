@@ -70,7 +70,7 @@ def _selftest(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON val
 def _prove_kernels(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
     import torch
 
-    from tunesmith_engine.kernels.proof import prove_here, sizes_from
+    from tunesmith_engine.proof.prove import prove_here, sizes_from
 
     prove_here(sizes_from(arguments.sizes), torch.device(arguments.device), arguments.kernels, arguments.journal)
     return {}

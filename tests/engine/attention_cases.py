@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
-from tunesmith_engine.fused.attention import Rung
-from tunesmith_engine.fused.batch import Documents
-from tunesmith_engine.fused.shapes import AttentionShape
+from tunesmith_engine.attention import Rung
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import AttentionShape
 
 Values = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 """The output and the gradients of q, k and v; of inputs: q, k, v and the gradient of the output."""

@@ -19,11 +19,11 @@ from tunesmith_engine.device import choose_compute
 from tunesmith_engine.fused.activations import LayerPolicy
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.model import FusedModel
-from tunesmith_engine.fused.shapes import NotFusableError
 from tunesmith_engine.host import Host
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
 from tunesmith_engine.plan_check import plan_check
+from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train import paths as paths_module
 from tunesmith_engine.train import trainer as trainer_module
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths

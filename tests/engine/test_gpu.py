@@ -11,8 +11,8 @@ from tests.engine.conftest import after_step, events, result_of, step_losses, tr
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.fused.model import FusedModel
-from tunesmith_engine.kernels.proof import prove
 from tunesmith_engine.plan_check import plan_check
+from tunesmith_engine.proof.prove import prove
 from tunesmith_engine.selftest import STEPS, selftest
 from tunesmith_engine.sensors import Sensors
 from tunesmith_engine.train import kernel_check

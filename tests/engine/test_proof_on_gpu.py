@@ -10,8 +10,9 @@ import torch
 
 from tests.engine.kernels.conftest import INTERPRETED
 from tests.engine.kernels.model_sizes import MODELS, sizes_of_model
-from tunesmith_engine.kernels import proof, registry
-from tunesmith_engine.kernels.cases import CASES
+from tunesmith_engine.kernels import registry
+from tunesmith_engine.proof import prove as proof
+from tunesmith_engine.proof.cases import CASES
 
 pytestmark = pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a GPU")
 

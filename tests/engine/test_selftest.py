@@ -18,7 +18,7 @@ from tunesmith_core.environments import module_command
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_engine import __main__ as command_line
 from tunesmith_engine import selftest
-from tunesmith_engine.kernels.tile import Sizes
+from tunesmith_engine.proof.inputs import Sizes
 from tunesmith_engine.selftest import (
     STEPS,
     NotApplicableError,

@@ -20,8 +20,9 @@ BLOCKED = "TUNESMITH_TEST_NO_TRITON"
 in_usual_process = pytest.mark.skipif(INTERPRETED or BLOCKED in os.environ, reason="is about a child of its own")
 
 BROKEN = """
-from tunesmith_engine.kernels import registry, proof
-from tunesmith_engine.kernels.tile import Sizes
+from tunesmith_engine.kernels import registry
+from tunesmith_engine.proof import prove as proof
+from tunesmith_engine.proof.inputs import Sizes
 import torch
 sizes = Sizes("float32", 64, 96, 2, 1, 16, 16, 200)
 assert proof.prove(sizes, torch.device("cpu")) == {}

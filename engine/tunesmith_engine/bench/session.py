@@ -24,9 +24,9 @@ from tunesmith_engine.bench.workload import Workload
 from tunesmith_engine.data import Example
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.failures import translate
-from tunesmith_engine.fused.shapes import NotFusableError
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
+from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder

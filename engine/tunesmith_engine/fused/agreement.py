@@ -17,13 +17,13 @@ from peft import PeftModel
 from torch import nn
 
 from tunesmith_engine.data import Example
-from tunesmith_engine.data.pack import make_packed_batch
 from tunesmith_engine.device import Compute
-from tunesmith_engine.fused.batch import PackedBatch
 from tunesmith_engine.fused.memory import MemoryPlan
 from tunesmith_engine.fused.policy import LayerPolicy
-from tunesmith_engine.fused.shapes import NotFusableError
 from tunesmith_engine.fused.tiling import SMALLEST
+from tunesmith_engine.packed.batch import PackedBatch
+from tunesmith_engine.packed.pack import make_packed_batch
+from tunesmith_engine.shapes import NotFusableError
 
 LENGTHS = (19, 29)
 """Tokens of the two documents; unequal, and behind each other, so bounds that are missed would show."""

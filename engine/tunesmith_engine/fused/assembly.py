@@ -21,10 +21,10 @@ from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.policy import LayerPolicy
 from tunesmith_engine.fused.projection import Member, PlainOnlyError, Projection, WeightScratch
-from tunesmith_engine.fused.shapes import LayerShape, MlpShape, ModelShape, NotFusableError
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.shapes import LayerShape, MlpShape, ModelShape, NotFusableError
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_engine.fused.attention import Rung, choose
-from tunesmith_engine.fused.batch import Documents
+from tunesmith_engine.attention import Rung, choose
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
-from tunesmith_engine.fused.shapes import AttentionShape, Norm
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm, rope
 from tunesmith_engine.kernels.copy_rows import copy_rows
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import AttentionShape, Norm
 
 
 def num_parts(shape: AttentionShape, num_tokens: int, numbers_at_once: int) -> int:

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 
 from tunesmith_engine.data import Example
-from tunesmith_engine.data.pack import make_packed_batch
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.agreement import LENGTHS
 from tunesmith_engine.fused.assembly import LayerProjections
-from tunesmith_engine.fused.batch import PackedBatch
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.kernels.fp8 import quantise_rows
+from tunesmith_engine.packed.batch import PackedBatch
+from tunesmith_engine.packed.pack import make_packed_batch
 
 CAPABILITY = (8, 9)
 """Of the first GPUs with 8-bit tensor cores for floating point: Ada (RTX 40). Hopper and Blackwell follow."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tunesmith_engine.fused.batch import Documents, PackedBatch
+from tunesmith_engine.packed.batch import Documents, PackedBatch
 
 HOST_S_PER_LAYER = 2e-3
 """What the host needs to launch a layer forward and backward. Beside an H200 (2026-11-21) 28 layers of Qwen3-0.6B

@@ -9,10 +9,10 @@ from __future__ import annotations
 import torch
 
 from tunesmith_engine.fused.projection import Projection
-from tunesmith_engine.fused.shapes import ModelShape
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
 from tunesmith_engine.kernels.cross_entropy import cross_entropy
+from tunesmith_engine.shapes import ModelShape
 
 
 class Head:

@@ -9,13 +9,13 @@ import torch
 
 from tunesmith_engine.fused.activations import ActivationStore, LayerBuffers
 from tunesmith_engine.fused.attention_block import AttentionBlock, Rotary
-from tunesmith_engine.fused.batch import PackedBatch
 from tunesmith_engine.fused.mlp_block import MlpBlock, PlainMlp
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
-from tunesmith_engine.fused.shapes import LayerShape, Norm
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import rms_norm
+from tunesmith_engine.packed.batch import PackedBatch
+from tunesmith_engine.shapes import LayerShape, Norm
 
 
 @dataclass(frozen=True, slots=True)

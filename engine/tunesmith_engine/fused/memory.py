@@ -30,8 +30,8 @@ from tunesmith_engine.fused.rates import (
     measure_matmul_rate,
     measure_memory_rate,
 )
-from tunesmith_engine.fused.shapes import MlpShape
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
+from tunesmith_engine.shapes import MlpShape
 
 USABLE_SHARE = 0.94
 """Of the free memory; the rest is for what other programs take meanwhile and for gaps between tensors."""

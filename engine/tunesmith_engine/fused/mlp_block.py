@@ -9,10 +9,10 @@ import torch
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.sent_tiles import SentTiles
-from tunesmith_engine.fused.shapes import MlpShape
 from tunesmith_engine.fused.workspace import Workspace
 from tunesmith_engine.kernels import glu
 from tunesmith_engine.kernels.copy_rows import copy_rows
+from tunesmith_engine.shapes import MlpShape
 
 
 class MlpBlock:

@@ -19,15 +19,15 @@ from tunesmith_engine.fused import fp8
 from tunesmith_engine.fused.agreement import check_agreement, small_plan
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import Rotary
-from tunesmith_engine.fused.batch import PackedBatch
 from tunesmith_engine.fused.copies import PinningError
 from tunesmith_engine.fused.graphs import StepGraphs, fixed_sizes, most_tokens
 from tunesmith_engine.fused.layer import FusedLayer, Pass
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
 from tunesmith_engine.fused.policy import describe
 from tunesmith_engine.fused.recognise import recognise
-from tunesmith_engine.fused.shapes import NotFusableError
 from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.packed.batch import PackedBatch
+from tunesmith_engine.shapes import NotFusableError
 
 
 class FusedModel:

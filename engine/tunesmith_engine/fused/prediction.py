@@ -13,7 +13,7 @@ from typing import Generic, NamedTuple
 from tunesmith_engine.fused.activations import NUM_SLOTS, LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
-from tunesmith_engine.fused.shapes import LayerShape, MlpShape
+from tunesmith_engine.shapes import LayerShape, MlpShape
 
 COPY_DRAG = 0.02
 """Share of a hidden copy's time by which it slows the computation down: they use the same memory. A guess on the safe

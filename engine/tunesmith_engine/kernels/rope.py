@@ -11,10 +11,10 @@ from __future__ import annotations
 import torch
 
 from tunesmith_core.errors import BugError
-from tunesmith_engine.fused.shapes import Norm
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
+from tunesmith_engine.shapes import Norm
 
 NAME = "rope"
 NUMBERS_OF_PROGRAM = 2048

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from tunesmith_engine.kernels import proof
-from tunesmith_engine.kernels.tile import Sizes
 from tunesmith_engine.kernels.triton_import import triton_version
+from tunesmith_engine.proof import prove as proof
+from tunesmith_engine.proof.inputs import Sizes
 from tunesmith_engine.selftest import NotApplicableError
 from tunesmith_engine.selftest.numerics import devices, formats, judge
 

@@ -9,10 +9,10 @@ import torch
 from peft import PeftModel
 
 from tunesmith_engine.data import Example, PreparedData
-from tunesmith_engine.data.pack import make_packed_batch, pack
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.packed.pack import make_packed_batch, pack
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.attention import rungs_report
 from tunesmith_engine.device import Compute
-from tunesmith_engine.fused.attention import rungs_report
-from tunesmith_engine.fused.shapes import ModelShape
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.kernels.cases import CASES, KernelCase
-from tunesmith_engine.kernels.proof import apply, prove
-from tunesmith_engine.kernels.tile import sizes_of
+from tunesmith_engine.proof.cases import CASES, KernelCase
+from tunesmith_engine.proof.inputs import sizes_of
+from tunesmith_engine.proof.prove import apply, prove
+from tunesmith_engine.shapes import ModelShape
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.recognise import recognise
-from tunesmith_engine.fused.shapes import NotFusableError
 from tunesmith_engine.model.lora import use_activation_checkpointing
+from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.loss import make_batch, summed_loss, takes_positions

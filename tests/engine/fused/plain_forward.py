@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional
 
-from tunesmith_engine.fused.shapes import AttentionShape, LayerShape, MlpShape, ModelShape, Norm, Unfused
+from tunesmith_engine.shapes import AttentionShape, LayerShape, MlpShape, ModelShape, Norm, Unfused
 
 ACTIVATIONS = {
     "silu": lambda x: x / (1.0 + torch.exp(-x)),

@@ -14,7 +14,7 @@ from tunesmith_engine.fused import model as model_module
 from tunesmith_engine.fused.agreement import check_agreement
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
-from tunesmith_engine.fused.shapes import LayerShape, ModelShape, NotFusableError
+from tunesmith_engine.shapes import LayerShape, ModelShape, NotFusableError
 
 
 def _in_layers(**changes: Callable[[LayerShape], Any]) -> Callable[[ModelShape], ModelShape]:

@@ -10,12 +10,12 @@ import torch
 
 from tests.engine.attention_cases import SMALL, Attention, check_independence, judge_all, run
 from tunesmith_core.errors import BugError, RunFailure
-from tunesmith_engine.fused import attention
-from tunesmith_engine.fused.attention import LADDER, Rung, choose, rungs_report
-from tunesmith_engine.fused.attention.efficient import packed, padded
-from tunesmith_engine.fused.batch import Documents
+from tunesmith_engine import attention
+from tunesmith_engine.attention import LADDER, Rung, choose, rungs_report
+from tunesmith_engine.attention.efficient import packed, padded
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_problem
+from tunesmith_engine.packed.batch import Documents
 
 CPU = torch.device("cpu")
 RUNGS = {rung.name: rung for rung in LADDER}
@@ -40,7 +40,7 @@ def test_blocks_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     case = SMALL[name]
     inputs = case.inputs(CPU, torch.float64)
     whole = run(PLAIN, case, inputs)
-    monkeypatch.setattr("tunesmith_engine.fused.attention.plain.SCORES_PER_CPU_BLOCK", 100)
+    monkeypatch.setattr("tunesmith_engine.attention.plain.SCORES_PER_CPU_BLOCK", 100)
     for one, other in zip(whole, run(PLAIN, case, inputs), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 

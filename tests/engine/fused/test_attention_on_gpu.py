@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tests.engine.attention_cases import SMALL, Attention, Values, check_independence, judge_all, run
-from tunesmith_engine.fused.attention import LADDER, Rung
-from tunesmith_engine.fused.attention.cudnn import GROUPED
-from tunesmith_engine.fused.attention.rung import Case, aligned
-from tunesmith_engine.fused.batch import Documents
+from tunesmith_engine.attention import LADDER, Rung
+from tunesmith_engine.attention.cudnn import GROUPED
+from tunesmith_engine.attention.rung import Case, aligned
 from tunesmith_engine.kernels import registry
+from tunesmith_engine.packed.batch import Documents
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -14,7 +14,7 @@ from torch.nn import functional
 from tests.engine.fused import families, plain_forward
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.fused.recognise import recognise
-from tunesmith_engine.fused.shapes import ModelShape, NotFusableError, Unfused
+from tunesmith_engine.shapes import ModelShape, NotFusableError, Unfused
 
 RECOGNISED = [*families.FUSED, *families.MLP_UNFUSED]
 LENGTHS = (11, 1, 7)

@@ -13,12 +13,12 @@ from peft import LoraConfig, get_peft_model
 from torch import nn
 
 from tests.engine.fused.test_model import CPU, adapted, compute, num_trained, rows
-from tunesmith_engine.data.pack import make_packed_batch
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused import fp8
 from tunesmith_engine.fused.fp8 import Fp8Projection, Quality, problem
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.projection import Member, Projection, WeightScratch
+from tunesmith_engine.packed.pack import make_packed_batch
 
 ROUNDING = 2.0**-3 / math.sqrt(12 * 1.5 / math.log(2))
 """Relative error of one rounding to e4m3: see tests/engine/kernels/test_fp8.py."""

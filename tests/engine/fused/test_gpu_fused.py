@@ -19,16 +19,16 @@ from tests.engine.fused import families, plain_forward
 from tests.engine.fused.test_model import num_trained, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.data import IGNORED_LABEL, Example
-from tunesmith_engine.data.pack import make_packed_batch
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import LayerPolicy
-from tunesmith_engine.fused.batch import PackedBatch
 from tunesmith_engine.fused.host_memory import HostTable
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import Tiling
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.packed.batch import PackedBatch
+from tunesmith_engine.packed.pack import make_packed_batch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 

@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from tests.engine.fused.test_model import CPU, adapted, compute, num_trained, rows
-from tunesmith_engine.data.pack import make_packed_batch
-from tunesmith_engine.fused.batch import PackedBatch
 from tunesmith_engine.fused.graphs import (
     HOST_S_PER_LAYER,
     LEAST_TOKENS,
@@ -21,6 +19,8 @@ from tunesmith_engine.fused.graphs import (
     most_tokens,
 )
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.packed.batch import PackedBatch
+from tunesmith_engine.packed.pack import make_packed_batch
 
 CAPACITY = 8192
 

@@ -11,12 +11,12 @@ from peft import LoraConfig, PeftModel, get_peft_model
 
 from tests.engine.fused import families
 from tunesmith_engine.data import IGNORED_LABEL, Example
-from tunesmith_engine.data.pack import make_packed_batch
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import LayerPolicy
 from tunesmith_engine.fused.copies import ImmediateCopies
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.fused.tiling import Tiling
+from tunesmith_engine.packed.pack import make_packed_batch
 
 CPU = torch.device("cpu")
 LENGTHS = (11, 1, 7, 18, 2)

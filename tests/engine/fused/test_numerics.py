@@ -11,8 +11,8 @@ from peft import PeftModel
 
 from tests.engine.fused.test_model import CAPACITY, CPU, adapted, compute, num_trained, rows
 from tests.engine.numerics import judge, mutants_fail
-from tunesmith_engine.data.pack import make_packed_batch
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.packed.pack import make_packed_batch
 
 LENGTHS = (23, 1, 17, 2, 31)
 FAMILIES = ["llama", "qwen2", "qwen3", "gemma2", "granite", "cohere", "olmo2", "phi3"]

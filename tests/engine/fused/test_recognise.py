@@ -15,7 +15,7 @@ from transformers.models.llama import modeling_llama
 from tests.engine.fused import families
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.recognise.parts import activation_name, normalise, read_norm
-from tunesmith_engine.fused.shapes import NotFusableError, Unfused
+from tunesmith_engine.shapes import NotFusableError, Unfused
 
 
 def _adapted(name: str = "llama", **options: Any) -> Any:  # Any: PEFT's model

@@ -14,10 +14,10 @@ from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from tests.engine.fused import families
 from tests.engine.fused.test_model import CAPACITY, CPU, adapted, compute, fused, num_trained, reference, rows
 from tunesmith_core.errors import BugError
-from tunesmith_engine.data.pack import make_packed_batch, pack
 from tunesmith_engine.fused.model import FusedModel
-from tunesmith_engine.fused.shapes import NotFusableError
 from tunesmith_engine.fused.tiling import Tiling
+from tunesmith_engine.packed.pack import make_packed_batch, pack
+from tunesmith_engine.shapes import NotFusableError
 
 MOST = 2e-4
 """Of a gradient's length: float32 rounding of sums in another order, through two layers."""

@@ -26,8 +26,8 @@ from triton.runtime.jit import JITFunction
 
 from tests.engine.kernels.model_sizes import sizes_of_model
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.kernels.cases import CASES
-from tunesmith_engine.kernels.tile import Tile
+from tunesmith_engine.proof.cases import CASES
+from tunesmith_engine.proof.inputs import Inputs
 
 ABORT = "abort"
 """A case that ends the process, as the compiler does on a pair that it can't serve."""
@@ -54,7 +54,7 @@ def main() -> None:
                 recorder.write(case=case, declined=True)
                 continue
             try:
-                CASES[name].compute(sizes, Tile(sizes, cpu, getattr(torch, dtype)))
+                CASES[name].compute(sizes, Inputs(sizes, cpu, getattr(torch, dtype)))
             except Exception as error:
                 recorder.write(case=case, error=f"{type(error).__name__}: {error}"[-1000:])
 

@@ -10,8 +10,8 @@ import time
 # Importing it mends Triton's interpreter, as for all tests of kernels.
 import tests.engine.kernels.conftest  # noqa: F401
 from tunesmith_engine import __main__ as engine
-from tunesmith_engine.kernels import cases
-from tunesmith_engine.kernels.tile import Results, Sizes, Tile
+from tunesmith_engine.proof import cases
+from tunesmith_engine.proof.inputs import Inputs, Results, Sizes
 
 
 def main() -> int:
@@ -27,8 +27,8 @@ def break_kernel(name: str, fault: str) -> None:
     real = cases.CASES[name]
 
     class Broken(type(real)):  # type: ignore[misc]
-        def compute(self, sizes: Sizes, tile: Tile, twin: bool = False) -> Results:
-            results = real.compute(sizes, tile, twin)
+        def compute(self, sizes: Sizes, inputs: Inputs, twin: bool = False) -> Results:
+            results = real.compute(sizes, inputs, twin)
             return results if twin else spoil(results, fault)
 
     cases.CASES[name] = Broken(**{field.name: getattr(real, field.name) for field in dataclasses.fields(real)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunesmith_engine.kernels.tile import Sizes
+from tunesmith_engine.proof.inputs import Sizes
 
 MODELS: dict[str, dict[str, Any]] = {
     "llama-3.1-8b": {

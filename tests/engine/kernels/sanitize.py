@@ -15,8 +15,8 @@ import sys
 
 import torch
 
-from tunesmith_engine.kernels.cases import CASES
-from tunesmith_engine.kernels.tile import Sizes, Tile
+from tunesmith_engine.proof.cases import CASES
+from tunesmith_engine.proof.inputs import Inputs, Sizes
 
 MODELS = {
     "llama": {"mlp": 176, "head_dim": 64, "rotary": 64, "four_bit": True},
@@ -47,7 +47,7 @@ def main() -> None:
                 if case.runs(sizes, device):
                     sys.stderr.write(f"{model} {dtype} {name}\n")
                     run_dtype = torch.float32 if case.in_float32 else getattr(torch, dtype)
-                    case.compute(sizes, Tile(sizes, device, run_dtype))
+                    case.compute(sizes, Inputs(sizes, device, run_dtype))
                     torch.cuda.synchronize()
 
 

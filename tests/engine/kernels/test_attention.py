@@ -10,7 +10,7 @@ import torch
 from tests.engine.attention_cases import SMALL, Attention, exact, judge_all, run, usual
 from tests.engine.kernels.conftest import INTERPRETED
 from tests.engine.numerics import judge
-from tunesmith_engine.fused.attention import LADDER, Rung, choose
+from tunesmith_engine.attention import LADDER, Rung, choose
 from tunesmith_engine.kernels import registry
 
 RUNGS = {rung.name: rung for rung in LADDER}

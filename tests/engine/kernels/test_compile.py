@@ -20,9 +20,9 @@ import pytest
 
 from tests.engine.kernels.conftest import INTERPRETED
 from tests.engine.kernels.model_sizes import MODELS, sizes_of_model
-from tunesmith_engine.kernels.cases import CASES
 from tunesmith_engine.kernels.registry import DOT_CAPABILITY
 from tunesmith_engine.kernels.triton_import import triton_problem
+from tunesmith_engine.proof.cases import CASES
 
 
 @pytest.fixture(autouse=True)

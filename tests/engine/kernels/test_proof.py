@@ -14,9 +14,10 @@ import torch
 
 from tests.engine.kernels.conftest import INTERPRETED
 from tunesmith_core import environments
-from tunesmith_engine.kernels import proof, registry
-from tunesmith_engine.kernels.tile import Sizes
+from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_problem
+from tunesmith_engine.proof import prove as proof
+from tunesmith_engine.proof.inputs import Sizes
 
 pytestmark = pytest.mark.skipif(bool(triton_problem) or INTERPRETED, reason="needs Triton without its interpreter")
 

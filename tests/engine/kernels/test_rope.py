@@ -15,8 +15,8 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from tests.engine.kernels.conftest import DTYPES, rows
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_core.errors import BugError
-from tunesmith_engine.fused.shapes import Norm
 from tunesmith_engine.kernels.rope import rotate, rotate_backward
+from tunesmith_engine.shapes import Norm
 
 EPS = 1e-6
 # heads of queries, of keys, numbers of a head, of them rotated, interleaved, norm

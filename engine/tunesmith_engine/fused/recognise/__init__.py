@@ -12,7 +12,7 @@ from tunesmith_engine.fused.recognise.layer import check_layer_words, read_layer
 from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding, read_logits
 from tunesmith_engine.fused.recognise.parts import read_norm
 from tunesmith_engine.fused.recognise.rotary import RotaryTables
-from tunesmith_engine.fused.shapes import AnyModel, LayerShape, ModelShape, NotFusableError, Unfused
+from tunesmith_engine.shapes import AnyModel, LayerShape, ModelShape, NotFusableError, Unfused
 
 
 def recognise(model: AnyModel) -> ModelShape:

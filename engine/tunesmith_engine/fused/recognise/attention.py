@@ -12,7 +12,7 @@ from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.parts import check_no_dropout, linear_sizes, normalise, read_norm
 from tunesmith_engine.fused.recognise.rotary import Layout, in_pairs
 from tunesmith_engine.fused.recognise.stand_ins import NUM_TOKENS, WIDTH, StandIns, agrees, replaced, result_of
-from tunesmith_engine.fused.shapes import AttentionShape, Norm, NotFusableError
+from tunesmith_engine.shapes import AttentionShape, Norm, NotFusableError
 
 SPREAD = 5.0
 """Standard deviation of the trial's scores: so large that a soft cap of 50 shows."""

@@ -28,7 +28,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
-from tunesmith_engine.fused.shapes import LayerShape, MlpShape, Norm, NotFusableError, Unfused
+from tunesmith_engine.shapes import LayerShape, MlpShape, Norm, NotFusableError, Unfused
 
 PLACES = ("input_norm", "post_attention_norm", "mlp_norm", "post_mlp_norm")
 

@@ -21,7 +21,7 @@ from tunesmith_engine.fused.recognise.stand_ins import (
     replaced,
     result_of,
 )
-from tunesmith_engine.fused.shapes import AnyModel, NotFusableError
+from tunesmith_engine.shapes import AnyModel, NotFusableError
 
 LOGIT_SPREAD = 10.0
 """Size of the trial's logits: so large that a soft cap of 30 shows."""

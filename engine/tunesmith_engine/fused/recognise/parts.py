@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from tunesmith_engine.fused.recognise.stand_ins import result_of
-from tunesmith_engine.fused.shapes import Norm, NotFusableError
+from tunesmith_engine.shapes import Norm, NotFusableError
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "silu": functional.silu,

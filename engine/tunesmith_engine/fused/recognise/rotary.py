@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from tunesmith_engine.fused.shapes import NotFusableError
+from tunesmith_engine.shapes import NotFusableError
 
 
 @dataclass(frozen=True, slots=True)

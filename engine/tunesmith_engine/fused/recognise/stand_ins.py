@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tunesmith_engine.fused.shapes import NotFusableError
+from tunesmith_engine.shapes import NotFusableError
 
 NUM_TOKENS = 5
 WIDTH = 8

@@ -8,7 +8,7 @@ from types import CodeType
 
 from torch import nn
 
-from tunesmith_engine.fused.shapes import NotFusableError
+from tunesmith_engine.shapes import NotFusableError
 
 ATTENTION = frozenset(
     "ALL_ATTENTION_FUNCTIONS _attn_implementation apply_rotary_pos_emb attention_dropout attn_logit_softcapping config "

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tunesmith_core.errors import BugError
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
-from tunesmith_engine.fused.batch import Documents, PackedBatch
+from tunesmith_engine.packed.batch import Documents, PackedBatch
 
 INT32_LIMIT = 2**31
 

@@ -10,7 +10,7 @@ import torch
 
 from tunesmith_core.errors import BugError
 from tunesmith_engine.data import IGNORED_LABEL, Example
-from tunesmith_engine.data.pack import check_bounds, make_packed_batch, pack
+from tunesmith_engine.packed.pack import check_bounds, make_packed_batch, pack
 
 CPU = torch.device("cpu")
 

@@ -27,14 +27,17 @@ from tunesmith_core.engine_process import die_with_parent
 from tunesmith_core.environments import own_command
 from tunesmith_core.hardware import nvidia_reading
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.kernels.cases import CASES
-from tunesmith_engine.kernels.tile import Results, Sizes, Tile
 from tunesmith_engine.kernels.triton_import import triton_version
+from tunesmith_engine.proof.cases import CASES
+from tunesmith_engine.proof.inputs import Inputs, Results, Sizes
 
 START_LIMIT_S, LIMIT_S = 180.0, 180.0
 """The start of the child, and a kernel with its compilation, take less, even where a virus scanner reads every file."""
 
 POLL_S = 0.05
+PROVEN_ROOMS = ("kernels", "attention", "proof")
+"""Whose sources a remembered proof holds for."""
+
 COMMAND = "prove-kernels"
 
 FACTOR, ROUNDINGS, SUM_ROUNDINGS = 2.0, 4.0, 64.0
@@ -101,9 +104,9 @@ def _reason(name: str, sizes: Sizes, device: torch.device) -> str | None:
     """Return what is wrong with a kernel, or None."""
     try:
         dtype = torch.float32 if CASES[name].in_float32 else getattr(torch, sizes.dtype)
-        kernel = _compute(name, Tile(sizes, device, dtype), twin=False)
-        twin = _compute(name, Tile(sizes, device, dtype), twin=True)
-        oracle = _compute(name, Tile(sizes, device, CASES[name].exact_dtype), twin=True)
+        kernel = _compute(name, Inputs(sizes, device, dtype), twin=False)
+        twin = _compute(name, Inputs(sizes, device, dtype), twin=True)
+        oracle = _compute(name, Inputs(sizes, device, CASES[name].exact_dtype), twin=True)
         for part, exact in oracle.items():
             if excess := _excess(kernel[part], twin[part], exact, dtype):
                 return f"It computes {part} wrong on this machine: {excess}."
@@ -113,9 +116,9 @@ def _reason(name: str, sizes: Sizes, device: torch.device) -> str | None:
     return None
 
 
-def _compute(name: str, tile: Tile, twin: bool) -> Results:
+def _compute(name: str, inputs: Inputs, twin: bool) -> Results:
     """Run a kernel's case and wait for its end, so that a fault is found where it belongs."""
-    results = CASES[name].compute(tile.sizes, tile, twin)
+    results = CASES[name].compute(inputs.sizes, inputs, twin)
     return {part: values.double().cpu() for part, values in results.items()}
 
 
@@ -218,6 +221,6 @@ def _remembered(sizes: Sizes, device: torch.device) -> Path:
 
 
 def _source_hash() -> str:
-    kernels = Path(__file__).parent
-    sources = sorted([*kernels.glob("*.py"), *(kernels.parent / "fused" / "attention").glob("*.py")])
+    engine = Path(__file__).parents[1]
+    sources = sorted(source for room in PROVEN_ROOMS for source in (engine / room).glob("*.py"))
     return hashlib.sha256(b"\0".join(source.read_bytes() for source in sources)).hexdigest()

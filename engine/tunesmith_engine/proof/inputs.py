@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tunesmith_engine.fused.shapes import AttentionShape, MlpShape, ModelShape, Norm
+from tunesmith_engine.shapes import AttentionShape, MlpShape, ModelShape, Norm
 
 SEED = 7
 NUM_ROWS = 37
@@ -29,7 +29,7 @@ class Sizes:
         rotary: numbers of each head that are rotated; 0 for none.
         four_bit: frozen weights are NF4.
         eight_bit: products with frozen weights are in 8 bits.
-        others: as in `fused.shapes`.
+        others: as in `shapes`.
     """
 
     dtype: str
@@ -56,7 +56,7 @@ class Sizes:
     eight_bit: bool = False
 
 
-class Tile:
+class Inputs:
     """Inputs of one case: the same random numbers in every number format and on every device.
 
     Attributes:

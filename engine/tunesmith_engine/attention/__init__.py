@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_engine.fused.attention.cudnn import Cudnn
-from tunesmith_engine.fused.attention.efficient import Efficient
-from tunesmith_engine.fused.attention.flash import Flash
-from tunesmith_engine.fused.attention.own import Triton
-from tunesmith_engine.fused.attention.plain import Plain
-from tunesmith_engine.fused.attention.rung import Case, Gradients, Rung
-from tunesmith_engine.fused.shapes import AttentionShape
+from tunesmith_engine.attention.cudnn import Cudnn
+from tunesmith_engine.attention.efficient import Efficient
+from tunesmith_engine.attention.flash import Flash
+from tunesmith_engine.attention.own import Triton
+from tunesmith_engine.attention.plain import Plain
+from tunesmith_engine.attention.rung import Case, Gradients, Rung
 from tunesmith_engine.kernels import registry
+from tunesmith_engine.shapes import AttentionShape
 
 __all__ = ["LADDER", "Gradients", "Rung", "choose", "rungs_report"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 
 from tunesmith_core.errors import RunFailure
-from tunesmith_engine.fused.attention.rung import Case, Gradients, Rung, aligned, check, dense, placed, window_within
-from tunesmith_engine.fused.batch import Documents
-from tunesmith_engine.fused.shapes import AttentionShape
+from tunesmith_engine.attention.rung import Case, Gradients, Rung, aligned, check, dense, placed, window_within
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import AttentionShape
 
 OLDEST_CAPABILITY = (8, 0)
 LARGEST_HEAD_DIM = 256

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_engine.fused.attention.rung import Case, Gradients, Rung, check, placed
-from tunesmith_engine.fused.batch import Documents
-from tunesmith_engine.fused.shapes import AttentionShape
+from tunesmith_engine.attention.rung import Case, Gradients, Rung, check, placed
 from tunesmith_engine.kernels import attention, registry
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import AttentionShape
 
 
 class Triton(Rung):

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import torch
 
-from tunesmith_engine.fused.attention.rung import Case, Gradients, Rung, check
-from tunesmith_engine.fused.batch import Documents
-from tunesmith_engine.fused.shapes import AttentionShape
+from tunesmith_engine.attention.rung import Case, Gradients, Rung, check
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import AttentionShape
 
 SCORES_PER_BLOCK = 1 << 23
 """Scores that exist at once on a GPU: 32 MiB in float32, a few times over."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_engine.fused.attention.rung import (
+from tunesmith_engine.attention.rung import (
     Case,
     Gradients,
     Rung,
@@ -22,9 +22,9 @@ from tunesmith_engine.fused.attention.rung import (
     sum_heads,
     window_within,
 )
-from tunesmith_engine.fused.batch import Documents
-from tunesmith_engine.fused.shapes import AttentionShape
 from tunesmith_engine.kernels import registry
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import AttentionShape
 
 OLDEST_CAPABILITY = (8, 0)
 LARGEST_HEAD_DIM = 128

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.kernels.attention_case import RUNG_CASES, RungCase
-from tunesmith_engine.kernels.tile import NUM_ROWS, PADDING, Results, Sizes, Tile
+from tunesmith_engine.proof.attention_case import RUNG_CASES, RungCase
+from tunesmith_engine.proof.inputs import NUM_ROWS, PADDING, Inputs, Results, Sizes
 
 NUM_WEIGHTS = 5 * 256
 """Of an optimizer's step: whole blocks of 8-bit states."""
@@ -33,7 +33,7 @@ class KernelCase:
     """
 
     name: str
-    launch: Callable[[Sizes, Tile], Results]
+    launch: Callable[[Sizes, Inputs], Results]
     in_float32: bool = False
     wanted: Callable[[Sizes], bool] = lambda _: True
     exact_dtype: torch.dtype = torch.float64
@@ -42,145 +42,145 @@ class KernelCase:
         """Return whether a run would use the kernel and not its twin."""
         return self.wanted(sizes) and registry.runs(self.name, device)
 
-    def compute(self, sizes: Sizes, tile: Tile, twin: bool = False) -> Results:
+    def compute(self, sizes: Sizes, inputs: Inputs, twin: bool = False) -> Results:
         """Return what the kernel computes, or its twin, which the launchers choose from then on."""
         if twin:
             registry.switch_off(self.name, "Its twin is computed.")
-        return self.launch(sizes, tile)
+        return self.launch(sizes, inputs)
 
 
-def _rms_norm(sizes: Sizes, tile: Tile) -> Results:
+def _rms_norm(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.rms_norm import add_norm, norm_backward
 
-    x, y, gradient, residual = (tile.rows(sizes.hidden) for _ in range(4))
-    norm = tile.norm(sizes.hidden)
-    first, out, total, slope = (tile.empty(NUM_ROWS, sizes.hidden) for _ in range(4))
+    x, y, gradient, residual = (inputs.rows(sizes.hidden) for _ in range(4))
+    norm = inputs.norm(sizes.hidden)
+    first, out, total, slope = (inputs.empty(NUM_ROWS, sizes.hidden) for _ in range(4))
     add_norm(x, None, norm, first)
     statistics = add_norm(x, y, norm, out, total, sizes.residual_scale)
     norm_backward(gradient, total, norm, statistics, slope, residual)
     return {"first": first, "out": out, "total": total, "gradient": slope}
 
 
-def _rope(sizes: Sizes, tile: Tile) -> Results:
+def _rope(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.rope import rotate, rotate_backward
 
     widths = [sizes.num_heads * sizes.head_dim, sizes.num_key_value_heads * sizes.head_dim]
-    q, k, dq, dk = (tile.rows(width) for width in widths * 2)
-    angle = tile.random(NUM_ROWS, sizes.rotary // 2 or 1)
+    q, k, dq, dk = (inputs.rows(width) for width in widths * 2)
+    angle = inputs.random(NUM_ROWS, sizes.rotary // 2 or 1)
     angle = angle.repeat_interleave(2, 1) if sizes.interleaved else angle.repeat(1, 2)
     cos, sin = (angle.cos(), angle.sin()) if sizes.rotary else (None, None)
-    norms = [tile.norm(sizes.head_dim) if sizes.head_norms else None for _ in range(2)]
+    norms = [inputs.norm(sizes.head_dim) if sizes.head_norms else None for _ in range(2)]
     form = (cos, sin, sizes.head_dim, sizes.interleaved, norms[0], norms[1])
-    out = [tile.empty(NUM_ROWS, width) for width in widths * 2]
+    out = [inputs.empty(NUM_ROWS, width) for width in widths * 2]
     rotate(q, k, *form, out[0], out[1])
     rotate_backward(dq, dk, q, k, *form, out[2], out[3])
     return dict(zip(("query", "key", "query gradient", "key gradient"), out, strict=True))
 
 
-def _copy_rows(sizes: Sizes, tile: Tile) -> Results:
+def _copy_rows(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.copy_rows import copy_rows
 
-    out = tile.empty(NUM_ROWS, sizes.hidden)
-    copy_rows(tile.rows(sizes.hidden), out)
+    out = inputs.empty(NUM_ROWS, sizes.hidden)
+    copy_rows(inputs.rows(sizes.hidden), out)
     return {"copy": out}
 
 
-def _glu(sizes: Sizes, tile: Tile) -> Results:
+def _glu(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.glu import gate_and_multiply, gate_backward
 
-    gate, up, gradient = (tile.rows(sizes.mlp) for _ in range(3))
-    out, gate_slope, up_slope, again = (tile.empty(NUM_ROWS, sizes.mlp) for _ in range(4))
+    gate, up, gradient = (inputs.rows(sizes.mlp) for _ in range(3))
+    out, gate_slope, up_slope, again = (inputs.empty(NUM_ROWS, sizes.mlp) for _ in range(4))
     gate_and_multiply(gate, up, sizes.activation, out)
     gate_backward(gradient, gate, up, sizes.activation, gate_slope, up_slope, again)
     return {"out": out, "gate gradient": gate_slope, "up gradient": up_slope, "hidden": again}
 
 
-def _embedding(sizes: Sizes, tile: Tile) -> Results:
+def _embedding(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.embedding import embed
 
     # The first and the last rows of a table of many: an offset that overflows would miss the last.
-    table = tile.random(64, sizes.hidden)
-    input_ids = tile.integers(0, len(table), NUM_ROWS)
-    out = {"out": tile.empty(NUM_ROWS, sizes.hidden)}
+    table = inputs.random(64, sizes.hidden)
+    input_ids = inputs.integers(0, len(table), NUM_ROWS)
+    out = {"out": inputs.empty(NUM_ROWS, sizes.hidden)}
     embed(input_ids, table, sizes.embedding_scale, out["out"])
-    if tile.device.type == "cuda":
-        out["from main memory"] = tile.empty(NUM_ROWS, sizes.hidden)
+    if inputs.device.type == "cuda":
+        out["from main memory"] = inputs.empty(NUM_ROWS, sizes.hidden)
         embed(input_ids, table.cpu().pin_memory(), sizes.embedding_scale, out["from main memory"])
     return out
 
 
-def _nf4(sizes: Sizes, tile: Tile) -> Results:
+def _nf4(sizes: Sizes, inputs: Inputs) -> Results:
     from bitsandbytes.nn import Params4bit
 
     from tunesmith_engine.kernels.nf4 import Nf4Weight, dequantise
 
     found = {}
     for nested in (False, True):
-        values = tile.random(NUM_ROWS, sizes.hidden).cpu()
+        values = inputs.random(NUM_ROWS, sizes.hidden).cpu()
         weight = Params4bit(values, requires_grad=False, quant_type="nf4", compress_statistics=nested)
-        out = tile.empty(NUM_ROWS, sizes.hidden + PADDING)[:, : sizes.hidden]
-        dequantise(Nf4Weight.of(weight.to(tile.device)), out)
+        out = inputs.empty(NUM_ROWS, sizes.hidden + PADDING)[:, : sizes.hidden]
+        dequantise(Nf4Weight.of(weight.to(inputs.device)), out)
         found["nested" if nested else "plain"] = out
     return found
 
 
-def _fp8(sizes: Sizes, tile: Tile) -> Results:
+def _fp8(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.fp8 import quantise_rows
 
     found = {}
     for name, width in (("hidden", sizes.hidden), ("mlp", sizes.mlp)):
-        out = tile.empty(NUM_ROWS, width, dtype=torch.float8_e4m3fn)
-        found[f"{name} scales"] = tile.empty(NUM_ROWS, 1, dtype=torch.float32)
-        quantise_rows(tile.rows(width), out, found[f"{name} scales"])
+        out = inputs.empty(NUM_ROWS, width, dtype=torch.float8_e4m3fn)
+        found[f"{name} scales"] = inputs.empty(NUM_ROWS, 1, dtype=torch.float32)
+        quantise_rows(inputs.rows(width), out, found[f"{name} scales"])
         found[name] = out.float()
     return found
 
 
-def _cross_entropy(sizes: Sizes, tile: Tile) -> Results:
+def _cross_entropy(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.cross_entropy import cross_entropy
 
     num_rows = 5
-    logits = tile.rows(sizes.vocabulary, num_rows)
-    targets = tile.integers(0, sizes.vocabulary, num_rows)
+    logits = inputs.rows(sizes.vocabulary, num_rows)
+    targets = inputs.integers(0, sizes.vocabulary, num_rows)
     targets[1] = -100
-    losses, evaluated = (tile.empty(num_rows, dtype=torch.float32) for _ in range(2))
+    losses, evaluated = (inputs.empty(num_rows, dtype=torch.float32) for _ in range(2))
     form = (sizes.logit_scale, sizes.softcap)
     cross_entropy(logits, targets, evaluated, None, *form)
     # A gradient of about 1, which no format loses.
-    scale = torch.tensor(float(num_rows), device=tile.device)
+    scale = torch.tensor(float(num_rows), device=inputs.device)
     cross_entropy(logits, targets, losses, scale, *form)
     return {"loss": losses, "loss alone": evaluated, "gradient": logits}
 
 
-def _adamw(_sizes: Sizes, tile: Tile) -> Results:
+def _adamw(_sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.adamw import adamw_step, gradient_norm
 
-    weights, gradients, mean = (tile.random(NUM_WEIGHTS) for _ in range(3))
-    square, norm = tile.random(NUM_WEIGHTS).square(), tile.empty()
+    weights, gradients, mean = (inputs.random(NUM_WEIGHTS) for _ in range(3))
+    square, norm = inputs.random(NUM_WEIGHTS).square(), inputs.empty()
     gradient_norm(gradients, norm)
-    adamw_step(weights, gradients, mean, square, _control(tile), (0.9, 0.999), 1e-8)
+    adamw_step(weights, gradients, mean, square, _control(inputs), (0.9, 0.999), 1e-8)
     return {"norm": norm, "weights": weights, "mean": mean, "square": square, "emptied": gradients}
 
 
-def _adamw_8bit(_sizes: Sizes, tile: Tile) -> Results:
+def _adamw_8bit(_sizes: Sizes, inputs: Inputs) -> Results:
     from bitsandbytes.functional import create_dynamic_map
 
     from tunesmith_engine.kernels.adamw_8bit import State, adamw_8bit_step
 
     mean, square = (
-        State.zeros(NUM_WEIGHTS, create_dynamic_map(signed=signed).to(tile.device)) for signed in (True, False)
+        State.zeros(NUM_WEIGHTS, create_dynamic_map(signed=signed).to(inputs.device)) for signed in (True, False)
     )
-    weights = tile.random(NUM_WEIGHTS)
+    weights = inputs.random(NUM_WEIGHTS)
     for _ in range(2):
         # Few different numbers, none of which leads between two codes, where a rounding would choose.
-        gradients = tile.random(NUM_WEIGHTS).sign() / 2 ** tile.integers(0, 3, NUM_WEIGHTS)
-        adamw_8bit_step(weights, gradients, mean, square, _control(tile), (0.5, 0.5), 1e-8)
+        gradients = inputs.random(NUM_WEIGHTS).sign() / 2 ** inputs.integers(0, 3, NUM_WEIGHTS)
+        adamw_8bit_step(weights, gradients, mean, square, _control(inputs), (0.5, 0.5), 1e-8)
     return {"weights": weights, "mean": mean.read(), "square": square.read(), "emptied": gradients}
 
 
-def _control(tile: Tile) -> torch.Tensor:
+def _control(inputs: Inputs) -> torch.Tensor:
     """Return the numbers of an update: apply, factor, decay, step size and root correction; see `adamw.CONTROL`."""
-    return torch.tensor([1.0, 0.5, 0.01, 0.1, 0.9], device=tile.device)
+    return torch.tensor([1.0, 0.5, 0.01, 0.1, 0.9], device=inputs.device)
 
 
 KERNEL_CASES = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_engine.fused.attention.rung import (
+from tunesmith_engine.attention.rung import (
     Case,
     Gradients,
     Rung,
@@ -21,8 +21,8 @@ from tunesmith_engine.fused.attention.rung import (
     sum_heads,
     window_within,
 )
-from tunesmith_engine.fused.batch import Documents
-from tunesmith_engine.fused.shapes import AttentionShape
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import AttentionShape
 
 OLDEST_CAPABILITY = (7, 5)
 CAUSAL_FROM_TOP_LEFT = 1

@@ -9,10 +9,10 @@ from typing import ClassVar
 import torch
 
 from tunesmith_core.errors import BugError
-from tunesmith_engine.fused.batch import Documents
-from tunesmith_engine.fused.shapes import AttentionShape
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.copy_rows import copy_rows
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.shapes import AttentionShape
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 """Of queries [T, H, hd], keys and values [T, KV, hd]."""

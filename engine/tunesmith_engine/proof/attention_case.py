@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_engine.fused.attention import LADDER, Rung
-from tunesmith_engine.fused.attention.cudnn import LENGTH_STEP as WHOLE_BLOCK
-from tunesmith_engine.fused.attention.rung import Case
-from tunesmith_engine.fused.batch import Documents
-from tunesmith_engine.fused.shapes import AttentionShape
+from tunesmith_engine.attention import LADDER, Rung
+from tunesmith_engine.attention.cudnn import LENGTH_STEP as WHOLE_BLOCK
+from tunesmith_engine.attention.rung import Case
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.kernels.tile import NUM_ROWS, Results, Sizes, Tile
+from tunesmith_engine.packed.batch import Documents
+from tunesmith_engine.proof.inputs import NUM_ROWS, Inputs, Results, Sizes
+from tunesmith_engine.shapes import AttentionShape
 
 SMALL_WINDOW = 8
 """Tokens that a token sees where the model has a sliding window: fewer than a case has."""
@@ -44,17 +44,17 @@ class RungCase:
         """Return whether the rung serves any layer of such a model on a device."""
         return registry.switched_off(self.name) is None and bool(_served(self.rung, sizes, device))
 
-    def compute(self, sizes: Sizes, tile: Tile, twin: bool = False) -> Results:
+    def compute(self, sizes: Sizes, inputs: Inputs, twin: bool = False) -> Results:
         """Return outputs and gradients of every kind of layer and documents that the rung serves."""
         rung = LADDER[-1] if twin else self.rung
         widths = [sizes.num_heads, sizes.num_key_value_heads, sizes.num_key_value_heads, sizes.num_heads]
         found: Results = {}
-        for label, (shape, documents) in _served(self.rung, sizes, tile.device).items():
+        for label, (shape, documents) in _served(self.rung, sizes, inputs.device).items():
             q, k, v, slope = (
-                tile.rows(num * sizes.head_dim, sum(documents.lengths)).unflatten(1, (num, sizes.head_dim))
+                inputs.rows(num * sizes.head_dim, sum(documents.lengths)).unflatten(1, (num, sizes.head_dim))
                 for num in widths
             )
-            placed = replace(documents, bounds=documents.bounds.to(tile.device))
+            placed = replace(documents, bounds=documents.bounds.to(inputs.device))
             out, saved = rung.forward(q, k, v, placed, shape)
             slopes = rung.backward(slope, q, k, v, out, saved, placed, shape)
             parts = ("output", "query gradient", "key gradient", "value gradient")
