@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,6 +15,7 @@ from typing import Self
 from tunesmith_core import claims
 
 logger = logging.getLogger(__name__)
+_POLL_S = 0.02
 
 if sys.platform == "win32":  # pragma: no cover
     import ctypes
@@ -92,6 +96,19 @@ class FileLock:
         if self._claimed:
             claims.drop(self.path)
             self._claimed = False
+
+    @contextmanager
+    def waiting(self, patience_s: float) -> Iterator[None]:
+        """Hold the lock when its present holder is done. Raises TimeoutError when that one keeps it for too long."""
+        deadline = time.monotonic() + patience_s
+        while not self.acquire():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.path} is locked by another process")
+            time.sleep(_POLL_S)
+        try:
+            yield
+        finally:
+            self.release()
 
     def __enter__(self) -> Self:
         if not self.acquire():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 from tunesmith_core import files, paths
 from tunesmith_core.declared import Declaration, FieldProblem, declared, iter_declarations, read_section
 from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.locks import FileLock
 
 Values = dict[str, Any]  # Any: JSON values
 
@@ -24,6 +26,9 @@ PYTORCH_INDEX = "https://download.pytorch.org/whl"
 """PyTorch's own wheel index: one folder for each build, such as cu124."""
 
 PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
+
+LOCK_WAIT_S = 5.0
+"""How long a save waits for another process that writes the file."""
 
 MIGRATIONS: tuple[Callable[[Values], Values], ...] = ()
 """The n-th function (from 1) turns the values of version n into those of version n + 1."""
@@ -149,6 +154,9 @@ class SettingsFile:
         self.problem: EnvironmentProblem | None = None
         self._version = current_version()
         self._unknown: Values = {}
+        self._found = False
+        self._changed: set[str] = set()
+        self._memory = threading.Lock()
         self._load()
 
     @property
@@ -163,17 +171,41 @@ class SettingsFile:
             UserError: `usage` when a name is unknown or a value does not fit; nothing is changed then.
         """
         problems: list[FieldProblem] = []
-        changed = read_section(Settings, dataclasses.asdict(self.values) | values, "settings", problems)
-        if problems:
-            raise UserError("usage", "; ".join(str(problem) for problem in problems))
-        self.values = changed
+        with self._memory:
+            changed = read_section(Settings, dataclasses.asdict(self.values) | values, "settings", problems)
+            if problems:
+                raise UserError("usage", "; ".join(str(problem) for problem in problems))
+            self.values = changed
+            self._changed |= values.keys()
 
     def save(self) -> None:
-        """Write file and last good copy, each atomically. Raises OSError as the file system says."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"version": self._version, **self._unknown, **dataclasses.asdict(self.values)}
-        files.atomic_write_json(self.path, content)
-        files.atomic_write_json(self.last_good_path, content)
+        """Write what was changed here, beside what others have written since the file was read.
+
+        File and last good copy are each written atomically; `values` then holds what others changed, too.
+
+        Raises:
+            OSError: as the file system says; a later save tries again.
+        """
+        with FileLock(self.path.with_suffix(".lock")).waiting(LOCK_WAIT_S):
+            there = SettingsFile(self.path)
+            base = there if there._found else self
+            with self._memory:
+                ours = self._changed
+                merged = self._with_ours(base.values)
+                self._changed = set()
+            content = {"version": base._version, **base._unknown, **dataclasses.asdict(merged)}
+            try:
+                files.atomic_write_json(self.path, content)
+                files.atomic_write_json(self.last_good_path, content)
+            except OSError:
+                with self._memory:
+                    self._changed |= ours
+                raise
+        with self._memory:
+            self.values = self._with_ours(merged)
+
+    def _with_ours(self, others: Settings) -> Settings:
+        return dataclasses.replace(others, **{name: getattr(self.values, name) for name in self._changed})
 
     def _load(self) -> None:
         for path in (self.path, self.last_good_path):
@@ -196,6 +228,7 @@ class SettingsFile:
         for migrate in MIGRATIONS[version - 1 :]:
             values = migrate(values)
         known = {field.name for field in dataclasses.fields(Settings)}
+        self._found = True
         self._version = max(version, current_version())
         self._unknown = {name: value for name, value in values.items() if name not in known}
         problems: list[FieldProblem] = []

@@ -7,12 +7,10 @@ stopped.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import logging
 import sqlite3
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +73,7 @@ class Library:
         self.path = path
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._writing():
+        with self._lock.waiting(LOCK_WAIT_S):
             self._connection = self._open()
 
     def _open(self) -> sqlite3.Connection:
@@ -120,28 +118,15 @@ class Library:
         """Close the file."""
         self._connection.close()
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Hold the writers' lock; raises TimeoutError when another writer keeps it for too long."""
-        deadline = time.monotonic() + LOCK_WAIT_S
-        while not self._lock.acquire():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.path} is locked by another process")
-            time.sleep(0.02)
-        try:
-            yield
-        finally:
-            self._lock.release()
-
     def refresh(self, run: Run) -> None:
         """Take in what the run's journal has gained."""
-        with self._writing(), self._connection:
+        with self._lock.waiting(LOCK_WAIT_S), self._connection:
             self._ingest(run)
 
     def refresh_all(self, runs_dir: Path | None = None) -> None:
         """Take in every run of a folder and forget the ones that are gone."""
         runs = list(iter_runs(runs_dir))
-        with self._writing(), self._connection:
+        with self._lock.waiting(LOCK_WAIT_S), self._connection:
             for run in runs:
                 self._ingest(run)
             present = {run.id for run in runs}
@@ -228,7 +213,7 @@ class Library:
 
     def delete(self, run: Run) -> None:
         """Forget a run; its folder is not touched."""
-        with self._writing(), self._connection:
+        with self._lock.waiting(LOCK_WAIT_S), self._connection:
             self._forget(run.id)
 
     def _forget(self, identifier: str) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tunesmith_core import settings as module
 from tunesmith_core.errors import UserError
+from tunesmith_core.locks import FileLock
 from tunesmith_core.settings import Settings, SettingsFile, iter_settings, settings_path
 
 
@@ -32,6 +35,62 @@ def test_change_and_save_last(home: Path) -> None:
     again = SettingsFile()
     assert (again.values.language, again.values.font_scale_percent, again.problem) == ("zh_CN", 150, None)
     assert json.loads(again.path.read_text(encoding="utf-8"))["version"] == 1
+
+
+def test_what_another_process_wrote_meanwhile_is_kept(home: Path) -> None:
+    window = SettingsFile()
+    subprocess.run([sys.executable, "-m", "tunesmith_setup", "settings", "proxy=http://proxy.example:8080"], check=True)
+    window.change(theme="dark")
+    window.save()
+    saved = SettingsFile().values
+    assert (saved.proxy, saved.theme) == ("http://proxy.example:8080", "dark")
+    assert window.values == saved, "the window goes by it, too"
+    subprocess.run([sys.executable, "-m", "tunesmith_setup", "settings", "theme=light"], check=True)
+    window.change(language="en")
+    window.save()
+    assert SettingsFile().values.theme == "light", "an older change of the window does not come back"
+
+
+def test_a_change_during_a_save_is_not_lost(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SettingsFile()
+    file.change(theme="dark")
+    write_json = module.files.atomic_write_json
+
+    def change_meanwhile(path: Path, content: object) -> None:
+        write_json(path, content)
+        file.change(theme="light")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.files, "atomic_write_json", change_meanwhile)
+        file.save()
+    assert file.values.theme == "light"
+    file.save()
+    assert SettingsFile().values.theme == "light"
+
+
+def test_a_save_that_failed_is_made_up_for(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = SettingsFile()
+    file.change(theme="dark")
+
+    def fail(_path: Path, _content: object) -> None:
+        raise OSError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module.files, "atomic_write_json", fail)
+        with pytest.raises(OSError, match="no room"):
+            file.save()
+    file.save()
+    assert SettingsFile().values.theme == "dark"
+
+
+def test_a_save_waits_for_another_writer_but_not_forever(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOCK_WAIT_S", 0.1)
+    file = SettingsFile()
+    file.change(theme="dark")
+    with FileLock(file.path.with_suffix(".lock")), pytest.raises(TimeoutError, match="locked by another process"):
+        file.save()
+    file.save()
+    assert SettingsFile().values.theme == "dark"
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,16 @@ class TestPreferences:
         settle()
         assert SettingsFile().values.theme == "dark"
 
+    def test_what_another_process_changed_is_announced(self, home: Path, qtbot: QtBot) -> None:
+        preferences = Preferences(SettingsFile())
+        other = SettingsFile()
+        other.change(language="zh_CN")
+        other.save()
+        preferences.change(theme="dark")
+        with qtbot.waitSignal(preferences.changed):
+            settle()
+        assert (preferences.values.language, preferences.values.theme) == ("zh_CN", "dark")
+
     def test_same_value_again_is_silent(self, home: Path, qtbot: QtBot) -> None:
         preferences = Preferences(SettingsFile())
         with qtbot.assertNotEmitted(preferences.changed):

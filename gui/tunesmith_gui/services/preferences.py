@@ -15,7 +15,7 @@ class Preferences(QObject):
     """Read `values`, write by `change(name=value)`.
 
     Signals:
-        changed: a setting has another value.
+        changed: a setting has another value, by this window or by another process.
         save_failed: (TunesmithError) the file could not be written; the values hold until the window is closed.
     """
 
@@ -47,13 +47,19 @@ class Preferences(QObject):
         self._file.change(**values)
         if self._file.values == before:
             return
-        Job.start(self, self._save, lambda _nothing: None, self.save_failed.emit)
+        Job.start(self, self._save, self._announce, self.save_failed.emit)
         self.changed.emit()
 
     def follow_root(self) -> None:
         """Another data root was chosen: the file there is the one from now on; its values are the same."""
         self._file.path = settings_path()
 
-    def _save(self) -> None:
+    def _save(self) -> Settings:
         with self._writing:
+            before = self._file.values
             self._file.save()
+            return before
+
+    def _announce(self, before: Settings) -> None:
+        if self.values != before:  # another process changed settings, too
+            self.changed.emit()
