@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
-from tunesmith_engine.attention import Rung
+from tunesmith_engine.attention import Operands, Rung
 from tunesmith_engine.packed.batch import Documents
 from tunesmith_engine.shapes import AttentionShape
 
@@ -140,9 +140,10 @@ def run(rung: Rung, case: Attention, inputs: Values) -> Values:
     q, k, v, do = inputs
     shape, documents = case.shape(), case.documents(q.device)
     buffer = torch.full((len(q), q.shape[1] + 1, q.shape[2]), 7.0, dtype=q.dtype, device=q.device)
-    o, saved = rung.forward(q, k, v, documents, shape, buffer[:, :-1])
+    operands = Operands(q, k, v, documents, shape)
+    o, saved = rung.forward(operands, buffer[:, :-1])
     assert o.data_ptr() == buffer.data_ptr()
-    gradients = rung.backward(do, q, k, v, o, saved, documents, shape)
+    gradients = rung.backward(do, operands, o, saved)
     assert (buffer[:, -1] == 7).all()
     return o, *gradients
 

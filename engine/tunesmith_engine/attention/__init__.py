@@ -14,11 +14,11 @@ from tunesmith_engine.attention.efficient import Efficient
 from tunesmith_engine.attention.flash import Flash
 from tunesmith_engine.attention.own import Triton
 from tunesmith_engine.attention.plain import Plain
-from tunesmith_engine.attention.rung import Case, Gradients, Rung
+from tunesmith_engine.attention.rung import Case, Gradients, Operands, Rung
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.shapes import AttentionShape
 
-__all__ = ["LADDER", "Gradients", "Rung", "choose", "rungs_report"]
+__all__ = ["LADDER", "Gradients", "Operands", "Rung", "choose", "rungs_report"]
 
 LADDER: tuple[Rung, ...] = (Cudnn(), Flash(), Efficient(), Triton(), Plain())
 """Fastest first; the last takes everything."""

@@ -13,6 +13,7 @@ import torch
 from tunesmith_engine.attention.rung import (
     Case,
     Gradients,
+    Operands,
     Rung,
     aligned,
     check,
@@ -23,8 +24,6 @@ from tunesmith_engine.attention.rung import (
     window_within,
 )
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape
 
 OLDEST_CAPABILITY = (8, 0)
 LARGEST_HEAD_DIM = 128
@@ -63,18 +62,14 @@ class Cudnn(Rung):
 
     def forward(
         self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        documents: Documents,
-        shape: AttentionShape,
+        operands: Operands,
         out: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Return the output and cuDNN's statistics [documents, H, length] with its two unused random states."""
-        check(documents, q.shape[0])
-        queries, keys, values = _operands(q, k, v, documents)
+        check(operands)
+        queries, keys, values = _views(operands)
         o, statistics, _, _, _, _, seed, offset, _ = torch.ops.aten._scaled_dot_product_cudnn_attention(
-            queries, keys, values, None, True, 0.0, True, False, scale=shape.scale
+            queries, keys, values, None, True, 0.0, True, False, scale=operands.shape.scale
         )
         (result,) = placed((_rows(o),), None if out is None else (out,))
         return result, (statistics, seed, offset)
@@ -82,19 +77,15 @@ class Cudnn(Rung):
     def backward(
         self,
         do: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
+        operands: Operands,
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
-        documents: Documents,
-        shape: AttentionShape,
         outs: Gradients | None = None,
     ) -> Gradients:
         """Return the gradients; `o` and `do` are copied first where their rows lie apart."""
         statistics, seed, offset = saved
-        queries, keys, values = _operands(q, k, v, documents)
-        length = documents.lengths[0]
+        queries, keys, values = _views(operands)
+        length = operands.documents.lengths[0]
         dq, dk, dv = torch.ops.aten._scaled_dot_product_cudnn_attention_backward(
             _batched(dense(do), length),
             queries,
@@ -111,16 +102,17 @@ class Cudnn(Rung):
             length,
             0.0,
             True,
-            scale=shape.scale,
+            scale=operands.shape.scale,
         )
-        heads = k.shape[1]
+        heads = operands.k.shape[1]
         return placed((_rows(dq), sum_heads(_rows(dk), heads), sum_heads(_rows(dv), heads)), outs)
 
 
-def _operands(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, documents: Documents) -> tuple[torch.Tensor, ...]:
+def _views(operands: Operands) -> tuple[torch.Tensor, ...]:
+    q, k, v = operands.q, operands.k, operands.v
     if registry.switched_off(GROUPED):
         k, v = expand_heads(k, q.shape[1]), expand_heads(v, q.shape[1])
-    return tuple(_batched(aligned(tensor), documents.lengths[0]) for tensor in (q, k, v))
+    return tuple(_batched(aligned(tensor), operands.documents.lengths[0]) for tensor in (q, k, v))
 
 
 def _batched(tensor: torch.Tensor, length: int) -> torch.Tensor:

@@ -12,6 +12,7 @@ import torch
 from tunesmith_engine.attention.rung import (
     Case,
     Gradients,
+    Operands,
     Rung,
     aligned,
     check,
@@ -21,8 +22,6 @@ from tunesmith_engine.attention.rung import (
     sum_heads,
     window_within,
 )
-from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape
 
 OLDEST_CAPABILITY = (7, 5)
 CAUSAL_FROM_TOP_LEFT = 1
@@ -57,18 +56,14 @@ class Efficient(Rung):
 
     def forward(
         self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        documents: Documents,
-        shape: AttentionShape,
+        operands: Operands,
         out: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Return the output and the log-sum-exp [T, H]."""
-        check(documents, q.shape[0])
-        longest = _longest(documents, q)
+        check(operands)
+        shape, documents, longest = operands.shape, operands.documents, _longest(operands)
         o, log_sums, *_ = torch.ops.aten._efficient_attention_forward(
-            *_operands(q, k, v),
+            *_repeated(operands),
             None,
             documents.bounds,
             documents.bounds,
@@ -81,27 +76,23 @@ class Efficient(Rung):
             window_size=window_within(shape, longest),
         )
         (result,) = placed((o[0],), None if out is None else (out,))
-        return result, (packed(log_sums, documents.bounds, q.shape[0]),)
+        return result, (packed(log_sums, documents.bounds, operands.q.shape[0]),)
 
     def backward(
         self,
         do: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
+        operands: Operands,
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
-        documents: Documents,
-        shape: AttentionShape,
         outs: Gradients | None = None,
     ) -> Gradients:
         """Return the gradients; `o` and `do` are copied first where their rows lie apart."""
         (log_sums,) = saved
-        longest = _longest(documents, q)
+        shape, documents, longest = operands.shape, operands.documents, _longest(operands)
         unused = torch.empty((), dtype=torch.int64)
         dq, dk, dv, _ = torch.ops.aten._efficient_attention_backward(
             dense(do)[None],
-            *_operands(q, k, v),
+            *_repeated(operands),
             None,
             dense(o)[None],
             documents.bounds,
@@ -118,18 +109,19 @@ class Efficient(Rung):
             num_splits_key=ONE_SPLIT,
             window_size=window_within(shape, longest),
         )
-        heads = k.shape[1]
+        heads = operands.k.shape[1]
         return placed((dq[0], sum_heads(dk[0], heads), sum_heads(dv[0], heads)), outs)
 
 
-def _operands(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    heads = q.shape[1]
-    return tuple(aligned(tensor)[None] for tensor in (q, expand_heads(k, heads), expand_heads(v, heads)))
+def _repeated(operands: Operands) -> tuple[torch.Tensor, ...]:
+    heads = operands.q.shape[1]
+    keys, values = expand_heads(operands.k, heads), expand_heads(operands.v, heads)
+    return tuple(aligned(tensor)[None] for tensor in (operands.q, keys, values))
 
 
-def _longest(documents: Documents, q: torch.Tensor) -> int:
+def _longest(operands: Operands) -> int:
     # The kernel refuses a bound above the number of tokens.
-    return min(documents.max_length, q.shape[0])
+    return min(operands.documents.max_length, operands.q.shape[0])
 
 
 def packed(log_sums: torch.Tensor, bounds: torch.Tensor, num_tokens: int) -> torch.Tensor:

@@ -9,7 +9,17 @@ from __future__ import annotations
 import torch
 
 from tunesmith_core.errors import RunFailure
-from tunesmith_engine.attention.rung import Case, Gradients, Rung, aligned, check, dense, placed, window_within
+from tunesmith_engine.attention.rung import (
+    Case,
+    Gradients,
+    Operands,
+    Rung,
+    aligned,
+    check,
+    dense,
+    placed,
+    window_within,
+)
 from tunesmith_engine.packed.batch import Documents
 from tunesmith_engine.shapes import AttentionShape
 
@@ -45,11 +55,7 @@ class Flash(Rung):
 
     def forward(
         self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        documents: Documents,
-        shape: AttentionShape,
+        operands: Operands,
         out: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Return the output and the log-sum-exp as the kernel lays it out, with two unused random states.
@@ -57,14 +63,15 @@ class Flash(Rung):
         Raises:
             RunFailure: The batch is too large for the kernel's 32-bit offsets.
         """
-        check(documents, q.shape[0])
-        if problem := _too_large(shape, q.shape[0], documents.bounds.numel() - 1):
+        check(operands)
+        shape, documents = operands.shape, operands.documents
+        if problem := _too_large(shape, operands.q.shape[0], documents.bounds.numel() - 1):
             raise RunFailure("illegal-memory-access-packing", problem)
         longest = _longest(documents)
         o, log_sums, state, unused, _ = torch.ops.aten._flash_attention_forward(
-            aligned(q),
-            aligned(k),
-            aligned(v),
+            aligned(operands.q),
+            aligned(operands.k),
+            aligned(operands.v),
             documents.bounds,
             documents.bounds,
             longest,
@@ -81,23 +88,20 @@ class Flash(Rung):
     def backward(
         self,
         do: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
+        operands: Operands,
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
-        documents: Documents,
-        shape: AttentionShape,
         outs: Gradients | None = None,
     ) -> Gradients:
         """Return the gradients; `o` and `do` are copied first where their rows lie apart."""
         log_sums, state, unused = saved
+        shape, documents = operands.shape, operands.documents
         longest = _longest(documents)
         gradients = torch.ops.aten._flash_attention_backward(
             dense(do),
-            aligned(q),
-            aligned(k),
-            aligned(v),
+            aligned(operands.q),
+            aligned(operands.k),
+            aligned(operands.v),
             dense(o),
             log_sums,
             documents.bounds,

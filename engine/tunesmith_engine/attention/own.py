@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_engine.attention.rung import Case, Gradients, Rung, check, placed
+from tunesmith_engine.attention.rung import Case, Gradients, Operands, Rung, check, placed
 from tunesmith_engine.kernels import attention, registry
-from tunesmith_engine.packed.batch import Documents
-from tunesmith_engine.shapes import AttentionShape
 
 
 class Triton(Rung):
@@ -27,34 +25,31 @@ class Triton(Rung):
 
     def forward(
         self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        documents: Documents,
-        shape: AttentionShape,
+        operands: Operands,
         out: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Return the output and the log-sum-exp [H, T]."""
-        check(documents, q.shape[0])
+        check(operands)
+        q = operands.q
         o = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
-        form = (documents.bounds, shape.scale, shape.softcap, shape.window)
-        return o, (attention.forward(q, k, v, *form, o),)
+        return o, (attention.forward(q, operands.k, operands.v, *_form(operands), o),)
 
     def backward(
         self,
         do: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
+        operands: Operands,
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
-        documents: Documents,
-        shape: AttentionShape,
         outs: Gradients | None = None,
     ) -> Gradients:
         """Return the gradients."""
         (log_sums,) = saved
+        q, k, v = operands.q, operands.k, operands.v
         dq, dk, dv = (torch.empty(tensor.shape, dtype=q.dtype, device=q.device) for tensor in (q, k, v))
-        form = (documents.bounds, shape.scale, shape.softcap, shape.window)
-        attention.backward(do, q, k, v, o, log_sums, *form, (dq, dk, dv))
+        attention.backward(do, q, k, v, o, log_sums, *_form(operands), (dq, dk, dv))
         return placed((dq, dk, dv), outs)
+
+
+def _form(operands: Operands) -> tuple[torch.Tensor, float, float | None, int | None]:
+    shape = operands.shape
+    return operands.documents.bounds, shape.scale, shape.softcap, shape.window

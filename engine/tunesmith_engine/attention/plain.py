@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from tunesmith_engine.attention.rung import Case, Gradients, Rung, check
+from tunesmith_engine.attention.rung import Case, Gradients, Operands, Rung, check
 from tunesmith_engine.packed.batch import Documents
 from tunesmith_engine.shapes import AttentionShape
 
@@ -31,17 +31,14 @@ class Plain(Rung):
 
     def forward(
         self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        documents: Documents,
-        shape: AttentionShape,
+        operands: Operands,
         out: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Return the output; backward needs nothing beside it."""
-        check(documents, q.shape[0])
+        check(operands)
+        q, k, v, shape = operands.q, operands.k, operands.v, operands.shape
         o = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
-        for rows, keys in _blocks(documents, shape, q.device):
+        for rows, keys in _blocks(operands.documents, shape, q.device):
             scores, _ = _scores(q, k, rows, keys, shape)
             o[rows].copy_(_by_row(torch.softmax(scores, -1) @ _by_head(v[keys]), q.shape[1]))
         return o, ()
@@ -49,21 +46,18 @@ class Plain(Rung):
     def backward(
         self,
         do: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
+        operands: Operands,
         o: torch.Tensor,  # noqa: ARG002
         saved: tuple[torch.Tensor, ...],  # noqa: ARG002
-        documents: Documents,
-        shape: AttentionShape,
         outs: Gradients | None = None,
     ) -> Gradients:
         """Compute the weights of each block again; `o` and `saved` are not read."""
+        q, k, v, shape = operands.q, operands.k, operands.v, operands.shape
         groups, share = k.shape[1], q.shape[1] // k.shape[1]
         dq = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         dk = torch.zeros(groups, k.shape[0], k.shape[2], dtype=_exact(q.dtype), device=q.device)
         dv = torch.zeros_like(dk)
-        for rows, keys in _blocks(documents, shape, q.device):
+        for rows, keys in _blocks(operands.documents, shape, q.device):
             scores, slope = _scores(q, k, rows, keys, shape)
             weights = torch.softmax(scores, -1)
             d_output = _by_group(do[rows], groups)

@@ -44,10 +44,25 @@ class Case:
         return registry.capability(self.device)
 
 
-class Rung(ABC):
-    """One implementation of causal attention inside documents.
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """What attention is computed of; rows may lie apart, heads may not.
 
-    Queries are [T, H, hd], keys and values [T, KV, hd]; rows may lie apart, heads may not. Nothing waits for the GPU.
+    Attributes:
+        q: queries [T, H, hd].
+        k, v: keys and values [T, KV, hd].
+        documents: the bounds that no token looks past; they cover all T tokens.
+    """
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    documents: Documents
+    shape: AttentionShape
+
+
+class Rung(ABC):
+    """One implementation of causal attention inside documents. Nothing waits for the GPU.
 
     Attributes:
         name: also its name in the kernel registry, after "attention-".
@@ -69,11 +84,7 @@ class Rung(ABC):
     @abstractmethod
     def forward(
         self,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
-        documents: Documents,
-        shape: AttentionShape,
+        operands: Operands,
         out: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
         """Return the attention's output [T, H, hd] (`out` where given) and what backward needs beside it.
@@ -86,24 +97,21 @@ class Rung(ABC):
     def backward(
         self,
         do: torch.Tensor,
-        q: torch.Tensor,
-        k: torch.Tensor,
-        v: torch.Tensor,
+        operands: Operands,
         o: torch.Tensor,
         saved: tuple[torch.Tensor, ...],
-        documents: Documents,
-        shape: AttentionShape,
         outs: Gradients | None = None,
     ) -> Gradients:
         """Return the gradients of q, k and v, in `outs` where given; `outs` may be q, k and v themselves."""
 
 
-def check(documents: Documents, num_tokens: int) -> None:
+def check(operands: Operands) -> None:
     """Hold the documents to the tokens before a kernel reads memory by them.
 
     Raises:
         BugError: They don't cover the tokens, or a length is out of bounds.
     """
+    documents, num_tokens = operands.documents, operands.q.shape[0]
     lengths = documents.lengths
     if (
         sum(lengths) != num_tokens

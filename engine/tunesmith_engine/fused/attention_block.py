@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_engine.attention import Rung, choose
+from tunesmith_engine.attention import Operands, Rung, choose
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.workspace import Workspace
@@ -94,8 +94,8 @@ class AttentionBlock:
         q, k = self._queries_keys(qkv, rotary)
         out, rung, saved = self._split(heads[:, : self._num_query]), self.rung(documents, qkv), []
         for shape, some, groups in self._parts(qkv.shape[0]):
-            operands = self._split(q)[:, some], self._split(k)[:, groups], self._values(qkv)[:, groups]
-            result, statistics = rung.forward(*operands, documents, shape, out[:, some])
+            operands = self._operands(q, k, qkv, (shape, some, groups), documents)
+            result, statistics = rung.forward(operands, out[:, some])
             if result.data_ptr() != out[:, some].data_ptr():
                 copy_rows(result.flatten(1), out[:, some].flatten(1))
             saved.append(statistics)
@@ -133,16 +133,13 @@ class AttentionBlock:
         rung, parts = self.rung(documents, qkv), list(self._parts(num_tokens))
         inside = to_qkv[:, : self.qkv_width]
         wanted = [self._split(part) for part in inside.split([num_query, num_key, num_key], dim=1)]
-        for (shape, some, groups), statistics in zip(parts, saved, strict=True):
+        for part, statistics in zip(parts, saved, strict=True):
+            _, some, groups = part
             dq, dk, dv = rung.backward(
                 self._split(to_heads)[:, some],
-                self._split(q)[:, some],
-                self._split(k)[:, groups],
-                self._values(qkv)[:, groups],
+                self._operands(q, k, qkv, part, documents),
                 self._split(heads[:, :num_query])[:, some],
                 statistics,
-                documents,
-                shape,
             )
             copy_rows(dv.flatten(1), wanted[2][:, groups].flatten(1))
             if len(parts) > 1:
@@ -155,6 +152,19 @@ class AttentionBlock:
         self.inputs.backward(to_qkv, x, out)
 
     # Parts
+
+    def _operands(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        qkv: torch.Tensor,
+        part: tuple[AttentionShape, slice, slice],
+        documents: Documents,
+    ) -> Operands:
+        """Return the queries, keys and values of one of the parts."""
+        shape, some, groups = part
+        keys, values = self._split(k)[:, groups], self._values(qkv)[:, groups]
+        return Operands(self._split(q)[:, some], keys, values, documents, shape)
 
     def _parts(self, num_tokens: int) -> Iterator[tuple[AttentionShape, slice, slice]]:
         """Yield the groups of heads that are computed one after another: their shape, queries, keys and values."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_engine.attention import LADDER, Rung
+from tunesmith_engine.attention import LADDER, Operands, Rung
 from tunesmith_engine.attention.cudnn import LENGTH_STEP as WHOLE_BLOCK
 from tunesmith_engine.attention.rung import Case
 from tunesmith_engine.kernels import registry
@@ -55,8 +55,9 @@ class RungCase:
                 for num in widths
             )
             placed = replace(documents, bounds=documents.bounds.to(inputs.device))
-            out, saved = rung.forward(q, k, v, placed, shape)
-            slopes = rung.backward(slope, q, k, v, out, saved, placed, shape)
+            operands = Operands(q, k, v, placed, shape)
+            out, saved = rung.forward(operands)
+            slopes = rung.backward(slope, operands, out, saved)
             parts = ("output", "query gradient", "key gradient", "value gradient")
             found |= {f"{part} ({label})": values for part, values in zip(parts, (out, *slopes), strict=True)}
         return found

@@ -11,7 +11,7 @@ import torch
 from tests.engine.attention_cases import SMALL, Attention, check_independence, judge_all, run
 from tunesmith_core.errors import BugError, RunFailure
 from tunesmith_engine import attention
-from tunesmith_engine.attention import LADDER, Rung, choose, rungs_report
+from tunesmith_engine.attention import LADDER, Operands, Rung, choose, rungs_report
 from tunesmith_engine.attention.efficient import packed, padded
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_problem
@@ -54,9 +54,10 @@ def test_gradients_may_replace_the_inputs() -> None:
     case = SMALL["many documents"]
     q, k, v, do = case.inputs(CPU, torch.float32)
     shape, documents = case.shape(), case.documents(CPU)
-    o, saved = PLAIN.forward(q, k, v, documents, shape)
-    wanted = PLAIN.backward(do, q, k, v, o, saved, documents, shape)
-    given = PLAIN.backward(do, q, k, v, o, saved, documents, shape, (q, k, v))
+    operands = Operands(q, k, v, documents, shape)
+    o, saved = PLAIN.forward(operands)
+    wanted = PLAIN.backward(do, operands, o, saved)
+    given = PLAIN.backward(do, operands, o, saved, (q, k, v))
     assert [out.data_ptr() for out in given] == [tensor.data_ptr() for tensor in (q, k, v)]
     assert all(torch.equal(out, result) for out, result in zip(given, wanted, strict=True))
 
@@ -72,7 +73,7 @@ def test_unsound_documents_reach_no_kernel(
     q, k, v, _ = Attention((10,)).inputs(CPU, torch.float32)
     documents = Documents(torch.tensor(bounds, dtype=torch.int32), lengths, max_length)
     with pytest.raises(BugError, match="don't cover 10 tokens"):
-        rung.forward(q, k, v, documents, Attention((10,)).shape())
+        rung.forward(Operands(q, k, v, documents, Attention((10,)).shape()))
 
 
 @pytest.mark.parametrize("name", ["many documents", "empty at the end", "one document"])
@@ -155,7 +156,7 @@ def test_large_batches_leave_flash(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = Documents(torch.zeros(1 << 13, dtype=torch.int32), (8,), 8)
     q, k, v, _ = replace(LLAMA, lengths=(8,)).inputs(CPU, BF16)
     with pytest.raises(RunFailure, match="too many"):
-        RUNGS["flash"].forward(q, k, v, documents, LLAMA.shape())
+        RUNGS["flash"].forward(Operands(q, k, v, documents, LLAMA.shape()))
 
 
 def test_wanted_determinism_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.engine.attention_cases import SMALL, Attention, Values, check_independence, judge_all, run
-from tunesmith_engine.attention import LADDER, Rung
+from tunesmith_engine.attention import LADDER, Operands, Rung
 from tunesmith_engine.attention.cudnn import GROUPED
 from tunesmith_engine.attention.rung import Case, aligned
 from tunesmith_engine.kernels import registry
@@ -118,8 +118,9 @@ def test_host_never_waits(rung_name: str) -> None:
     shape, documents = BLOCKS.shape(), BLOCKS.documents(GPU)
     for mode in ("default", "error"):
         torch.cuda.set_sync_debug_mode(mode)
-        o, saved = RUNGS[rung_name].forward(q, k, v, documents, shape)
-        RUNGS[rung_name].backward(do, q, k, v, o, saved, documents, shape)
+        operands = Operands(q, k, v, documents, shape)
+        o, saved = RUNGS[rung_name].forward(operands)
+        RUNGS[rung_name].backward(do, operands, o, saved)
 
 
 @pytest.mark.parametrize("rung_name", [name for name, rung in RUNGS.items() if rung.capturable])
@@ -132,8 +133,9 @@ def test_captured_graph_serves_other_batches(rung_name: str) -> None:
     documents = Documents(bounds, BLOCKS.lengths, BLOCKS.num_tokens if rung.reads_bounds else 128)
 
     def step() -> Values:
-        o, saved = rung.forward(*batch[:3], documents, BLOCKS.shape())
-        return o, *rung.backward(batch[3], *batch[:3], o, saved, documents, BLOCKS.shape())
+        operands = Operands(*batch[:3], documents, BLOCKS.shape())
+        o, saved = rung.forward(operands)
+        return o, *rung.backward(batch[3], operands, o, saved)
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
