@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from transformers import masking_utils, modeling_utils
 
 from tests.tiny_model import build_tiny_model, write_chats
 from tunesmith_core.protocol import Event, read_journal
@@ -22,6 +23,18 @@ from tunesmith_engine.host import Host
 def _quiet_threads() -> None:
     # The suite shares two cores with other workers; a tiny model gains nothing from threads.
     torch.set_num_threads(1)
+
+
+PATCHED = ((masking_utils, "find_packed_sequence_indices"), (modeling_utils, "caching_allocator_warmup"))
+UNPATCHED = [(module, name, getattr(module, name)) for module, name in PATCHED if hasattr(module, name)]
+
+
+@pytest.fixture(autouse=True)
+def transformers_as_it_is() -> Iterator[None]:
+    """Take back what a run inside this process changes in transformers: references for packed rows come out wrong."""
+    yield
+    for module, name, function in UNPATCHED:
+        setattr(module, name, function)
 
 
 @pytest.fixture(autouse=True)
