@@ -13,8 +13,9 @@ import sys
 from tunesmith_core.errors import EXIT_STOPPED, wrap
 from tunesmith_setup import interruption, progress
 
-DESCRIPTION = """Installs Tunesmith for this user and opens its window; without a display it trains the bundled example
-instead. The same command continues after an interruption, and needs no network when nothing is missing."""
+DESCRIPTION = """Gets the libraries of Tunesmith's window and opens it; the window sets up training and asks before it
+downloads more. Without a display everything is installed and the bundled example trained. The same command continues
+after an interruption, and needs no network when nothing is missing."""
 
 COMMANDS = {
     "install": "install and open the window (the default)",

@@ -209,3 +209,8 @@ def _is_a_value(text: str) -> bool:
     """Names, paths, keys and numbers with a unit are the same in every language."""
     keys = {keys_of(action.id) for action in ACTIONS}
     return text in keys | {"Tunesmith"} or bool(re.fullmatch(r"/\S+|[\d., /]+ (GiB|MiB|KiB)", text))
+
+
+def test_no_text_promises_how_many_minutes_this_computer_takes() -> None:
+    promises = re.compile(r"\b(?:\d+|one|two|five|ten)[- ]minutes?\b", re.IGNORECASE)
+    assert [source for _, source, _ in messages("tunesmith_zh_CN.ts") if promises.search(source)] == []

@@ -146,7 +146,7 @@ def test_a_terminal_of_its_own_stays_until_the_error_is_read(
     shown = capsys.readouterr()
     assert "Press Enter" in shown.out
     assert "No connection to the package index." in shown.err
-    assert "packages of the window" in shown.err
+    assert "Then start Tunesmith again: it continues." in shown.err
 
 
 def test_an_error_in_the_persons_terminal_asks_for_nothing(

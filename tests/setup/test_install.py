@@ -54,8 +54,33 @@ def steps(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
-def test_the_window_opens_last(steps: list[str], progress: RecordedProgress, home: Path) -> None:
+def test_the_window_comes_first_and_asks_before_the_large_download(
+    steps: list[str], progress: RecordedProgress, home: Path
+) -> None:
     assert install.run(None, progress, demo_wanted=False) == 7
+    assert steps == ["system libraries", "launcher", "window python"], "nothing that training needs"
+    assert "room needed: " in progress.text
+    assert progress.lines[-1].strip() == (
+        "The window opens and sets up training with you. It asks before it downloads more."
+    )
+
+
+def test_the_window_of_a_complete_installation_opens_without_a_word_on_downloads(
+    steps: list[str], progress: RecordedProgress, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(envs.Environment, "required_bytes", lambda _: 0)
+    (home / "envs").mkdir()
+    (home / "envs" / environments.TRAINING_POINTER).write_text("train")
+    assert install.run(None, progress, demo_wanted=False) == 7
+    assert steps == ["system libraries", "launcher", "window python"]
+    assert "room needed" not in progress.text
+    assert "downloads" not in progress.text
+
+
+def test_a_profile_that_was_named_is_installed_before_the_window_opens(
+    steps: list[str], progress: RecordedProgress, home: Path
+) -> None:
+    assert install.run("cpu", progress, demo_wanted=False) == 7
     assert steps == ["system libraries", "launcher", "train-cpu", "model", "window python"]
     assert "No NVIDIA GPU: CPU" in progress.text
     assert f"folder: {home}" in progress.text

@@ -4205,8 +4205,8 @@
         <translation>开始第一个运行</translation>
     </message>
     <message>
-        <source>Try the 2-minute sample</source>
-        <translation>试试 2 分钟的示例</translation>
+        <source>Try the sample</source>
+        <translation>试试示例</translation>
     </message>
     <message>
         <source>Reading the list of runs…</source>
@@ -5059,12 +5059,12 @@
 <context>
     <name>TryStep</name>
     <message>
-        <source>The check is a real run: a small model learns 20 invented facts, in about two minutes.</source>
-        <translation>检查就是一次真实的运行：一个小模型学习 20 条虚构的事实，大约两分钟。</translation>
+        <source>A small model learns 20 invented facts. The first steps show how long it takes here.</source>
+        <translation>一个小模型会学习 20 条虚构的知识。跑完最初几步后会显示预计耗时。</translation>
     </message>
     <message>
-        <source>Run the 2-minute check</source>
-        <translation>运行两分钟检查</translation>
+        <source>Train the sample</source>
+        <translation>训练示例</translation>
     </message>
     <message>
         <source>Watch it</source>
@@ -5097,6 +5097,10 @@
     <message>
         <source>Step %1 of %2</source>
         <translation>第 %1 步，共 %2 步</translation>
+    </message>
+    <message>
+        <source>about %1 left</source>
+        <translation>剩余约 %1</translation>
     </message>
 </context>
 <context>

@@ -60,7 +60,7 @@ def facts(language: str) -> list[Fact]:
 def example_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON values
     """Return the run spec of the example as JSON values, for `tunesmith_core.spec.RunSpec.from_dict`.
 
-    60 steps of 4 chats take one to two minutes on two CPU cores and teach a 135 M model nearly all facts.
+    60 steps of 4 chats teach a 135 M model nearly all facts.
 
     Raises:
         KeyError: there is no example in this language.

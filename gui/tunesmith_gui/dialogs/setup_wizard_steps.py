@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_gui.services.example_run import ExampleRun
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, fill, number, size, translate
+from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.viewmodels.environment import SEPARATOR, Proof, profile_words, proof_words, seconds_words
 from tunesmith_gui.viewmodels.setup_activity import Command
 from tunesmith_gui.viewmodels.setup_events import CheckEvent
@@ -271,17 +271,17 @@ def part_fact(name: str, download_bytes: int, disk_bytes: int) -> Fact:
 
 
 class TryStep(StepCard):
-    """The record of the proof, and a real training of two minutes for who wants to see it."""
+    """The record of the proof, and a real training for who wants to see it."""
 
     def __init__(self, step: str, parent: QWidget | None = None) -> None:
         super().__init__(step, parent)
         self.proof = SafeLabel(wrap=True, parent=self)
         self.steps = FactList(self)
-        words = self.tr("The check is a real run: a small model learns 20 invented facts, in about two minutes.")
+        words = self.tr("A small model learns 20 invented facts. The first steps show how long it takes here.")
         self.words = SafeLabel(words, tone="muted", wrap=True, parent=self)
         for widget in (self.proof, self.steps, self.words):
             self.column.addWidget(widget)
-        self.run = button(self.tr("Run the 2-minute check"), lambda: self.asked.emit("try"), parent=self)
+        self.run = button(self.tr("Train the sample"), lambda: self.asked.emit("try"), parent=self)
         self.watch = button(self.tr("Watch it"), lambda: self.asked.emit("watch"), parent=self)
         self.row = self.add_buttons(self.run, self.watch)
         self.result = SafeLabel(wrap=True, parent=self)
@@ -319,6 +319,8 @@ class TryStep(StepCard):
             words, tone = error_words(trial.problem), "error"
         elif trial is not None and going and trial.num_steps:
             words = fill(self.tr("Step %1 of %2"), number(trial.step), number(trial.num_steps))
+            if trial.eta_s is not None:
+                words += SEPARATOR + fill(self.tr("about %1 left"), duration(trial.eta_s))
         self.result.setText(words)
         self.result.set_tone(tone)
         self.result.setVisible(bool(words))

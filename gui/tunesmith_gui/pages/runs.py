@@ -89,7 +89,7 @@ class RunsPage(Page):
             self.tr("No runs yet"),
             self.tr("A run trains an adapter on your data. It appears here and stays, also when the window is closed."),
             primary=(self.tr("Start your first run"), lambda: self.navigate.emit("train", None)),
-            secondary=(self.tr("Try the 2-minute sample"), lambda: self.navigate.emit("train", [sample_data()])),
+            secondary=(self.tr("Try the sample"), lambda: self.navigate.emit("train", [sample_data()])),
             parent=self,
         )
         self._loading = SafeLabel(self.tr("Reading the list of runs…"), tone="muted", parent=self)

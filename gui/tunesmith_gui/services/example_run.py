@@ -1,4 +1,4 @@
-"""The two-minute check of the wizard: a run of the bundled example, started like any other run and followed here."""
+"""The trial of the wizard: a run of the bundled example, started like any other run and followed here."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class ExampleRun(QObject):
         run_id: the run, "" before it was started.
         state: "" before, "going", then the RunState's value at its end.
         step, num_steps: how far it is; 0 when unknown.
+        eta_s: time left at the speed so far, None while unknown.
         problem: why it could not be started, None when it could.
 
     Signals:
@@ -33,6 +34,7 @@ class ExampleRun(QObject):
         self._runs = runs
         self.run_id = self.state = ""
         self.step = self.num_steps = 0
+        self.eta_s: float | None = None
         self.problem: TunesmithError | None = None
         runs.live_runs_changed.connect(self._follow)
         runs.run_ended.connect(self._on_ended)
@@ -42,7 +44,7 @@ class ExampleRun(QObject):
         if self.state == "going":
             return
         self.run_id, self.state, self.problem = "", "going", None
-        self.step = self.num_steps = 0
+        self.step, self.num_steps, self.eta_s = 0, 0, None
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         Job.start(self, lambda: _spec(language), self._start, self._fail)
         self.changed.emit()
@@ -61,7 +63,7 @@ class ExampleRun(QObject):
     def _follow(self) -> None:
         for run in self._runs.live_runs():
             if run.id == self.run_id:
-                self.step, self.num_steps = run.step, run.num_steps
+                self.step, self.num_steps, self.eta_s = run.step, run.num_steps, run.eta_s
                 self.changed.emit()
 
     def _on_ended(self, run_id: str, _name: str, state: str) -> None:

@@ -1,4 +1,4 @@
-"""Install Tunesmith for this user and open its window; without a display, train the bundled example instead."""
+"""Open the window, which sets up training; without a display, install everything and train the bundled example."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from tunesmith_setup.installation import install
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.add_argument("--demo", action="store_true", help="train the bundled example instead of opening the window")
-    parser.add_argument("--profile", choices=sorted(profiles.PROFILES), help="build of PyTorch; chosen by the GPU")
+    parser.add_argument(
+        "--profile", choices=sorted(profiles.PROFILES), help="install everything first, with this build of PyTorch"
+    )
     parser.add_argument("--plan", action="store_true", help="show what would be fetched and written, and write nothing")
     parser.add_argument("--json", action="store_true", help="with --plan: print JSON for programs")
     parser.add_argument("--training-only", action="store_true", help="bring what training needs, without the window")
@@ -23,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Show the plan; or install, then open the window or train the example."""
+    """Show the plan; or install what is wanted, then open the window or train the example."""
     reporter = progress.chosen(arguments)
     if arguments.plan:
         plan = install.wanted(arguments.profile, reporter, training_only=arguments.training_only).plan()

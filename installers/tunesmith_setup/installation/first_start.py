@@ -12,14 +12,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tunesmith_core import environments, files, paths
+from tunesmith_core import environments, files
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup.environments import envs, kinds
+from tunesmith_setup.environments import envs
 from tunesmith_setup.installation import install
-from tunesmith_setup.packages import system_libraries, uvtool
 from tunesmith_setup.packages.uvtool import LOCKS
-from tunesmith_setup.probe import interpreters
-from tunesmith_setup.progress import Progress, size_text
+from tunesmith_setup.progress import Progress
 
 TERMINALS = (
     ("xdg-terminal-exec",),
@@ -50,21 +48,11 @@ def build_launcher(progress: Progress) -> Path:
         EnvironmentProblem: what stopped it; the next start continues.
     """
     progress.line("Tunesmith starts for the first time on this account: it now gets the libraries of its window.")
-    install.prepare_folder(progress)
-    with kinds.only_one(progress):
-        with progress.phase("System libraries"):
-            system_libraries.ensure(progress)
-        launcher = kinds.launcher_environment(interpreters.choose())
-        required = launcher.required_bytes()
-        progress.note(f"data folder: {paths.data_root()}")
-        progress.note(f"room needed: {size_text(required)}; much less is downloaded")
-        with progress.phase("Libraries of the window"):
-            try:
-                envs.build(launcher, uvtool.obtain(progress), progress)
-            except EnvironmentProblem as problem:
-                missing = f"Still missing on this computer: the {len(launcher.packages())} packages of the window."
-                hint = f"{problem.hint} {missing} When the network works, start Tunesmith again: it continues."
-                raise EnvironmentProblem(problem.code, problem.message, context=problem.context, hint=hint) from None
+    try:
+        launcher = install.install_window(progress)
+    except EnvironmentProblem as problem:
+        hint = f"{problem.hint} Then start Tunesmith again: it continues."
+        raise EnvironmentProblem(problem.code, problem.message, context=problem.context, hint=hint) from None
     return launcher.python
 
 

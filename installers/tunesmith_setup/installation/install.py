@@ -206,6 +206,25 @@ def install(profile_name: str | None, progress: Progress, *, window: bool, train
         return Installed(parts.launcher, parts.training, model)
 
 
+def install_window(progress: Progress) -> envs.Environment:
+    """Install the window's environment only: the window asks before it gets what training needs.
+
+    Raises:
+        EnvironmentProblem: what stopped it; the same command continues.
+    """
+    prepare_folder(progress)
+    with kinds.only_one(progress):
+        with progress.phase("System libraries"):
+            system_libraries.ensure(progress)
+        launcher = kinds.launcher_environment(interpreters.choose())
+        progress.note(f"data folder: {paths.data_root()}")
+        if required := launcher.required_bytes():
+            progress.note(f"room needed: {size_text(required)}; much less is downloaded")
+        with progress.phase("Libraries of the window"):
+            bring(launcher, uvtool.obtain(progress), progress)
+    return launcher
+
+
 def _ensure_libraries(progress: Progress, *, required: bool) -> None:
     try:
         system_libraries.ensure(progress)
@@ -227,6 +246,9 @@ def closing(progress: Progress, started: float) -> None:
 def run(profile_name: str | None, progress: Progress, *, demo_wanted: bool) -> int:
     """Install, then open the window or, where there is none or `demo_wanted`, train the example.
 
+    A window needs only its own libraries: its wizard shows the plan of the rest, and asks. A profile that was named is
+    the answer already.
+
     Returns:
         The exit code.
 
@@ -235,6 +257,12 @@ def run(profile_name: str | None, progress: Progress, *, demo_wanted: bool) -> i
     """
     started = time.monotonic()
     window = has_display() and not demo_wanted
+    if window and profile_name is None:
+        launcher = install_window(progress)
+        closing(progress, started)
+        if not (paths.envs_dir() / environments.TRAINING_POINTER).is_file():
+            progress.line("\nThe window opens and sets up training with you. It asks before it downloads more.")
+        return open_window(launcher.python)
     installed = install(profile_name, progress, window=window)
     if window and installed.launcher:
         closing(progress, started)

@@ -270,7 +270,7 @@ def test_the_check_is_a_run_that_is_followed(
     states.fill(quiet.model)
     wizard.open_step(TRY)
     show(wizard)
-    press(wizard.trial, "Run the 2-minute check")
+    press(wizard.trial, "Train the sample")
     qtbot.waitUntil(lambda: wizard.trial_run.state == "failed", timeout=15_000)
     assert "holds no model" in words(wizard.trial)
     paths.models_dir().mkdir()
@@ -283,7 +283,7 @@ def test_the_check_is_a_run_that_is_followed(
     assert [Path(spec.model.path).name for spec in runs.started] == ["tiny"]
     runs.show(training("example", 30, 80))
     QCoreApplication.processEvents()
-    assert "Step 30 of 80" in words(wizard.trial)
+    assert "Step 30 of 80  ·  about 19 min left" in words(wizard.trial)
     assert wizard.trial.meter.isVisible()
     runs.run_ended.emit("id-example", "example", "finished")
     assert "It works" in words(wizard.trial)
