@@ -374,6 +374,11 @@ CODES: dict[str, ErrorCode] = {
         "The fused kernels don't know this part or this setting, or failed their proof on this computer.",
         "Nothing: the results are the same, only slower.",
     ),
+    "sample-failed": ErrorCode(
+        "A sample could not be generated",
+        "transformers could not generate text with this model or this prompt. Training itself is not affected.",
+        "Nothing: the run continues. Remove the sample prompts if this repeats.",
+    ),
     "protocol-mismatch": ErrorCode(
         "The engine and the program do not fit together",
         "The journal was written by a newer version.",

@@ -21,6 +21,7 @@ from tunesmith_core.environments import module_command
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.train import trainer as trainer_module
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
@@ -57,6 +58,22 @@ def test_run_learns_and_tells_its_story_in_order(tiny_spec: MakeSpec, new_run: N
     assert (setup["num_train_rows"], setup["num_eval_rows"], setup["total_steps"]) == (12, 4, 12)
     assert setup["num_trainable_parameters"] > 0
     assert run.status().state == "finished"
+
+
+def test_run_continues_after_a_sample_that_fails(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def generate(*_: object) -> str:
+        raise TypeError("this model has no cache")
+
+    monkeypatch.setattr(trainer_module, "generate", generate)
+    run = new_run(tiny_spec(evaluation={"percent": 0, "sample_every_steps": 3, "sample_prompts": ["Hi"]}))
+    assert train(run) == 0
+    warnings = [event.data for event in events(run, "warning")]
+    assert [(w["code"], w["message"]) for w in warnings] == [
+        ("sample-failed", f"Step {step}: this model has no cache") for step in (0, 3, 6)
+    ]
+    assert len(step_losses(run)) == 6
 
 
 def test_adapter_loads_in_plain_transformers_and_peft(tiny_spec: MakeSpec, new_run: NewRun, tiny_model: Path) -> None:

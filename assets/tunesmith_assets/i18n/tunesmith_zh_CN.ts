@@ -1138,6 +1138,18 @@
         <translation>无需操作：结果相同，只是速度较慢。</translation>
     </message>
     <message>
+        <source>A sample could not be generated</source>
+        <translation>无法生成样例</translation>
+    </message>
+    <message>
+        <source>transformers could not generate text with this model or this prompt. Training itself is not affected.</source>
+        <translation>transformers 无法用这个模型或这条提示词生成文本。训练本身不受影响。</translation>
+    </message>
+    <message>
+        <source>Nothing: the run continues. Remove the sample prompts if this repeats.</source>
+        <translation>无需操作，训练会继续。如果反复出现，请删除样例提示词。</translation>
+    </message>
+    <message>
         <source>The engine and the program do not fit together</source>
         <translation>引擎与程序不匹配</translation>
     </message>

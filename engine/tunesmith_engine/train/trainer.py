@@ -23,6 +23,7 @@ from tunesmith_core.protocol import Command
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
+from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
 from tunesmith_engine.model.load import padding_id
 from tunesmith_engine.model.lora import trainable
@@ -269,14 +270,19 @@ class Trainer:
 
     def _sample(self, step: int, prompt: str) -> None:
         self._flush()
-        text = self._answer(prompt)
-        if text is None:
-            with self.path.out_of_the_way():
-                text = self._answer(prompt)
-        if text is None:
-            self.host.warning("cuda-oom", "There was not enough memory for a sample; it is left out.")
+        try:
+            text = self._answer(prompt)
+            if text is None:
+                with self.path.out_of_the_way():
+                    text = self._answer(prompt)
+        except Exception as error:
+            # Training needs no sample, and transformers can't generate with every model that it trains.
+            self.host.warning("sample-failed", f"Step {step}: {str(error)[:MAX_MESSAGE_CHARS]}")
         else:
-            self.host.event("sample", step=step, prompt=prompt, text=text)
+            if text is None:
+                self.host.warning("cuda-oom", "There was not enough memory for a sample; it is left out.")
+            else:
+                self.host.event("sample", step=step, prompt=prompt, text=text)
         self._meter.restart_clock()
         self.host.progress()
 
