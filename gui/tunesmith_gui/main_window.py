@@ -40,8 +40,8 @@ from tunesmith_gui.widgets.toast import Toast
 
 _FIRST_SIZE = QSize(1280, 800)
 _SMALLEST = QSize(SPACE * 90, SPACE * 60)
-_FOLD_BELOW_LETTERS = 150
-"""Windows narrower than this many letters show the rail folded: at 200 % text a 1024 px window is narrow."""
+_FOLD_BELOW_PX = 1100
+"""Windows narrower than this show the rail folded, whatever the typeface and the size of text."""
 
 
 class MainWindow(QMainWindow):
@@ -262,8 +262,7 @@ class MainWindow(QMainWindow):
         return bool(self._state.value("rail_collapsed", False, type=bool))
 
     def _fit_rail(self) -> None:
-        narrow = self.width() < self.fontMetrics().averageCharWidth() * _FOLD_BELOW_LETTERS
-        collapsed = narrow or self._rail_wanted_collapsed()
+        collapsed = self.width() < _FOLD_BELOW_PX or self._rail_wanted_collapsed()
         if collapsed != self.rail.collapsed:
             self.rail.set_collapsed(collapsed)
 

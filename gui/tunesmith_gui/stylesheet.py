@@ -29,7 +29,7 @@ QLabel[tone="error"] { color: $error; }
 
 QFrame[card="true"] { background: $raised; border: 1px solid $border; border-radius: ${radius}px; }
 QFrame[line="true"] { background: $border; border: none; }
-QFrame[banner="accent"] { background: $accent_soft; border: 1px solid $accent_soft; border-radius: ${radius}px; }
+QFrame[banner="neutral"] { background: $hover; border: 1px solid $border; border-radius: ${radius}px; }
 QFrame[banner="ok"] { background: $ok_soft; border: 1px solid $ok_soft; border-radius: ${radius}px; }
 QFrame[banner="warn"] { background: $warn_soft; border: 1px solid $warn_soft; border-radius: ${radius}px; }
 QFrame[banner="error"] { background: $error_soft; border: 1px solid $error_soft; border-radius: ${radius}px; }

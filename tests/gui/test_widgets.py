@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QWheelEvent
+from PySide6.QtGui import QAccessible, QColor, QWheelEvent
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QSpinBox, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPushButton, QSpinBox, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from tunesmith_gui.theme import tokens
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.empty_state import EmptyState
@@ -110,6 +111,22 @@ def test_banner_shows_replaces_and_dismisses(qtbot: QtBot) -> None:
     with qtbot.waitSignal(banner.dismissed):
         banner.findChild(IconButton).click()
     assert banner.isHidden()
+
+
+def test_information_is_neutral_for_indigo_means_action(qtbot: QtBot) -> None:
+    banner = Banner("neutral", "A run is still going")
+    qtbot.addWidget(banner)
+    banner.show()
+    inside = banner.grab().toImage().pixelColor(banner.width() // 2, 4)
+    assert inside == QColor(tokens().hover)
+    assert 'banner="accent"' not in QApplication.instance().styleSheet()
+
+
+def test_a_choice_is_of_radio_buttons_to_screen_readers(qtbot: QtBot) -> None:
+    choice = Segmented("Preset", [("a", "Balanced"), ("b", "Fast try")])
+    qtbot.addWidget(choice)
+    for each in choice.findChildren(QPushButton):
+        assert QAccessible.queryAccessibleInterface(each).role() == QAccessible.Role.RadioButton
 
 
 def test_empty_state_offers_its_two_steps(qtbot: QtBot) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QTimer, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QKeySequence
+from PySide6.QtGui import QAccessible, QDragEnterEvent, QDropEvent, QFont, QGuiApplication, QKeySequence
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
@@ -216,6 +216,24 @@ class TestKeyboard:
         assert again.rail.collapsed
         again.close_without_asking()
         again.deleteLater()
+
+    @pytest.mark.parametrize("points", [8.0, 10.0, 20.0])
+    def test_rail_has_words_from_1100_px_on_whatever_the_typeface(
+        self, runs: FakeRuns, window: MainWindow, points: float
+    ) -> None:
+        wide = QFont("DejaVu Sans")
+        wide.setPointSizeF(points)
+        wide.setStretch(150)
+        window.setFont(wide)
+        window.resize(1100, 800)
+        assert not window.rail.collapsed
+        assert window.rail.buttons["train"].text().strip() == "Train"
+        window.resize(1099, 800)
+        assert window.rail.collapsed
+
+    def test_pages_are_radio_buttons_to_screen_readers(self, runs: FakeRuns, window: MainWindow) -> None:
+        for each in window.rail.buttons.values():
+            assert QAccessible.queryAccessibleInterface(each).role() == QAccessible.Role.RadioButton
 
     def test_first_size_is_no_larger_than_the_screen(self, runs: FakeRuns, context: Context) -> None:
         first = MainWindow(context)

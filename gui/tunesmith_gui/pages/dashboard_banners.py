@@ -160,4 +160,4 @@ def _stopped(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
         (translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),
         (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
     )
-    return Banner("accent", title, text, actions=actions, parent=parent)
+    return Banner("neutral", title, text, actions=actions, parent=parent)

@@ -243,7 +243,7 @@ class NewRunPage(Page):
         if survey.has_gpu:
             return None
         words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
-        return Banner("accent", self.tr("No supported GPU found"), words, dismissable=True, parent=self)
+        return Banner("neutral", self.tr("No supported GPU found"), words, dismissable=True, parent=self)
 
     def _follow_setup(self) -> None:
         """After the first picture, which needs none of it."""

@@ -44,7 +44,7 @@ class SettingsPage(Page):
         header.add_action(button(self.tr("Reset"), self._reset, kind="quiet", icon_name="reset", parent=self))
         column.addWidget(header)
         self.language_banner = Banner(
-            "accent",
+            "neutral",
             self.tr("The window must be built again to change its language"),
             self.tr("Runs go on. What was typed on the Train page is lost."),
             actions=((self.tr("Do it now"), lambda: self.navigate.emit("restart", None)),),

@@ -17,8 +17,8 @@ from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 from tunesmith_gui.widgets.side_by_side import SideBySide
 
-Tone = Literal["accent", "ok", "warn", "error"]
-TONE_ICONS = {"accent": "info", "ok": "check-circle", "warn": "warning", "error": "error", "neutral": "info"}
+Tone = Literal["neutral", "ok", "warn", "error"]
+TONE_ICONS = {"neutral": "info", "accent": "info", "ok": "check-circle", "warn": "warning", "error": "error"}
 _WORDS_LETTERS = 44
 """Where less than that is left for a line of the message, the buttons go below it."""
 
@@ -27,7 +27,7 @@ class Banner(QFrame):
     """One message with its next steps.
 
     Args:
-        tone: accent (plain information), ok, warn or error.
+        tone: neutral (plain information), ok, warn or error.
         title: the message, at most about 90 characters.
         text: cause and detail, optional.
         actions: button texts with what they do; the first is the recommended one.
@@ -103,7 +103,8 @@ class Banner(QFrame):
         self._draw_icon()
 
     def _draw_icon(self) -> None:
-        self._icon.setPixmap(pixmap(TONE_ICONS[self._tone], self._tone, round(20 * theme().font_scale)))
+        role = "muted" if self._tone == "neutral" else self._tone
+        self._icon.setPixmap(pixmap(TONE_ICONS[self._tone], role, round(20 * theme().font_scale)))
 
     def _dismiss(self) -> None:
         self.hide()

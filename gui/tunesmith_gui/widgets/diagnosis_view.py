@@ -58,10 +58,10 @@ class DiagnosisView(QFrame):
     def show_diagnosis(self, found: Diagnosis | None) -> None:
         """Shows an answer; None says what the place is for."""
         if found is None:
-            self._show("accent", translate("Diagnosis", "The answer appears here."))
+            self._show("neutral", translate("Diagnosis", "The answer appears here."))
         elif not found.code:
             words = translate("Diagnosis", "This failure is not known here.")
-            self._show("accent", words, cause=found.fix)
+            self._show("neutral", words, cause=found.fix)
         else:
             entry = CODES[found.code]
             self._show(

@@ -86,6 +86,7 @@ class Rail(QFrame):
         for key, words, icon_name, keys in entries:
             each = RailButton(icon_name, words, keys, self)
             each.setCheckable(True)
+            each.setAutoExclusive(True)  # a radio button to screen readers, not a check box
             each.clicked.connect(lambda _checked=False, key=key: self.page_chosen.emit(key))
             self._group.addButton(each)
             self.buttons[key] = each

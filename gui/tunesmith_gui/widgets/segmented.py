@@ -42,6 +42,7 @@ class Segmented(QFrame):
         for value, words in options:
             each = button(words, kind="segment", parent=self)
             each.setCheckable(True)
+            each.setAutoExclusive(True)  # a radio button to screen readers, not a check box
             each.setAccessibleDescription(name)
             self._group.addButton(each)
             self._buttons[value] = each
