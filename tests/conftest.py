@@ -37,6 +37,19 @@ if "tunesmith_engine" in sys.orig_argv:
 """
 PROXY_VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
+MACHINE = ("QT_", "XDG_CURRENT_DESKTOP", "XDG_SESSION", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "GTK_", "WAYLAND_DISPLAY")
+"""Beginnings of variables by which a person's desktop would change what a window looks like or where it writes."""
+KEPT_OF_MACHINE = ("QT_QPA_PLATFORM",)
+
+
+def pytest_configure() -> None:
+    """Give every test, and every process that it starts, the same surroundings on every machine."""
+    for name in [name for name in os.environ if name.startswith(MACHINE) and name not in KEPT_OF_MACHINE]:
+        del os.environ[name]
+    # With a bus, a window would meet the person's own desktop; without one, dbus-x11 starts one and leaves a folder.
+    os.environ["DBUS_SESSION_BUS_ADDRESS"] = "disabled:"
+    os.environ |= {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip on Windows what can't run there."""
