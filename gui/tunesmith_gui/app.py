@@ -20,15 +20,15 @@ from tunesmith_gui import tr
 from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.icons import app_icon
-from tunesmith_gui.main_window import MainWindow
 from tunesmith_gui.services.desktop import raise_window
 from tunesmith_gui.services.preferences import Preferences
-from tunesmith_gui.services.stall_watchdog import watch_if_asked
-from tunesmith_gui.single_instance import SingleInstance, hand_over
+from tunesmith_gui.shell.main_window import MainWindow
+from tunesmith_gui.shell.single_instance import SingleInstance, hand_over
+from tunesmith_gui.shell.stall_watchdog import watch_if_asked
 from tunesmith_gui.theme import Scheme, theme
 
 if TYPE_CHECKING:
-    from tunesmith_gui.viewmodels.environment import Installed
+    from tunesmith_gui.environment.model import Installed
 
 WARM_UP_MS = 1000
 FIRST_LOOK_MS = 3000
@@ -62,7 +62,7 @@ class App(QObject):
 
     def first_look(self) -> None:
         """Offers the set-up once where training is not installed; else runs the quick checks in the background."""
-        from tunesmith_gui.services.installed_environment import read_installed
+        from tunesmith_gui.environment.installed import read_installed
 
         Job.start(self, read_installed, self._take_installed, self.report_error)
 
@@ -151,8 +151,8 @@ def main(arguments: list[str]) -> int:
 
 
 def _import_pages() -> None:
-    import tunesmith_gui.pages.dashboard_charts
-    import tunesmith_gui.pages.runs
+    import tunesmith_gui.dashboard.charts
+    import tunesmith_gui.runs.page
     import tunesmith_gui.services.library  # noqa: F401
 
 

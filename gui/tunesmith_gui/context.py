@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from tunesmith_gui.services.preferences import Preferences
 
 if TYPE_CHECKING:
+    from tunesmith_gui.environment.setup_service import SetupService
     from tunesmith_gui.services.desktop import Desktop
     from tunesmith_gui.services.hardware import Hardware
     from tunesmith_gui.services.library import Library
     from tunesmith_gui.services.run_service import RunService
-    from tunesmith_gui.services.setup_service import SetupService
 
 
 class Context:
@@ -63,7 +63,7 @@ class Context:
     @cached_property
     def setup(self) -> SetupService:
         """Probe, checks, installation and repair, as commands of the installer."""
-        from tunesmith_gui.services.setup_service import SetupService
+        from tunesmith_gui.environment.setup_service import SetupService
 
         return SetupService()
 

@@ -23,10 +23,11 @@ from PySide6.QtWidgets import QApplication
 from tests.bench.budget import report
 from tunesmith_core.protocol import Event, encode
 from tunesmith_core.runs import RunState
-from tunesmith_gui.models.run_table import RunFilter, RunRow, RunTableModel
+from tunesmith_gui.dashboard.model import DashboardModel, pack
+from tunesmith_gui.models.run_row import RunRow
+from tunesmith_gui.runs.table import RunFilter, RunTableModel
 from tunesmith_gui.services.journal_tail import JournalTail
-from tunesmith_gui.services.stall_watchdog import StallWatchdog
-from tunesmith_gui.viewmodels.dashboard import DashboardModel, pack
+from tunesmith_gui.shell.stall_watchdog import StallWatchdog
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 NUM_STEPS = 100_000
@@ -157,7 +158,7 @@ def test_cold_start(tmp_path: Path) -> None:
     app = QApplication([])
     from tunesmith_core.settings import SettingsFile
     from tunesmith_gui.context import Context
-    from tunesmith_gui.main_window import MainWindow
+    from tunesmith_gui.shell.main_window import MainWindow
     from tunesmith_gui.services.preferences import Preferences
     from tunesmith_gui.theme import Scheme, theme
     theme().install(Scheme.LIGHT, 1.0)
@@ -180,8 +181,8 @@ def test_memory_with_four_charts(tmp_path: Path) -> None:
     app = QApplication([])
     from tunesmith_gui.theme import Scheme, theme
     theme().install(Scheme.LIGHT, 1.0)
-    from tunesmith_gui.pages.dashboard_charts import DashboardCharts
-    from tunesmith_gui.viewmodels.dashboard import STEP_COLUMNS, DashboardModel
+    from tunesmith_gui.dashboard.charts import DashboardCharts
+    from tunesmith_gui.dashboard.model import STEP_COLUMNS, DashboardModel
     model = DashboardModel()
     model.steps.extend(np.random.default_rng(0).random((100_000, len(STEP_COLUMNS))).cumsum(axis=0))
     charts = DashboardCharts(); charts.resize(1000, 800); charts.show(); charts.show_model(model); charts.grab()

@@ -19,7 +19,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 
 from tunesmith_gui.app import App
-from tunesmith_gui.dialogs.stop_run import StopRunDialog
+from tunesmith_gui.dashboard.stop_run import StopRunDialog
 from tunesmith_gui.theme import Scheme, theme
 
 LIMIT_S = 120.0

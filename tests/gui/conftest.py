@@ -21,10 +21,10 @@ from shiboken6 import isValid
 from tunesmith_core.settings import SettingsFile
 from tunesmith_gui import tr
 from tunesmith_gui.context import Context
-from tunesmith_gui.main_window import MainWindow
+from tunesmith_gui.environment.setup_service import SetupService
+from tunesmith_gui.environment.setup_task import SetupEnd, SetupTask
 from tunesmith_gui.services.preferences import Preferences
-from tunesmith_gui.services.setup_service import SetupService
-from tunesmith_gui.services.setup_task import SetupEnd, SetupTask
+from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
 
 PATIENCE_S = 5.0

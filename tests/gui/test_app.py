@@ -25,11 +25,11 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui import app as app_module
 from tunesmith_gui import tr
 from tunesmith_gui.app import App
-from tunesmith_gui.dialogs.setup_wizard import SetupWizard
-from tunesmith_gui.services.setup_service import SetupService
+from tunesmith_gui.environment.setup_activity import Command
+from tunesmith_gui.environment.setup_service import SetupService
+from tunesmith_gui.environment.wizard import SetupWizard
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.tokens import DARK
-from tunesmith_gui.viewmodels.setup_activity import Command
 from tunesmith_gui.widgets.banner import Banner
 
 
@@ -136,7 +136,7 @@ def test_warm_up_loads_the_next_pages_and_finds_interrupted_runs(app: App, qtbot
     JournalWriter(run.journal_path).write("hello", protocol="1.0")
     app.warm_up()
     qtbot.waitUntil(lambda: app.window.banners.isVisible(), timeout=30_000)
-    assert "tunesmith_gui.pages.dashboard_charts" in sys.modules
+    assert "tunesmith_gui.dashboard.charts" in sys.modules
     titles = [each.accessibleName() for each in app.window.banners.findChildren(Banner)]
     assert titles == ["The run night-shift-01 was interrupted at step 0"]
 
@@ -149,7 +149,7 @@ import tunesmith_gui.app as app
 show = app.MainWindow.show
 def shown(window):
     show(window)
-    heavy = {{"numpy", "pyqtgraph", "psutil", "pynvml", "platformdirs", "tunesmith_gui.pages.dashboard"}}
+    heavy = {{"numpy", "pyqtgraph", "psutil", "pynvml", "platformdirs", "tunesmith_gui.dashboard.page"}}
     sys.stderr.write(",".join(sorted(heavy & set(sys.modules))))
     QTimer.singleShot(0, window.close_without_asking)
 app.MainWindow.show = shown

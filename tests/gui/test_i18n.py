@@ -20,7 +20,7 @@ from tunesmith_core.error_codes import CODES
 from tunesmith_gui import core_texts, i18n_build, tr
 from tunesmith_gui.assets import asset_folder
 from tunesmith_gui.context import Context
-from tunesmith_gui.main_window import MainWindow
+from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.shortcuts import ACTIONS, keys_of
 
 PACKAGE = i18n_build.PACKAGE

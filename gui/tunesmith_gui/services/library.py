@@ -17,7 +17,7 @@ from tunesmith_core.store import Library as Index
 from tunesmith_core.store import RunSummary
 from tunesmith_gui.background import Job
 from tunesmith_gui.models.metric_series import smooth, thin
-from tunesmith_gui.models.run_table import RunRow
+from tunesmith_gui.models.run_row import RunRow
 
 SPARK_POINTS = 48
 _SPARK_SMOOTHING = 0.6

@@ -13,8 +13,8 @@ from pytestqt.qtbot import QtBot
 from tests.gui.new_run.driving import GIB, close, make_page
 from tunesmith_core.hardware import Hardware
 from tunesmith_gui.context import Context
-from tunesmith_gui.pages.new_run import NewRunPage
-from tunesmith_gui.viewmodels import new_run_facts
+from tunesmith_gui.new_run import facts as new_run_facts
+from tunesmith_gui.new_run.page import NewRunPage
 
 CPU = Hardware("cpu", "x86", 16 * GIB, 8 * GIB, 16 * GIB, 8 * GIB)
 CONFIG = {

@@ -13,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
 from tunesmith_gui.context import Context
-from tunesmith_gui.pages.new_run import NewRunPage
+from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.widgets.banner import Banner
 
 GIB = 1024**3
@@ -94,8 +94,8 @@ def scripted_tasks(monkeypatch: pytest.MonkeyPatch) -> list[FakeTask]:
         def cancel(self) -> None:
             self.fake.cancelled = True
 
-    monkeypatch.setattr("tunesmith_gui.pages.new_run_actions.EngineTask", Task)
-    monkeypatch.setattr("tunesmith_gui.dialogs.data_preview.EngineTask", Task)
+    monkeypatch.setattr("tunesmith_gui.new_run.actions.EngineTask", Task)
+    monkeypatch.setattr("tunesmith_gui.new_run.data_preview.EngineTask", Task)
     return tasks
 
 

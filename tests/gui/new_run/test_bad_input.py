@@ -17,9 +17,9 @@ from tunesmith_core import paths
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import UserError
 from tunesmith_gui.context import Context
-from tunesmith_gui.dialogs.diagnostics import DiagnosticsDialog
-from tunesmith_gui.pages.new_run import NewRunPage
-from tunesmith_gui.viewmodels.new_run import Missing
+from tunesmith_gui.new_run.form import Missing
+from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 
 
 def missing_folder(model: Path, data: Path) -> None:

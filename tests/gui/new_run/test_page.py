@@ -20,12 +20,12 @@ from tunesmith_core.hardware import Hardware
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.dialogs.column_mapping import ColumnMappingDialog
-from tunesmith_gui.dialogs.data_preview import DataPreviewDialog
-from tunesmith_gui.pages.new_run import NewRunPage
-from tunesmith_gui.services.form_memory import draft_path
+from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
+from tunesmith_gui.new_run.data_preview import DataPreviewDialog
+from tunesmith_gui.new_run.form import Missing
+from tunesmith_gui.new_run.form_memory import draft_path
+from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
-from tunesmith_gui.viewmodels.new_run import Missing
 
 GPU = Hardware("cuda", "RTX 3060", 6 * GIB, 5 * GIB, 16 * GIB, 8 * GIB, gpu_index=0, compute_capability=(8, 6))
 
@@ -337,9 +337,7 @@ class TestStarting:
         assert command == "tunesmith train "
         assert RunSpec.load(Path(path)) == page.form.spec
         target = tmp_path / "saved.json"
-        monkeypatch.setattr(
-            "tunesmith_gui.pages.new_run_actions.QFileDialog.getSaveFileName", lambda *_: (str(target), "")
-        )
+        monkeypatch.setattr("tunesmith_gui.new_run.actions.QFileDialog.getSaveFileName", lambda *_: (str(target), ""))
         with qtbot.waitSignal(page.notify, timeout=5000):
             page.start_bar.save_asked.emit()
         assert RunSpec.load(target) == page.form.spec

@@ -7,9 +7,9 @@ from pytestqt.qtbot import QtBot
 from tests.core.test_planner import CARD, fused, gpu, make
 from tunesmith_core.planner import plan
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.new_run.facts import PlanFacts
+from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.tr import size
-from tunesmith_gui.viewmodels.new_run_facts import PlanFacts
-from tunesmith_gui.widgets.plan_card import PlanCard
 
 
 def _words(qtbot: QtBot, spec: RunSpec, measured_bytes: int | None = None) -> list[str]:

@@ -1,0 +1,1 @@
+"""The page of one run: charts, tables, samples, log."""

@@ -1,0 +1,163 @@
+"""The message on top of a run's page: what went wrong, how it ended, what to do next."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtWidgets import QWidget
+
+from tunesmith_core.error_codes import CODES
+from tunesmith_core.runs import RunState
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.dashboard.model import DashboardModel
+from tunesmith_gui.models.fix_actions import DEEDS, action_label, doable
+from tunesmith_gui.models.run_spec import retry_specs
+from tunesmith_gui.services.diagnosis import Diagnosis
+from tunesmith_gui.tr import core_text, fill, number, translate
+from tunesmith_gui.widgets.banner import Banner
+
+Ask = Callable[[str], object]
+"""Takes the id of an action, see `DashboardPage.ask`."""
+
+
+def banner_key(
+    model: DashboardModel, silent_since: float | None, diagnosis: Diagnosis | None = None
+) -> tuple[object, ...]:
+    """Two equal keys mean that the same message is right."""
+    status = model.status
+    code = (status.error or {}).get("code")
+    silent, ended = silent_since is not None, bool(model.result)
+    return (status.state, code, silent, model.can_resume, len(model.warnings), ended, diagnosis)
+
+
+def make_banner(
+    model: DashboardModel,
+    spec: RunSpec | None,
+    folder: Path,
+    silent_since: float | None,
+    ask: Ask,
+    parent: QWidget,
+    diagnosis: Diagnosis | None = None,
+) -> Banner | None:
+    """The message for the present state, or None while all is well; `diagnosis` says what the log of a failure told."""
+    state = model.status.state
+    if silent_since is not None:
+        return _silent(silent_since, ask, parent)
+    if state is RunState.FAILED or (model.status.error and not state.live):
+        return _failed(model, spec, diagnosis or Diagnosis(), ask, parent)
+    if state is RunState.INTERRUPTED:
+        return _interrupted(model, ask, parent)
+    if state is RunState.FINISHED:
+        return _finished(model, folder, ask, parent)
+    if state is RunState.STOPPED:
+        return _stopped(model, ask, parent)
+    if model.warnings:
+        warning = model.warnings[-1]
+        title = str(warning.get("message") or warning.get("code"))
+        return Banner("warn", title, str(warning.get("hint") or ""), dismissable=True, parent=parent)
+    return None
+
+
+def _silent(since: float, ask: Ask, parent: QWidget) -> Banner:
+    clock = time.strftime("%H:%M:%S", time.localtime(since))
+    return Banner(
+        "warn",
+        fill(translate("Dashboard", "No sign of life since %1"), clock),
+        translate("Dashboard", "The run may be busy with a long step, or its computer may be asleep."),
+        actions=((translate("Dashboard", "Show the log"), lambda: ask("show_log")),),
+        parent=parent,
+    )
+
+
+def _failed(model: DashboardModel, spec: RunSpec | None, found: Diagnosis, ask: Ask, parent: QWidget) -> Banner:
+    error = model.status.error or {}
+    code = found.code or str(error.get("code") or "")
+    title = core_text(str(error.get("title") or "")) or translate("Dashboard", "The run failed")
+    if found.code:
+        title = core_text(CODES[found.code].title)
+    if model.status.step:
+        title = fill(translate("Dashboard", "%1 at step %2"), title, number(model.status.step))
+    message, hint = str(error.get("message") or ""), found.fix or core_text(str(error.get("hint") or ""))
+    evidence = fill(translate("Dashboard", "The log says: “%1”"), found.evidence) if found.evidence else ""
+    actions = _retries(spec, ask) if code == "cuda-oom" and spec is not None else []
+    fixes = [name for name in found.actions if doable(name)]
+    repeats = bool(actions) or any(DEEDS[name].kind == "run" for name in fixes)
+    actions += [(action_label(name), partial(ask, f"fix:{name}")) for name in fixes]
+    if not repeats and not model.can_resume:
+        actions.append((translate("Dashboard", "Change and retry"), lambda: ask("duplicate")))
+    actions.append((translate("Dashboard", "Details"), lambda: ask("show_log")))
+    actions.append((translate("Dashboard", "Copy diagnostics"), lambda: ask("copy_diagnostics")))
+    text = "\n".join(part for part in (message, evidence if evidence not in message else "", hint) if part)
+    return Banner("error", title, text, actions=tuple(actions), parent=parent)
+
+
+def _retries(spec: RunSpec, ask: Ask) -> list[tuple[str, Callable[[], object]]]:
+    specs = retry_specs(spec)
+    actions: list[tuple[str, Callable[[], object]]] = []
+    if "retry_small" in specs:
+        actions.append((translate("Dashboard", "Retry with micro-batch 1"), lambda: ask("retry_small")))
+    if "retry_shorter" in specs:
+        tokens = number(specs["retry_shorter"].data.context_length)
+        words = fill(translate("Dashboard", "Retry with %1 tokens"), tokens)
+        actions.append((words, lambda: ask("retry_shorter")))
+    if "retry_checkpointing" in specs:
+        words = translate("Dashboard", "Retry with activation checkpointing")
+        actions.append((words, lambda: ask("retry_checkpointing")))
+    return actions
+
+
+def _interrupted(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
+    title = fill(translate("Dashboard", "The run was interrupted at step %1"), number(model.status.step))
+    if not model.can_resume:
+        text = translate("Dashboard", "There is no checkpoint to go on from. Duplicate it to start again.")
+        actions = ((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),)
+        return Banner("warn", title, text, actions=actions, parent=parent)
+    saved = number(model.status.last_checkpoint_step)
+    return Banner(
+        "warn",
+        title,
+        translate("Dashboard", "Nothing up to the last checkpoint is lost."),
+        actions=(
+            (fill(translate("Dashboard", "Resume from %1"), saved), lambda: ask("resume")),
+            (translate("Dashboard", "Keep as is"), lambda: ask("keep")),
+        ),
+        parent=parent,
+    )
+
+
+def outcome_text(model: DashboardModel, folder: Path) -> str:
+    """What came out: evaluation before and after, and where the adapter lies."""
+    parts = []
+    before, after = model.result.get("eval_loss_before"), model.result.get("eval_loss_after")
+    if before is not None and after is not None:
+        parts.append(fill(translate("Dashboard", "Eval loss %1 → %2"), number(before, 3), number(after, 3)))
+    adapter = model.status.artifacts.get("adapter")
+    if adapter:
+        parts.append(fill(translate("Dashboard", "Adapter: %1"), str(folder / adapter)))
+    return "\n".join(parts)
+
+
+def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) -> Banner:
+    actions = [(translate("Dashboard", "Open folder"), lambda: ask("open_folder"))]
+    if model.status.artifacts.get("adapter"):
+        actions.append((translate("Dashboard", "Copy path"), lambda: ask("copy_path")))
+    actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
+    title = translate("Dashboard", "Finished: the adapter is ready")
+    return Banner("ok", title, outcome_text(model, folder), actions=tuple(actions), parent=parent)
+
+
+def _stopped(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
+    title = fill(translate("Dashboard", "Stopped at step %1"), number(model.status.step))
+    text = (
+        fill(translate("Dashboard", "You can resume from step %1."), number(model.status.last_checkpoint_step))
+        if model.can_resume
+        else translate("Dashboard", "Nothing was saved. Duplicate it to start again.")
+    )
+    actions = (
+        (translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),
+        (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
+    )
+    return Banner("neutral", title, text, actions=actions, parent=parent)

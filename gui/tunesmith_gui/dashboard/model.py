@@ -1,0 +1,301 @@
+"""What a run's page knows, folded from the journal: state, curves, samples, checkpoints, log, time left. No widgets.
+
+Packing (turning events into arrays) happens on the tailing thread, folding on the UI thread: a flood of steps then
+costs the window one array append per thousand events.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import RunState, RunStatus
+from tunesmith_gui.models.log_lines import LogLine, LogLines
+from tunesmith_gui.models.metric_series import Floats, MetricSeries
+from tunesmith_gui.models.run_words import phase_word, state_word
+from tunesmith_gui.tr import fill, number, size, translate
+
+STEP_COLUMNS = ("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes")
+EVAL_COLUMNS = ("step", "t", "tokens", "loss")
+MEMORY_COLUMNS = (
+    "t",
+    "device_bytes",
+    "process_bytes",
+    "host_used_bytes",
+    "utilization_percent",
+    "temperature_c",
+    "power_w",
+    "cpu_percent",
+)
+
+HEARTBEAT_LIMIT_S = 15.0
+_RATE_WINDOW_STEPS = 300
+MAX_SAMPLES = 500
+
+
+@dataclass(slots=True)
+class EventBatch:
+    """A stretch of a journal that no resume cuts through.
+
+    Attributes:
+        steps: shape (n, len(STEP_COLUMNS)).
+        memory: shape (m, len(MEMORY_COLUMNS)).
+        others: every other event in order, and of the steps those that stand right before one of them or last.
+        last_reading: fields of the newest gpu event, or None.
+        num_events: how many events went in.
+    """
+
+    steps: Floats
+    memory: Floats
+    others: list[Event]
+    last_reading: dict[str, Any] | None  # Any: JSON values
+    num_events: int
+
+
+def pack(events: Sequence[Event]) -> list[EventBatch]:
+    """Turn events into batches, cut before each `hello`."""
+    starts = [place for place, event in enumerate(events) if event.type == "hello" and place]
+    bounds = [0, *starts, len(events)]
+    return [_pack_one(events[first:end]) for first, end in pairwise(bounds) if end > first]
+
+
+def _pack_one(events: Sequence[Event]) -> EventBatch:
+    steps: list[tuple[object, ...]] = []
+    memory: list[tuple[object, ...]] = []
+    others: list[Event] = []
+    reading, step = None, None
+    for event in events:
+        data = event.data
+        if event.type == "step":
+            step = event
+            steps.append((data.get("step"), event.t, *(data.get(name) for name in STEP_COLUMNS[2:])))
+        elif event.type == "gpu":
+            reading = data
+            device = sum(data.get(name) or 0 for name in ("reserved_bytes", "used_by_others_bytes"))
+            memory.append((event.t, device or None, *(data.get(name) for name in MEMORY_COLUMNS[2:])))
+        else:
+            if step is not None:
+                others.append(step)
+                step = None
+            others.append(event)
+    if step is not None:
+        others.append(step)
+    return EventBatch(
+        np.array(steps, dtype=np.float64).reshape(-1, len(STEP_COLUMNS)),
+        np.array(memory, dtype=np.float64).reshape(-1, len(MEMORY_COLUMNS)),
+        others,
+        reading,
+        len(events),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A text the model wrote at a step."""
+
+    step: int
+    prompt: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A saved state of a run; `path` is relative to the run folder."""
+
+    step: int
+    path: str
+    num_bytes: int
+    seconds: float
+    t: float
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far the present phase is; total 0 when unknown."""
+
+    phase: str = ""
+    done: float = 0.0
+    total: float = 0.0
+    unit: str = ""
+
+
+@dataclass
+class DashboardModel:
+    """The state of a run's page."""
+
+    status: RunStatus = field(default_factory=RunStatus)
+    steps: MetricSeries = field(default_factory=lambda: MetricSeries(STEP_COLUMNS))
+    evals: MetricSeries = field(default_factory=lambda: MetricSeries(EVAL_COLUMNS))
+    memory: MetricSeries = field(default_factory=lambda: MetricSeries(MEMORY_COLUMNS))
+    log: LogLines = field(default_factory=LogLines)
+    samples: list[Sample] = field(default_factory=list)
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)  # Any: fields of warning events
+    setup: dict[str, Any] = field(default_factory=dict)  # Any: fields of the setup event
+    reading: dict[str, Any] = field(default_factory=dict)  # Any: fields of the newest gpu event
+    result: dict[str, Any] = field(default_factory=dict)  # Any: fields of the result event
+    progress: Progress = field(default_factory=Progress)
+    resumed_from_step: int = 0
+    _session_row: int = 0
+
+    def apply(self, batches: list[EventBatch]) -> None:
+        """Take batches of `pack` into account, in the order of the journal."""
+        for batch in batches:
+            if batch.others and batch.others[0].type == "hello":
+                self._begin_session(batch.others[0].data)
+            self.steps.extend(batch.steps)
+            self.memory.extend(batch.memory)
+            self.reading = batch.last_reading or self.reading
+            for event in batch.others:
+                self.status.fold(event)
+                handler = _HANDLERS.get(event.type)
+                if handler is not None:
+                    handler(self, event)
+            if len(batch.steps) and self.progress.phase == "training":
+                self.progress.done = batch.steps[-1][0]
+
+    def _begin_session(self, data: dict[str, Any]) -> None:  # Any: JSON values
+        resumed = data.get("resumed_from_step") or 0
+        self.resumed_from_step = resumed
+        for series in (self.steps, self.evals):
+            series.truncate_after(resumed)
+        self.samples = [sample for sample in self.samples if sample.step <= resumed]
+        self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.step <= resumed]
+        self._session_row, self.result = len(self.steps), {}
+
+    def _on_phase(self, event: Event) -> None:
+        data = event.data
+        phase = str(data.get("name") or "")
+        if phase != self.progress.phase:
+            self._say(event.t, "info", fill(translate("RunLog", "phase: %1"), phase_word(phase)))
+        self.progress = Progress(phase, data.get("done") or 0, data.get("total") or 0, str(data.get("unit") or ""))
+
+    def _on_setup(self, event: Event) -> None:
+        self.setup = data = event.data
+        for sentence in data.get("kernels") or ():
+            self._say(event.t, "info", str(sentence))
+        planned, tried = data.get("planned_bytes"), data.get("tried_bytes")
+        if planned and tried:
+            words = translate("RunLog", "memory: %1 planned, %2 taken by the largest micro-batch")
+            self._say(event.t, "info", fill(words, size(planned), size(tried)))
+        if self.progress.phase == "training":
+            self.progress.total = self.status.total_steps
+
+    def _on_eval(self, event: Event) -> None:
+        step, loss = event.data.get("step"), event.data.get("loss")
+        tokens = self.steps.last("tokens") if len(self.steps) else 0.0
+        row = (step, event.t, tokens, loss)
+        self.evals.extend(np.array([row], dtype=np.float64))
+        shown = translate("RunLog", "not a number") if loss is None else number(loss, 4)
+        self._say(event.t, "info", fill(translate("RunLog", "eval loss %1 at step %2"), shown, step))
+
+    def _on_sample(self, event: Event) -> None:
+        data = event.data
+        sample = Sample(int(data.get("step") or 0), str(data.get("prompt") or ""), str(data.get("text") or ""))
+        self.samples = [*self.samples, sample][-MAX_SAMPLES:]
+
+    def _on_checkpoint(self, event: Event) -> None:
+        data = event.data
+        step, path, num_bytes = int(data.get("step") or 0), str(data.get("path") or ""), int(data.get("bytes") or 0)
+        self.checkpoints.append(Checkpoint(step, path, num_bytes, float(data.get("seconds") or 0), event.t))
+        self._say(event.t, "info", fill(translate("RunLog", "checkpoint %1 (%2)"), path, size(num_bytes)))
+
+    def _on_log(self, event: Event) -> None:
+        self._say(event.t, str(event.data.get("level") or "info"), str(event.data.get("text") or ""))
+
+    def _on_warning(self, event: Event) -> None:
+        self.warnings.append(event.data)
+        self._say(event.t, "warning", str(event.data.get("message") or event.data.get("code")))
+
+    def _on_error(self, event: Event) -> None:
+        self._say(event.t, "error", str(event.data.get("message") or event.data.get("code")))
+        if event.data.get("context"):
+            self._say(event.t, "error", str(event.data["context"]))
+
+    def _on_result(self, event: Event) -> None:
+        self.result = event.data
+        self._say(event.t, "info", fill(translate("RunLog", "result: %1"), state_word(self.status.state)))
+
+    def _say(self, t: float, level: str, text: str) -> None:
+        self.log.extend(LogLine(t, level, line) for line in text.splitlines() or [""])
+
+    @property
+    def fraction(self) -> float:
+        """Share of the steps that are done, 0 to 1."""
+        total = self.status.total_steps
+        return min(self.status.step / total, 1.0) if total else 0.0
+
+    @property
+    def began_at(self) -> float:
+        """When the first session began, in seconds since 1970: its greeting, or a reading or step before it."""
+        firsts = [series.column("t")[0] for series in (self.steps, self.memory) if len(series)]
+        if self.status.started_at is not None:
+            firsts.append(self.status.started_at)
+        return float(min(firsts, default=0.0))
+
+    @property
+    def known_s(self) -> float:
+        """Seconds from `began_at` to the newest event."""
+        lasts = [series.column("t")[-1] for series in (self.steps, self.memory) if len(series)]
+        return float(max(*lasts, self.status.last_event_at or 0.0, self.began_at) - self.began_at)
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the newest reading comes from a run without a GPU."""
+        return self.reading.get("device", "cpu") == "cpu" and not self.reading.get("total_bytes")
+
+    def step_s(self) -> float | None:
+        """Seconds per step over the last steps of this session, pauses for evaluation included."""
+        times = self.steps.column("t")[self._session_row :][-_RATE_WINDOW_STEPS:]
+        numbers = self.steps.column("step")[self._session_row :][-_RATE_WINDOW_STEPS:]
+        if len(times) < 2 or numbers[-1] <= numbers[0]:
+            return None
+        return float((times[-1] - times[0]) / (numbers[-1] - numbers[0]))
+
+    def eta_s(self, now: float) -> float | None:
+        """Seconds that training still needs at `now` (seconds since 1970), None when that can't be said."""
+        rate, total = self.step_s(), self.status.total_steps
+        if rate is None or not total or self.status.state is not RunState.RUNNING:
+            return None
+        since_last = max(now - float(self.steps.column("t")[-1]), 0.0)
+        return max(rate * (total - self.status.step) - since_last, 0.0)
+
+    def silent_since(self, now: float, heartbeat_at: float | None) -> float | None:
+        """When a live run gave its last sign of life, if that is too long ago; else None. Times since 1970."""
+        if not self.status.state.live or self.status.state is RunState.QUEUED:
+            return None
+        last = max(heartbeat_at or 0.0, self.status.last_event_at or 0.0)
+        return last if last and now - last > HEARTBEAT_LIMIT_S else None
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the run ended early and left a checkpoint."""
+        early = (RunState.STOPPED, RunState.FAILED, RunState.INTERRUPTED)
+        return self.status.state in early and self.status.last_checkpoint_step > 0
+
+    def loss_change(self) -> tuple[float, float] | None:
+        """First and newest finite training loss, None before there are any."""
+        losses = self.steps.column("loss")
+        finite = losses[np.isfinite(losses)] if len(losses) < 1000 else losses[[0, -1]]
+        if not len(finite) or not all(math.isfinite(value) for value in (finite[0], finite[-1])):
+            return None
+        return float(finite[0]), float(finite[-1])
+
+
+_HANDLERS: dict[str, Callable[[DashboardModel, Event], None]] = {
+    "phase": DashboardModel._on_phase,
+    "setup": DashboardModel._on_setup,
+    "eval": DashboardModel._on_eval,
+    "sample": DashboardModel._on_sample,
+    "checkpoint": DashboardModel._on_checkpoint,
+    "log": DashboardModel._on_log,
+    "warning": DashboardModel._on_warning,
+    "error": DashboardModel._on_error,
+    "result": DashboardModel._on_result,
+}

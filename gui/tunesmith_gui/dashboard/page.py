@@ -1,0 +1,410 @@
+"""A run's page, the same while the run is live and years later: it reads the journal and the frozen spec only."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt, QTimer, QUrl
+from PySide6.QtGui import QDesktopServices, QGuiApplication
+from PySide6.QtWidgets import QInputDialog, QScrollArea, QVBoxLayout, QWidget
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.runs import Run, RunState, display_name
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.context import Context
+from tunesmith_gui.dashboard.banners import banner_key, make_banner
+from tunesmith_gui.dashboard.header import DashboardHeader
+from tunesmith_gui.dashboard.log import LogPane
+from tunesmith_gui.dashboard.model import DashboardModel, EventBatch, pack
+from tunesmith_gui.dashboard.report import EngineOutput, command_line, diagnostics, engine_output
+from tunesmith_gui.dashboard.samples_list import SamplesList
+from tunesmith_gui.dashboard.tab_panes import TabPanes
+from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
+from tunesmith_gui.models.fix_actions import DEEDS
+from tunesmith_gui.models.run_row import RunContents, contents_of
+from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec, retry_specs
+from tunesmith_gui.models.run_words import phase_word, state_word
+from tunesmith_gui.page import Page
+from tunesmith_gui.services.diagnosis import Diagnosis, diagnose_run
+from tunesmith_gui.services.journal_tail import Follow
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import fill
+from tunesmith_gui.widgets.announcer import Announcer
+from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+if TYPE_CHECKING:
+    from tunesmith_gui.dashboard.charts import DashboardCharts
+
+REPAINT_MS = 200
+SECOND_LOOK_MS = 500
+LIFE_CHECK_EVERY = 10
+"""Repaints between two looks at heartbeat and lease."""
+
+
+class DashboardPage(Page):
+    """Build and bind: everything it shows is folded in `dashboard.model`."""
+
+    def __init__(self, context: Context, parent: QWidget | None = None) -> None:
+        super().__init__(context, parent)
+        self.run: Run | None = None
+        self.model = DashboardModel()
+        self.charts: DashboardCharts | None = None
+        self._name = ""
+        self._spec: RunSpec | None = None
+        self._follow: Follow | None = None
+        self._dirty = False
+        self._num_ticks = 0
+        self._num_dead_looks = 0
+        self._heartbeat_at: float | None = None
+        self._banner: Banner | None = None
+        self._banner_key: tuple[object, ...] = ()
+        self._kept = False
+        self._said: tuple[RunState, str] | None = None
+        self._diagnosis: Diagnosis | None = None
+        self._diagnosed = False
+        self._announcer = Announcer(self)
+        self._build()
+        self._tick = QTimer(self)
+        self._tick.setInterval(REPAINT_MS)
+        self._tick.timeout.connect(self._on_tick)
+        self.run_in_background(_import_charts, self._build_charts)
+
+    def _build(self) -> None:
+        area = QScrollArea(self)
+        area.setWidgetResizable(True)
+        area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(0, 0, 0, 0)
+        whole.addWidget(area)
+        holder = QWidget(area)
+        area.setWidget(holder)
+        column = QVBoxLayout(holder)
+        column.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, 0)
+        column.setSpacing(SPACE * 2)
+        self.header = DashboardHeader(holder)
+        self.header.asked.connect(self.ask)
+        column.addWidget(self.header)
+        self._banner_place = QVBoxLayout()
+        column.addLayout(self._banner_place)
+        self.panes = TabPanes(self.tr("Parts of the run"), parent=holder)
+        self.log_pane = LogPane(self)
+        self.log_pane.output_wanted.connect(self._read_output)
+        self.log = self.log_pane.console
+        self.samples = SamplesList(max_shown=40, parent=self)
+        self.checkpoints = CheckpointsTable(self)
+        self.settings_used = SettingsUsedTable(self)
+        self.files = FilesTable(self)
+        loading = SafeLabel(self.tr("Loading the charts…"), tone="muted", parent=self)
+        loading.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.panes.add("charts", self.tr("Charts"), loading)
+        self.panes.add("log", self.tr("Log"), self.log_pane)
+        self.panes.add("samples", self.tr("Samples"), self.samples)
+        self.panes.add("checkpoints", self.tr("Checkpoints"), self.checkpoints)
+        self.panes.add("settings", self.tr("Settings used"), self.settings_used)
+        self.panes.add("files", self.tr("Files"), self.files)
+        self.panes.changed.connect(self._on_pane)
+        column.addWidget(self.panes, 1)
+
+    @property
+    def title(self) -> str:
+        """The run's name."""
+        return self._name or self.tr("Run")
+
+    def on_shown(self, argument: object = None) -> None:
+        """Show the run with an id, or go on with the one shown before."""
+        if isinstance(argument, str) and (self.run is None or argument != self.run.id):
+            self._open(argument)
+        self._dirty = True
+        self._tick.start()
+
+    def on_hidden(self) -> None:
+        """Repaint nothing; the journal is still taken in, so that coming back is immediate."""
+        self._tick.stop()
+
+    def perform(self, action: str) -> bool:
+        """Stop, log, full screen, find and diagnostics by keyboard."""
+        if action == "stop_run" and self.model.status.state.live:
+            self.ask("stop")
+        elif action == "log":
+            self.ask("show_log")
+        elif action == "chart_full_screen" and self.charts is not None:
+            self.charts.chart_under_focus().enlarge()
+        elif action == "find":
+            self.ask("show_log")
+            self.log_pane.source.set_value("log")
+            self.log.search.setFocus()
+        elif action == "copy_diagnostics" and self.run is not None:
+            self.ask("copy_diagnostics")
+        else:
+            return False
+        return True
+
+    def _open(self, run_id: str) -> None:
+        service = self.context.runs
+        if self._follow is not None:
+            service.tail.cancel(self._follow)
+        self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
+        self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
+        self._diagnosis, self._diagnosed = None, False
+        self._drop_banner()
+        self.log.set_lines(self.model.log)
+        self.log_pane.show_output(EngineOutput("", "none"))
+        self._read_output()
+        self._follow = service.tail.follow(self.run.journal_path, pack, self._receive, self._unreadable)
+        run = self.run
+        self.run_in_background(lambda: (run, run.load_spec(), display_name(run)), self._take_spec)
+        self._check_life()
+        self.title_changed.emit()
+
+    def _take_spec(self, found: tuple[Run, RunSpec, str]) -> None:
+        run, spec, name = found
+        if run is not self.run:
+            return
+        self._spec, self._name, self._dirty = spec, name, True
+        self._banner_key = ()
+        self.settings_used.set_spec(spec)
+        self.title_changed.emit()
+
+    def _receive(self, batches: list[EventBatch]) -> None:
+        first = not len(self.model.steps)
+        self.model.apply(batches)
+        self._dirty = True
+        self._kept = self._kept and not self.model.status.state.live
+        self._announce()
+        if first and len(self.model.steps) and self._tick.isActive():
+            self._repaint()
+
+    def _unreadable(self, error: TunesmithError) -> None:
+        self._follow = None
+        self.notify.emit("error", error.message)
+
+    def _announce(self) -> None:
+        """Tell a screen reader of another phase and of the end, but not of what was there when the page opened."""
+        status = self.model.status
+        now = (status.state, status.phase)
+        if self._follow is None or not self._follow.caught_up or now == self._said:
+            return
+        before, self._said = self._said, now
+        if before is not None and self._tick.isActive():
+            word = phase_word(status.phase) if status.state.live and status.phase else state_word(status.state)
+            self._announcer.say(fill(self.tr("%1: %2"), self._name, word))
+
+    def _read_output(self) -> None:
+        run = self.run
+        if run is not None and self.panes.key == "log" and self.log_pane.source.value == "output":
+            self.run_in_background(lambda: (run, engine_output(run.path)), self._take_output)
+
+    def _take_output(self, found: tuple[Run, EngineOutput]) -> None:
+        run, output = found
+        if run is self.run:
+            self.log_pane.show_output(output)
+
+    def _on_tick(self) -> None:
+        self._num_ticks += 1
+        if self._num_ticks % LIFE_CHECK_EVERY == 0 and self.model.status.state.live:
+            self._check_life()
+            self._read_output()
+        if self._dirty or (self.model.status.state.live and self._num_ticks % 5 == 0):
+            self._repaint()
+
+    def _repaint(self) -> None:
+        self._dirty = False
+        self.header.show_model(self._name, self.model)
+        self._show_banner()
+        if self.panes.key == "charts" and self.charts is not None:
+            self.charts.show_model(self.model)
+        elif self.panes.key == "log":
+            self.log.refresh()
+        self.samples.set_samples(self.model.samples)
+        self.checkpoints.set_checkpoints(self.model.checkpoints)
+
+    def _on_pane(self, key: str) -> None:
+        self._dirty = True
+        self._read_output()
+        if key == "files" and self.run is not None:
+            folder = self.run.path
+            self.run_in_background(lambda: list_files(folder), self.files.set_files)
+
+    def _check_life(self) -> None:
+        run = self.run
+        if run is not None:
+            self.run_in_background(lambda: (run, *_life(run)), self._take_life)
+
+    def _take_life(self, found: tuple[Run, bool, float | None]) -> None:
+        run, supervised, heartbeat_at = found
+        if run is not self.run:
+            return
+        self._heartbeat_at = heartbeat_at
+        status = self.model.status
+        if supervised or not status.state.live:
+            self._num_dead_looks = 0
+            return
+        self._num_dead_looks += 1
+        if self._num_dead_looks > 1 and self._follow is not None and self._follow.caught_up:
+            status.state, self._dirty = RunState.INTERRUPTED, True
+            self._announce()
+        else:
+            # Its last words may still be on their way through the tail: one more look before it counts as dead.
+            QTimer.singleShot(SECOND_LOOK_MS, self, self._check_life)
+
+    def _show_banner(self) -> None:
+        silent = self.model.silent_since(time.time(), self._heartbeat_at)
+        self._diagnose()
+        key = banner_key(self.model, silent, self._diagnosis)
+        if key == self._banner_key or self.run is None:
+            return
+        self._drop_banner()
+        self._banner_key = key
+        if self._kept and self.model.status.state is RunState.INTERRUPTED:
+            return
+        self._banner = make_banner(self.model, self._spec, self.run.path, silent, self.ask, self, self._diagnosis)
+        if self._banner is not None:
+            self._banner_place.addWidget(self._banner)
+
+    def _diagnose(self) -> None:
+        """Let the log of a failed run speak, once."""
+        failed = self.model.status.state is RunState.FAILED
+        if self._diagnosed is failed:
+            return
+        self._diagnosed, self._diagnosis = failed, None
+        run, error = self.run, self.model.status.error or {}
+        if run is None or not failed:
+            return
+        machine = self.context.setup.model.machine
+
+        def take(found: Diagnosis) -> None:
+            if run is self.run and self._diagnosed:
+                self._diagnosis = found
+                self._dirty = True
+
+        self.run_in_background(lambda: diagnose_run(run.path, error, machine), take)
+
+    def _drop_banner(self) -> None:
+        if self._banner is not None:
+            self._banner_place.removeWidget(self._banner)
+            self._banner.setParent(None)
+            self._banner.deleteLater()
+        self._banner, self._banner_key = None, ()
+
+    def _build_charts(self, _imported: None) -> None:
+        from tunesmith_gui.dashboard.charts import DashboardCharts
+
+        self.charts = DashboardCharts()
+        self.panes.replace("charts", self.charts)
+        self._dirty = True
+
+    def ask(self, action: str) -> None:
+        """Do what a button or menu entry names."""
+        if self.run is None:
+            return
+        run_id, service = self.run.id, self.context.runs
+        match action:
+            case "back":
+                self.navigate.emit("runs", None)
+            case "stop":
+                self._ask_stop()
+            case "checkpoint" | "evaluate":
+                service.send(run_id, action)
+            case "sample":
+                self._ask_sample()
+            case "resume":
+                service.resume(run_id, lambda _id: self._reopen(run_id))
+            case "retry_small" | "retry_shorter" | "retry_checkpointing":
+                if self._spec is not None:
+                    service.start(retry_specs(self._spec)[action], lambda new: self.navigate.emit("dashboard", new))
+            case "duplicate":
+                if self._spec is not None:
+                    self.navigate.emit("train", duplicate_spec(self._spec))
+            case "delete":
+                self._ask_delete()
+            case "keep":
+                self._kept = True
+                self._drop_banner()
+            case "show_log":
+                self.panes.show_pane("log")
+            case _ if action.startswith("fix:"):
+                self._fix(action.removeprefix("fix:"))
+            case _:
+                self._hand_out(action, self.run.path)
+
+    def _fix(self, name: str) -> None:
+        """Do what the diagnosis names: on the Environment page, in the browser, or in the form of a new run."""
+        deed = DEEDS[name]
+        if deed.kind == "link":
+            QDesktopServices.openUrl(QUrl(deed.target))
+        elif deed.kind == "run":
+            if self._spec is not None:
+                self.navigate.emit("train", fixed_spec(self._spec, deed.target))
+        elif deed.kind == "page":
+            self.navigate.emit(deed.target, None)
+        else:
+            self.navigate.emit("environment", deed.target)
+
+    def _hand_out(self, action: str, folder: Path) -> None:
+        if action == "open_folder":
+            self.context.desktop.reveal(folder)
+            return
+        if action == "copy_diagnostics":
+            model = self.model
+            self.run_in_background(lambda: diagnostics(model, folder), self._copy)
+        elif action == "copy_command":
+            self._copy(command_line(folder))
+        elif action == "copy_path":
+            self._copy(str(folder / self.model.status.artifacts.get("adapter", "")))
+
+    def _copy(self, text: str) -> None:
+        QGuiApplication.clipboard().setText(text)
+        self.notify.emit("ok", self.tr("Copied"))
+
+    def _reopen(self, run_id: str) -> None:
+        if self.run is not None and self.run.id == run_id:
+            self.run = None
+            self._open(run_id)
+
+    def _ask_stop(self) -> None:
+        from tunesmith_gui.dashboard.stop_run import StopRunDialog
+
+        status = self.model.status
+        dialog = StopRunDialog(self._name, status.step, status.last_checkpoint_step, self.window())
+        if dialog.exec() and dialog.mode and self.run is not None:
+            self.context.runs.stop(self.run.id, dialog.mode)
+
+    def _ask_sample(self) -> None:
+        prompts = self._spec.evaluation.sample_prompts if self._spec is not None else []
+        prompt, ok = QInputDialog.getText(
+            self, self.tr("Sample now"), self.tr("Prompt"), text=prompts[0] if prompts else ""
+        )
+        if ok and prompt.strip() and self.run is not None:
+            self.context.runs.send(self.run.id, "sample", prompt=prompt)
+
+    def _ask_delete(self) -> None:
+        from tunesmith_gui.widgets.delete_run import DeleteRunDialog
+
+        row = self.context.library.row(self.run.id) if self.run is not None else None
+        if row is None:
+            self.notify.emit("warn", self.tr("The list of runs is still being read; try again in a moment."))
+            return
+
+        def ask(contents: RunContents) -> None:
+            dialog = DeleteRunDialog([row], contents, self.window())
+            if dialog.exec():
+                self.context.runs.delete([row.id], dialog.remove)
+                self.navigate.emit("runs", None)
+
+        self.run_in_background(lambda: contents_of([row]), ask)
+
+
+def _import_charts() -> None:
+    import tunesmith_gui.dashboard.charts  # noqa: F401 - half a second of imports, off the UI thread
+
+
+def _life(run: Run) -> tuple[bool, float | None]:
+    try:
+        heartbeat_at = run.heartbeat_path.stat().st_mtime
+    except OSError:
+        heartbeat_at = None
+    return run.is_supervised(), heartbeat_at

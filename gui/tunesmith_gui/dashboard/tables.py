@@ -1,0 +1,122 @@
+"""The tabs of a run's page that are tables: checkpoints, the settings that were used, files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QFont
+from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
+
+from tunesmith_core.spec import RunSpec, iter_settings
+from tunesmith_gui import tr
+from tunesmith_gui.dashboard.model import Checkpoint
+from tunesmith_gui.models.run_row import when
+from tunesmith_gui.models.run_spec import value_text
+from tunesmith_gui.theme import font, theme
+from tunesmith_gui.tr import core_text
+
+_MAX_FILES = 500
+_LEAST_ROWS = 8
+
+
+class _Table(QTreeWidget):
+    def __init__(self, name: str, headers: tuple[str, ...], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName(name)
+        self.setHeaderLabels(list(headers))
+        self.setRootIsDecorated(False)
+        self.setUniformRowHeights(True)
+        self.setFrameShape(QTreeWidget.Shape.NoFrame)
+        self.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.header().setStretchLastSection(True)
+        theme().changed.connect(self._scale)
+        self._scale()
+        self.header().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+
+    def _scale(self) -> None:
+        self.setMinimumHeight(font().pointSize() * _LEAST_ROWS * 3)
+
+
+class CheckpointsTable(_Table):
+    """The checkpoints of a run, newest first."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(tr.translate("Dashboard", "Checkpoints"), (), parent)
+        self.setHeaderLabels([self.tr("Step"), self.tr("When"), self.tr("Size"), self.tr("Took"), self.tr("Folder")])
+        self._shown: list[Checkpoint] = []
+
+    def set_checkpoints(self, checkpoints: list[Checkpoint]) -> None:
+        """Show checkpoints; nothing happens when they are the same."""
+        if checkpoints == self._shown:
+            return
+        self._shown = list(checkpoints)
+        self.clear()
+        for each in reversed(self._shown):
+            texts = [tr.number(each.step), when(each.t), tr.size(each.num_bytes), tr.duration(each.seconds), each.path]
+            self.addTopLevelItem(QTreeWidgetItem(texts))
+
+
+class SettingsUsedTable(_Table):
+    """The frozen spec of a run; what differs from the default is marked by weight and word."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(tr.translate("Dashboard", "Settings used"), (), parent)
+        self.setHeaderLabels([self.tr("Setting"), self.tr("Value"), self.tr("Default")])
+        self.setRootIsDecorated(True)
+
+    def set_spec(self, spec: RunSpec) -> None:
+        """Show a spec."""
+        self.clear()
+        groups: dict[str, QTreeWidgetItem] = {}
+        bold = QFont(self.font())
+        bold.setWeight(QFont.Weight.DemiBold)
+        for setting in iter_settings():
+            group = groups.get(setting.section)
+            if group is None:
+                group = groups[setting.section] = QTreeWidgetItem([core_text(setting.section.capitalize())])
+                group.setFont(0, bold)
+                self.addTopLevelItem(group)
+                group.setExpanded(True)
+            value, default, unit = setting.get(spec), setting.default, setting.declaration.unit
+            same = value == default
+            shown = f"{value_text(value)} {core_text(unit)}".strip()
+            note = "" if same else self._note(value_text(default))
+            item = QTreeWidgetItem([core_text(setting.declaration.label), shown or "–", note])
+            if not same:
+                item.setFont(1, bold)
+            group.addChild(item)
+
+    def _note(self, default: str) -> str:
+        return tr.fill(self.tr("changed, default is %1"), default) if default else self.tr("changed")
+
+
+class FilesTable(_Table):
+    """The files of a run folder with their sizes."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(tr.translate("Dashboard", "Files"), (), parent)
+        self.setHeaderLabels([self.tr("File"), self.tr("Size"), self.tr("Changed")])
+
+    def set_files(self, files: list[tuple[str, int, float]]) -> None:
+        """Show files as of `list_files`."""
+        self.clear()
+        self.addTopLevelItems([QTreeWidgetItem([path, tr.size(size), when(t)]) for path, size, t in files])
+
+
+def list_files(folder: Path) -> list[tuple[str, int, float]]:
+    """Relative path, bytes and time of change (seconds since 1970) of the files below a folder, at most 500."""
+    found = []
+    for base, _folders, names in os.walk(folder):
+        for name in names:
+            path = Path(base) / name
+            try:
+                stat = path.stat()
+            except OSError:
+                # Files come and go while the run is live.
+                continue
+            found.append((path.relative_to(folder).as_posix(), stat.st_size, stat.st_mtime))
+            if len(found) >= _MAX_FILES:
+                return sorted(found)
+    return sorted(found)

@@ -1,1 +1,0 @@
-"""The few dialogs that may stand in the way: stop, delete, close, column mapping."""

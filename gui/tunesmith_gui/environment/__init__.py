@@ -1,0 +1,1 @@
+"""The Environment page and the setup wizard: checks, installation, repair, diagnosis."""

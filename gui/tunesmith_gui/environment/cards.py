@@ -1,0 +1,280 @@
+"""The cards of the Environment page: each shows a part of the EnvironmentModel and says what the person asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
+
+from tunesmith_core.error_codes import CODES
+from tunesmith_core.machine import Gpu, Machine
+from tunesmith_gui.environment.check_row import CheckList
+from tunesmith_gui.environment.model import (
+    DiskUse,
+    EnvironmentModel,
+    Installed,
+    Verdict,
+    gpu_notes,
+    profile_words,
+    proof_words,
+    verdict_words,
+)
+from tunesmith_gui.environment.setup_events import CheckEvent
+from tunesmith_gui.environment.setup_progress import SetupProgress
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text, fill, number, size, translate
+from tunesmith_gui.widgets.buttons import Kind, button
+from tunesmith_gui.widgets.card import Card, line
+from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.meter import Meter
+from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.status_chip import StatusChip
+
+TIGHT_SHARE = 0.85
+LIBRARIES = ("torch", "cuda", "triton", "transformers", "peft", "bitsandbytes")
+"""Names of versions that are shown, in this order; all are in the diagnostics."""
+
+
+def installed_words(installed: Installed, choice: str) -> list[str]:
+    """What is installed, why, and what is known about it, line by line."""
+    if installed.problem is not None:
+        return [core_text(CODES[installed.problem.code].cause), *([choice] if choice else [])]
+    lines = [profile_words(installed.profile) if installed.profile else installed.name]
+    if choice:
+        lines[0] = f"{lines[0]}  ·  {choice}"
+    proof = installed.proof
+    versions = proof.versions if proof else {}
+    named = [f"{name} {versions[name]}" for name in LIBRARIES if name in versions]
+    if named:
+        lines.append("  ·  ".join(named))
+    return [*lines, proof_words(proof, installed.built_at)]
+
+
+class EnvironmentCard(Card):
+    """The training environment: what it is, how it is, what can be done with it, and what goes on.
+
+    Signals:
+        asked: check, full_check, repair, roll_back, install, profile or cancel.
+    """
+
+    asked = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(translate("Environment", "Training environment"), parent=parent)
+        self.chip = StatusChip(parent=self)
+        self.add_action(self.chip)
+        self.words = SafeLabel(tone="muted", wrap=True, selectable=True, parent=self)
+        self.body.addWidget(self.words)
+        self.install = self._button("install", self.tr("Install…"), kind="primary")
+        self.check = self._button("check", self.tr("Check again"))
+        self.repair = self._button("repair", self.tr("Repair…"), kind="primary")
+        self.roll_back = self._button("roll_back", self.tr("Roll back…"))
+        self.full_check = self._button("full_check", self.tr("Full check"))
+        self.profile = self._button("profile", self.tr("Change build…"))
+        self._buttons = (self.install, self.repair, self.check, self.roll_back, self.full_check, self.profile)
+        self.flow = FlowRow(self._buttons, self)
+        self.body.addWidget(self.flow)
+        self.progress = SetupProgress(self)
+        self.progress.cancel_asked.connect(lambda: self.asked.emit("cancel"))
+        self.body.addWidget(self.progress)
+
+    def _button(self, name: str, words: str, *, kind: Kind = "secondary") -> QPushButton:
+        return button(words, lambda: self.asked.emit(name), kind=kind, parent=self)
+
+    def show_model(self, model: EnvironmentModel) -> None:
+        """Shows what is known now."""
+        word, tone = verdict_words(model.verdict)
+        self.chip.set_state(word, tone, icon_name="refresh" if tone == "accent" else "")
+        if model.installed is None:
+            self.words.setText(self.tr("Reading what is installed…"))
+        else:
+            self.words.setText("\n".join(installed_words(model.installed, model.choice)))
+        missing = model.verdict is Verdict.MISSING
+        faults = any(check.state in ("failed", "warning") and check.fix for check in model.checks.values())
+        shown = [self.check, self.profile, self.install if missing else self.full_check]
+        shown += [self.repair] if faults and not missing else []
+        shown += [self.roll_back] if model.installed is not None and model.installed.previous else []
+        self.flow.show_only(shown)
+        for each in self._buttons:
+            each.setEnabled(not model.changing)
+        for each in (self.check, self.full_check):
+            each.setEnabled(not model.busy)
+        self.progress.show_activity(model.activity if _worth_showing(model) else None)
+
+
+def _worth_showing(model: EnvironmentModel) -> bool:
+    """A quick look that went well needs no words: the checks say it."""
+    activity = model.activity
+    return activity is not None and (activity.running or activity.command.changes or activity.error is not None)
+
+
+class ChecksCard(Card):
+    """All checks, or one sentence while there are none."""
+
+    def __init__(
+        self, on_fix: Callable[[CheckEvent], object], on_check: Callable[[], object], parent: QWidget | None = None
+    ) -> None:
+        super().__init__(translate("Environment", "Checks"), parent=parent)
+        self.counts = SafeLabel(tone="muted", parent=self)
+        self.add_action(self.counts)
+        self.empty = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.check = button(self.tr("Check now"), on_check, parent=self)
+        self.body.addWidget(self.empty)
+        row = QHBoxLayout()
+        row.addWidget(self.check)
+        row.addStretch(1)
+        self.body.addLayout(row)
+        self.list = CheckList(on_fix, parent=self)
+        self.body.addWidget(self.list)
+
+    def show_model(self, model: EnvironmentModel) -> None:
+        """Shows what is known now."""
+        nothing = not model.checks
+        self.empty.setVisible(nothing)
+        self.empty.setText(self.tr("Checking…") if model.busy else self.tr("Nothing was checked yet."))
+        self.check.setVisible(nothing and not model.busy)
+        self.list.setVisible(not nothing)
+        checks = model.checks.values() if model.busy else model.gravest_first()
+        self.list.show_checks(list(checks), offline=model.offline, busy=model.changing)
+        self.counts.setText("  ·  ".join(_count_words(state, count) for state, count in model.counts().items()))
+
+
+def _count_words(state: str, count: int) -> str:
+    words = {
+        "ok": translate("Environment", "%1 OK"),
+        "warning": translate("Environment", "%1 warned"),
+        "failed": translate("Environment", "%1 failed"),
+        "unknown": translate("Environment", "%1 unknown"),
+        "waiting": translate("Environment", "%1 to do"),
+        "checking": translate("Environment", "%1 going on"),
+    }
+    return fill(words[state], number(count))
+
+
+class GpuCard(Card):
+    """Memory of each GPU and who holds it."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(translate("Environment", "GPU memory"), parent=parent)
+        self._shown: tuple[Gpu, ...] | None = None
+        self._rows: list[QWidget] = []
+
+    def show_machine(self, machine: Machine | None) -> None:
+        """Shows the GPUs of a computer; hidden where there is none or nobody knows."""
+        gpus = machine.gpus or () if machine is not None else ()
+        self.setVisible(bool(gpus))
+        if gpus == self._shown:
+            return
+        self._shown = gpus
+        for row in self._rows:
+            self.body.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self._rows = [self._row(gpu) for gpu in gpus]
+        for row in self._rows:
+            self.body.addWidget(row)
+
+    def _row(self, gpu: Gpu) -> QWidget:
+        row = QWidget(self)
+        column = QVBoxLayout(row)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE // 2)
+        column.addWidget(SafeLabel(f"{gpu.index}: {gpu.name}", role="strong", wrap=True, parent=row))
+        if gpu.total_bytes is None or gpu.free_bytes is None:
+            words = self.tr("The driver does not tell how much of it is in use.")
+            column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=row))
+        else:
+            self._add_use(gpu, gpu.total_bytes, gpu.free_bytes, column)
+        for tone, note in gpu_notes(gpu):
+            column.addWidget(SafeLabel(note, tone=tone, wrap=True, parent=row))
+        holders = self._holders(gpu)
+        if holders:
+            column.addWidget(SafeLabel(holders, role="caption", tone="muted", wrap=True, selectable=True, parent=row))
+        return row
+
+    def _add_use(self, gpu: Gpu, total_bytes: int, free_bytes: int, column: QVBoxLayout) -> None:
+        used = total_bytes - free_bytes
+        share = used / max(total_bytes, 1)
+        meter = Meter(fill(self.tr("Memory of %1"), gpu.name), parent=self)
+        meter.set_share(share, "warn" if share > TIGHT_SHARE else "accent")
+        column.addWidget(meter)
+        words = fill(self.tr("%1 of %2 in use, %3 free"), size(used), size(total_bytes), size(free_bytes))
+        column.addWidget(SafeLabel(words, parent=self, wrap=True))
+
+    def _holders(self, gpu: Gpu) -> str:
+        if gpu.processes is None:
+            return self.tr("Which programs use it could not be found out.")
+        if not gpu.processes:
+            return self.tr("No other program uses it.")
+        unknown = self.tr("unknown")
+        parts = []
+        for process in gpu.processes:
+            used = size(process.used_bytes) if process.used_bytes is not None else unknown
+            parts.append(f"{process.name or '?'} ({process.pid}): {used}")
+        return fill(self.tr("In use by: %1"), ", ".join(parts))
+
+
+class DiskCard(Card):
+    """What the parts of the data folder take, with a way to free each.
+
+    Signals:
+        asked: compiled, runs or folder.
+    """
+
+    asked = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(translate("Environment", "Disk"), parent=parent)
+        self.folder = button(self.tr("Open folder"), lambda: self.asked.emit("folder"), icon_name="folder", parent=self)
+        self.add_action(self.folder)
+        self._shown: object = None
+        self._rows: list[QWidget] = []
+        self.clear: QPushButton | None = None
+
+    def show_model(self, model: EnvironmentModel) -> None:
+        """Shows what is known now."""
+        self.setVisible(bool(model.disk))
+        if (model.disk, model.changing) == self._shown:
+            return
+        self._shown = (model.disk, model.changing)
+        for row in self._rows:
+            self.body.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        self._rows, self.clear = [], None
+        for use in model.disk:
+            if self._rows:
+                self._add(line(self))
+            self._add(self._row(use, enabled=not model.changing))
+
+    def _add(self, row: QWidget) -> None:
+        self._rows.append(row)
+        self.body.addWidget(row)
+
+    def _row(self, use: DiskUse, *, enabled: bool) -> QWidget:
+        row = QWidget(self)
+        layout = QHBoxLayout(row)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(SPACE)
+        layout.addWidget(SafeLabel(disk_words(use.key), wrap=True, parent=row), 1)
+        layout.addWidget(SafeLabel(size(use.num_bytes), tone="muted", parent=row))
+        if use.can_free:
+            self.clear = button(self.tr("Clear"), lambda: self.asked.emit(use.key), parent=row)
+            self.clear.setAccessibleName(self.tr("Clear compiled kernels"))
+            self.clear.setEnabled(enabled)
+            layout.addWidget(self.clear)
+        elif use.key == "runs":
+            layout.addWidget(button(self.tr("Show runs"), lambda: self.asked.emit("runs"), parent=row))
+        return row
+
+
+def disk_words(key: str) -> str:
+    """Name of a part of the data folder."""
+    return {
+        "environments": translate("Environment", "Environments, the previous one included"),
+        "compiled": translate("Environment", "Compiled kernels; made again when they are needed"),
+        "downloads": translate("Environment", "Downloads that save fetching them again"),
+        "models": translate("Environment", "Base models"),
+        "runs": translate("Environment", "Runs with their checkpoints and adapters"),
+    }[key]

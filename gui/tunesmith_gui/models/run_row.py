@@ -1,0 +1,68 @@
+"""One run as lists, cards and dialogs know it, and what its folder holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tunesmith_core.runs import RunState
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """What the table knows of a run. Losses in nats per token, times in seconds since 1970; None where unknown."""
+
+    id: str
+    path: Path
+    name: str
+    state: RunState
+    model: str = ""
+    data: str = ""
+    best_eval_loss: float | None = None
+    last_loss: float | None = None
+    duration_s: float | None = None
+    created_at: float = 0.0
+    size_bytes: int = 0
+    sparkline: tuple[float, ...] = ()
+    step: int = 0
+    total_steps: int = 0
+    last_checkpoint_step: int = 0
+
+    @property
+    def haystack(self) -> str:
+        """The words that the filter box searches."""
+        return f"{self.name}\n{self.model}\n{self.data}\n{self.id}".casefold()
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether the run has ended early with a checkpoint to go on from."""
+        ended_early = self.state in (RunState.STOPPED, RunState.FAILED, RunState.INTERRUPTED)
+        return ended_early and self.last_checkpoint_step > 0
+
+
+def when(t: float, now: float | None = None) -> str:
+    """A day or time of day in words: 14:05 today, else the date."""
+    if not t:
+        return ""
+    then, today = time.localtime(t), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M", then)
+    return time.strftime("%Y-%m-%d", then)
+
+
+class RunContents(NamedTuple):
+    """What a deletion takes."""
+
+    num_checkpoints: int
+    num_adapters: int
+    size_bytes: int
+
+
+def contents_of(rows: Sequence[RunRow]) -> RunContents:
+    """Look into the folders of runs; call it on a worker thread."""
+    num_checkpoints = sum(1 for row in rows for _ in (row.path / "checkpoints").glob("step-*"))
+    num_adapters = sum((row.path / "adapter").is_dir() for row in rows)
+    return RunContents(num_checkpoints, num_adapters, sum(row.size_bytes for row in rows))

@@ -1,0 +1,277 @@
+"""What the Train page does: take files and specs, start, check the plan, copy, and keep a draft. No layout here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PySide6.QtCore import QLocale, QObject, QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QFileDialog
+
+from tunesmith_assets import samples
+from tunesmith_core import files
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.new_run.facts import NewRunFacts
+from tunesmith_gui.new_run.form import Missing, NewRunForm
+from tunesmith_gui.new_run.form_memory import FormMemory, remembered, write_command_spec
+from tunesmith_gui.services.diagnostics import report
+from tunesmith_gui.services.engine_task import EngineTask
+from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
+
+if TYPE_CHECKING:
+    from tunesmith_gui.new_run.page import NewRunPage
+
+DRAFT_DELAY_MS = 600
+
+
+class NewRunActions(QObject):
+    """Acts on the form for the page.
+
+    Signals:
+        error_found: (TunesmithError) to be shown at the top of the form.
+        checking_changed: (bool, note, tone) the plan check began or ended.
+        recent_changed: recent models or data are others.
+    """
+
+    error_found = Signal(object)
+    checking_changed = Signal(bool, str, str)
+    recent_changed = Signal()
+
+    def __init__(self, page: NewRunPage, form: NewRunForm, facts: NewRunFacts) -> None:
+        super().__init__(page)
+        self._page, self._form, self._facts = page, form, facts
+        self.recent_models: list[str] = []
+        self.recent_data: list[str] = []
+        self._memory = FormMemory()
+        self._draft_number = 0
+        self._touched = False
+        self._check: EngineTask | None = None
+        self._draft_timer = QTimer(self)
+        self._draft_timer.setSingleShot(True)
+        self._draft_timer.setInterval(DRAFT_DELAY_MS)
+        self._draft_timer.timeout.connect(self.save_draft)
+        form.changed.connect(self._on_changed)
+
+    # Draft
+
+    def restore(self) -> None:
+        """Reads the draft in the background; what the person did meanwhile wins."""
+        self._page.run_in_background(self._memory.load, self._take_memory)
+
+    def save_draft(self) -> None:
+        """Writes the draft in the background."""
+        self._draft_timer.stop()
+        if not self._touched:
+            return
+        self._draft_number += 1
+        content = {"form": self._form.to_draft(), "models": self.recent_models, "data": self.recent_data}
+        number = self._draft_number
+        self._page.run_in_background(lambda: self._memory.save(content, number), lambda _nothing: None)
+
+    def _take_memory(self, content: dict[str, Any]) -> None:  # Any: JSON values
+        self.recent_models = _texts(content.get("models"))
+        self.recent_data = _texts(content.get("data"))
+        self.recent_changed.emit()
+        if not self._touched:
+            self._form.load_draft(content.get("form"))
+
+    def _on_changed(self, _path: str) -> None:
+        self._touched = True
+        self._draft_timer.start()
+        self.cancel_check()
+
+    # Choosing
+
+    def choose_model(self, path: str) -> None:
+        """Takes a model folder or hub id."""
+        if path:
+            self.recent_models = remembered(self.recent_models, path)
+            self._facts.suggest_for_next_model()
+        self._form.set_value("model.path", path)
+        self.recent_changed.emit()
+
+    def choose_data(self, path: str) -> None:
+        """Takes a data file; a mapping for the former one does not fit it."""
+        if path:
+            self.recent_data = remembered(self.recent_data, path)
+        self._form.set_value("data.columns", {})
+        self._form.set_value("data.format", "auto")
+        self._form.set_value("data.path", path)
+        self.recent_changed.emit()
+
+    def map_columns(self, format_name: str, mapping: dict[str, str]) -> None:
+        """Takes the answer of the mapping dialog."""
+        self._form.set_value("data.format", format_name)
+        self._form.set_value("data.columns", mapping)
+
+    def apply_changes(self, changes: dict[str, Any]) -> None:  # Any: values of settings
+        """Takes a fix of the plan."""
+        for path, value in changes.items():
+            self._form.set_value(path, value)
+
+    def use_sample(self) -> None:
+        """Fills the form with the bundled example in the window's language; a chosen model stays."""
+        language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
+        model = self._form.value("model.path")
+
+        def work() -> RunSpec:
+            # The example has no model of its own, and a spec without one is not valid.
+            return RunSpec.from_dict(samples.example_spec(language, model or "placeholder"))
+
+        def done(spec: RunSpec) -> None:
+            spec.model.path = self._form.value("model.path") or self._only_model()
+            self._form.load_spec(spec)
+
+        self._page.run_in_background(work, done)
+
+    def _only_model(self) -> str:
+        models = self._facts.survey.models if self._facts.survey else ()
+        return str(models[0].path) if models else ""
+
+    def take_spec(self, spec: RunSpec) -> None:
+        """Fills the form from a run to repeat."""
+        self._form.load_spec(spec)
+
+    def take_files(self, paths: list[Path]) -> None:
+        """Takes dropped files: a model folder, a run spec, or data. Looking at them happens in the background."""
+
+        def done(found: list[tuple[str, Path, RunSpec | None]]) -> None:
+            for kind, path, spec in found:
+                if spec is not None:
+                    self.take_spec(spec)
+                elif kind == "model":
+                    self._page.model_picker.combo.show_path(str(path))
+                    self.choose_model(str(path))
+                else:
+                    self.choose_data(str(path))
+
+        self._page.run_in_background(lambda: [_recognise(path) for path in paths], done, self.error_found.emit)
+
+    # Starting
+
+    def start(self) -> None:
+        """Starts the run if nothing is missing; else leads to what is."""
+        missing = self._form.missing()
+        if missing is Missing.SETTING:
+            path = next(iter(self._form.problems()))
+            self._page.settings_list.reveal(path)
+        elif missing is Missing.MODEL:
+            self._page.model_picker.combo.setFocus()
+        elif missing is Missing.DATA:
+            self._page.data_picker.combo.setFocus()
+        if missing is not Missing.NOTHING:
+            return
+        self.save_draft()
+        self._set_starting(True)
+        self._page.context.runs.start(self._form.spec, self._started, self._start_failed)
+
+    def _started(self, run_id: str) -> None:
+        self._set_starting(False)
+        self._form.set_name("")
+        self._page.navigate.emit("dashboard", run_id)
+
+    def _start_failed(self, error: TunesmithError) -> None:
+        self._set_starting(False)
+        self.error_found.emit(error)
+
+    def _set_starting(self, starting: bool) -> None:
+        self._form.surroundings.starting = starting
+        self._form.changed.emit("name")
+
+    def show_diagnostics(self, error: TunesmithError) -> None:
+        """Opens the report about an error."""
+        context = self._page.context
+        spec = json.dumps(self._form.spec.to_dict(), indent=2, ensure_ascii=False)
+        values, reading = context.preferences.values, context.hardware.latest
+        self._page.run_in_background(
+            lambda: report(values, reading, error=error, details=f"form:\n{spec}"),
+            lambda text: DiagnosticsDialog(text, self._page.window()).show(),
+        )
+
+    # Checking the plan
+
+    def check_plan(self) -> None:
+        """Lets the engine train one real step."""
+        if self._form.missing() not in (Missing.NOTHING, Missing.MEMORY):
+            self.checking_changed.emit(False, self.tr("Complete the form first."), "warn")
+            return
+        self._check = EngineTask("plan-check", self._form.spec, parent=self)
+        self._check.succeeded.connect(self._check_succeeded)
+        self._check.failed.connect(self._check_failed)
+        self._check.start()
+        self.checking_changed.emit(True, "", "muted")
+
+    def cancel_check(self) -> None:
+        """Ends the check: the person said so, or the form changed under it."""
+        if self._check is not None:
+            self._check.cancel()
+            self._check = None
+            self.checking_changed.emit(False, "", "muted")
+
+    def _check_succeeded(self, result: dict[str, Any]) -> None:  # Any: JSON values
+        self._check = None
+        self.checking_changed.emit(False, "", "muted")
+        self._facts.know_check(result)
+
+    def _check_failed(self, error: TunesmithError) -> None:
+        self._check = None
+        self.checking_changed.emit(False, error.message, "error")
+        self.error_found.emit(error)
+
+    # Copying
+
+    def copy_command(self) -> None:
+        """Writes the spec beside the draft and copies the command that trains it."""
+
+        def done(command: str) -> None:
+            QGuiApplication.clipboard().setText(command)
+            self._page.notify.emit("ok", self.tr("The command was copied."))
+
+        spec = self._form.spec
+        self._page.run_in_background(lambda: write_command_spec(spec), done, self.error_found.emit)
+
+    def copy_json(self) -> None:
+        """Copies the spec."""
+        text = json.dumps(self._form.spec.to_dict(), indent=2, ensure_ascii=False)
+        QGuiApplication.clipboard().setText(text)
+        self._page.notify.emit("ok", self.tr("The spec was copied."))
+
+    def save_spec(self) -> None:
+        """Asks for a file and writes the spec."""
+        kind = self.tr("Run spec (*.json)")
+        path, _ = QFileDialog.getSaveFileName(self._page, self.tr("Save spec"), "spec.json", kind)
+        if path:
+            values = self._form.spec.to_dict()
+            self._page.run_in_background(
+                lambda: files.atomic_write_json(Path(path), values),
+                lambda _nothing: self._page.notify.emit("ok", self.tr("The spec was saved.")),
+                self.error_found.emit,
+            )
+
+
+def _texts(value: object) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+
+
+def _recognise(path: Path) -> tuple[str, Path, RunSpec | None]:
+    """Say what a dropped file or folder is; a JSON file that looks like a spec is read as one.
+
+    Raises:
+        UserError: a spec with wrong values.
+    """
+    if path.is_dir():
+        return "model", path, None
+    if path.suffix == ".json" and _looks_like_spec(path):
+        return "spec", path, RunSpec.load(path)
+    return "data", path, None
+
+
+def _looks_like_spec(path: Path) -> bool:
+    try:
+        values = files.read_json(path)
+    except (OSError, ValueError):
+        return False
+    return isinstance(values, dict) and "version" in values and ({"model", "data"} & values.keys()) != set()

@@ -1,0 +1,153 @@
+"""The card that chooses the data file, says how it is read, and leads to mapping, preview and the sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
+
+from tunesmith_core.datafmt import PARQUET
+from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
+from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import fill, number, size, translate
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+SKIPPABLE = ("dataset-parse-error", "dataset-column-missing")
+
+
+def format_word(name: str) -> str:
+    """Name of a row format."""
+    return {
+        "messages": translate("DataPicker", "chats (messages)"),
+        "sharegpt": translate("DataPicker", "chats (ShareGPT)"),
+        "alpaca": translate("DataPicker", "instructions (Alpaca)"),
+        "prompt-completion": translate("DataPicker", "prompt and completion"),
+        "text": translate("DataPicker", "plain text"),
+        "auto": translate("DataPicker", "unknown shape"),
+    }.get(name, name)
+
+
+def mapping_words(mapping: Mapping[str, str]) -> str:
+    """Which column plays which role."""
+    arrow = translate("DataPicker", "%1 → %2")
+    return ", ".join(fill(arrow, column, role_word(role).lower()) for role, column in mapping.items())
+
+
+def role_word(role: str) -> str:
+    """Name of the part that a column plays."""
+    return {
+        "messages": translate("DataPicker", "Conversation"),
+        "conversations": translate("DataPicker", "Conversation"),
+        "system": translate("DataPicker", "System prompt"),
+        "instruction": translate("DataPicker", "Instruction"),
+        "input": translate("DataPicker", "Input"),
+        "output": translate("DataPicker", "Answer"),
+        "prompt": translate("DataPicker", "Prompt"),
+        "completion": translate("DataPicker", "Completion"),
+        "text": translate("DataPicker", "Text"),
+    }.get(role, role)
+
+
+class DataPicker(Card):
+    """File list, file dialog, facts, and the ways to look closer.
+
+    Signals:
+        path_chosen: a data file.
+        sample_asked, mapping_asked, preview_asked, skip_asked: the person pressed that button.
+    """
+
+    path_chosen = Signal(str)
+    sample_asked = Signal()
+    mapping_asked = Signal()
+    preview_asked = Signal()
+    skip_asked = Signal()
+
+    def __init__(self, *, parent: QWidget | None = None) -> None:
+        super().__init__(translate("DataPicker", "Data"), parent=parent)
+        self._problem: QWidget | None = None
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        self.combo = PathCombo(
+            self.tr("Data"), self.tr("Choose a JSONL, JSON, CSV or Parquet file, or drop one"), "file", parent=self
+        )
+        self.combo.path_chosen.connect(self.path_chosen)
+        self.browse = button(self.tr("Browse…"), self._browse, icon_name="folder", parent=self)
+        self.browse.setAccessibleName(self.tr("Browse for a data file"))
+        row.addWidget(self.combo, 1)
+        row.addWidget(self.browse)
+        self.body.addLayout(row)
+        self.facts = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.facts)
+        self.map = button(self.tr("Map columns…"), self.mapping_asked.emit, icon_name="table", parent=self)
+        self.preview = button(self.tr("Preview…"), self.preview_asked.emit, icon_name="search", parent=self)
+        self.sample = button(self.tr("Use the sample"), self.sample_asked.emit, kind="link", parent=self)
+        self.body.addWidget(FlowRow((self.map, self.preview, self.sample), self))
+        self.show_data(None)
+
+    def set_choices(self, recent: Sequence[str]) -> None:
+        """Fills the list with files used lately."""
+        self.combo.set_choices([PathChoice(Path(path).name or path, path) for path in recent])
+
+    def show_data(self, data: DataFacts | None, mapping: Mapping[str, str] | None = None, num_skipped: int = 0) -> None:
+        """Shows what is known about the chosen file.
+
+        Args:
+            data: the facts, None while no file is chosen.
+            mapping: the person's own mapping, role to column.
+            num_skipped: rows that can't be used, as counted by a preview.
+        """
+        if self._problem is not None:
+            self._problem.hide()
+            self._problem.deleteLater()
+            self._problem = None
+        sniffed = data.sniffed if data else None
+        self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
+        self.preview.setEnabled(data is not None)
+        if data is None:
+            words = self.tr("One example per row. The shape is found by itself: chats, instructions or text.")
+            self.facts.setText(words)
+        elif sniffed is not None:
+            self.facts.setText(self._facts_words(data, mapping or {}, num_skipped))
+        self.facts.setVisible(data is None or sniffed is not None)
+        if data is not None and data.error is not None:
+            can_skip = sniffed is not None and data.error.code in SKIPPABLE
+            skip = ((self.tr("Skip bad rows"), self.skip_asked.emit),) if can_skip else ()
+            self._problem = error_banner(data.error, actions=skip, dismissable=False, parent=self)
+            self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
+
+    def show_loading(self) -> None:
+        """Says that the file is being read."""
+        self.show_data(None)
+        self.facts.setText(self.tr("Reading the first rows…"))
+
+    def _facts_words(self, data: DataFacts, mapping: Mapping[str, str], num_skipped: int) -> str:
+        sniffed = data.sniffed
+        assert sniffed is not None
+        parts = []
+        if sniffed.num_rows_estimate is not None:
+            exact = sniffed.num_rows_estimate < NUM_SNIFFED_ROWS
+            words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
+            parts.append(fill(words, number(sniffed.num_rows_estimate)))
+        parts += [sniffed.kind.upper(), size(sniffed.num_bytes)]
+        if sniffed.kind != PARQUET:
+            parts.append(format_word(sniffed.format))
+            columns = mapping_words({**sniffed.mapping, **mapping})
+            if columns:
+                parts.append(columns)
+        if num_skipped:
+            parts.append(self.tr("%n skipped", "", num_skipped))
+        return "  ·  ".join(parts)
+
+    def _browse(self) -> None:
+        kinds = self.tr("Data (*.jsonl *.json *.csv *.tsv *.parquet);;All files (*)")
+        path, _ = QFileDialog.getOpenFileName(self, self.tr("Choose a data file"), self.combo.path, kinds)
+        if path:
+            self.combo.show_path(path)
+            self.path_chosen.emit(path)

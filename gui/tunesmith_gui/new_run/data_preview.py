@@ -1,0 +1,166 @@
+"""The first examples exactly as the model will see them, the learned tokens marked, and how long examples are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QTextEdit, QVBoxLayout, QWidget
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.new_run.length_histogram import LengthHistogram
+from tunesmith_gui.services.engine_task import EngineTask
+from tunesmith_gui.theme import font, theme, tokens
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import fill, number
+from tunesmith_gui.widgets.buttons import IconButton, button
+from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+NUM_ROWS = 20
+LOADING_AFTER_MS = 150
+MAX_PROBLEMS_SHOWN = 5
+
+
+class DataPreviewDialog(QDialog):
+    """Asks the engine for a preview and shows it; open it with `show()`.
+
+    Signals:
+        measured: (dict) the engine's answer, for the plan and the count of skipped rows.
+    """
+
+    measured = Signal(object)
+
+    def __init__(self, spec: RunSpec, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._answer: dict[str, Any] = {}  # Any: JSON values
+        self._row = 0
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(self.tr("Preview of the data"))
+        self.resize(SPACE * 95, SPACE * 78)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
+        self._column.setSpacing(SPACE + SPACE // 2)
+        self._column.addWidget(SafeLabel(self.tr("As the model will see it"), role="heading", parent=self))
+        legend = self.tr("Marked and underlined text is learned; the rest is read only.")
+        self._column.addWidget(SafeLabel(legend, tone="muted", wrap=True, parent=self))
+        self.status = SafeLabel(self.tr("Reading the data with the model's own tokenizer…"), tone="muted", parent=self)
+        self.status.hide()
+        self._column.addWidget(self.status)
+        self._content = QWidget(self)
+        self._build_content()
+        self._column.addWidget(self._content, 1)
+        self._filler = QWidget(self)
+        self._column.addWidget(self._filler, 1)
+        self._content.hide()
+        foot = QHBoxLayout()
+        foot.addStretch(1)
+        close = button(self.tr("Close"), self.close, parent=self)
+        close.setDefault(True)
+        foot.addWidget(close)
+        self._column.addLayout(foot)
+        QTimer.singleShot(LOADING_AFTER_MS, self, self._show_loading)
+        theme().changed.connect(self._show_row)
+        self.task = EngineTask("preview", spec, "--rows", str(NUM_ROWS), parent=parent or self)
+        self.task.succeeded.connect(self._succeed)
+        self.task.failed.connect(self._fail)
+        self._waiting = True
+        self.task.start()
+
+    def done(self, result: int) -> None:
+        """Ends the engine's work when the dialog is closed early."""
+        if self._waiting:
+            self._waiting = False
+            self.task.cancel()
+        super().done(result)
+
+    def _build_content(self) -> None:
+        column = QVBoxLayout(self._content)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE)
+        row = QHBoxLayout()
+        self.place = SafeLabel(role="strong", parent=self._content)
+        row.addWidget(self.place)
+        row.addStretch(1)
+        self.previous = IconButton("chevron-left", self.tr("Previous example"), lambda: self._move(-1), parent=self)
+        self.next = IconButton("chevron-right", self.tr("Next example"), lambda: self._move(1), parent=self)
+        row.addWidget(self.previous)
+        row.addWidget(self.next)
+        column.addLayout(row)
+        self.text = QTextEdit(self._content)
+        self.text.setReadOnly(True)
+        self.text.setTabChangesFocus(True)
+        self.text.setAccessibleName(self.tr("Example as the model will see it"))
+        column.addWidget(self.text, 1)
+        self.counts = SafeLabel(tone="muted", wrap=True, parent=self._content)
+        column.addWidget(self.counts)
+        self.histogram = LengthHistogram(parent=self._content)
+        column.addWidget(self.histogram)
+        self.problems = SafeLabel(tone="warn", wrap=True, selectable=True, parent=self._content)
+        column.addWidget(self.problems)
+
+    def _show_loading(self) -> None:
+        self.status.setVisible(self._waiting)
+
+    def _fail(self, error: TunesmithError) -> None:
+        self._waiting = False
+        self.status.hide()
+        self._column.insertWidget(2, error_banner(error, dismissable=False, parent=self))
+
+    def _succeed(self, answer: dict[str, Any]) -> None:  # Any: JSON values
+        self._waiting = False
+        self._answer = answer
+        self.status.hide()
+        self._filler.hide()
+        self._content.show()
+        whole = self.tr("%1 examples") if answer["is_complete"] else self.tr("the first %1 examples")
+        parts = [
+            fill(whole, number(answer["num_rows"])),
+            fill(self.tr("longest %1 tokens"), number(answer["longest_tokens"])),
+            fill(self.tr("%1 cut at the context length"), number(answer["num_cut"])),
+            fill(self.tr("%1 skipped"), number(answer["num_skipped"])),
+        ]
+        if answer["num_untrained"]:
+            parts.append(fill(self.tr("%1 without a learned token"), number(answer["num_untrained"])))
+        self.counts.setText("  ·  ".join(parts))
+        self.histogram.set_bars(answer["histogram"], answer["context_length"], self.counts.text())
+        problems = [each["message"] for each in answer["problems"]]
+        more = len(problems) - MAX_PROBLEMS_SHOWN
+        words = problems[:MAX_PROBLEMS_SHOWN] + ([fill(self.tr("and %1 more"), more)] if more > 0 else [])
+        self.problems.setText("\n".join(words))
+        self.problems.setVisible(bool(words))
+        self._show_row()
+        self.measured.emit(answer)
+
+    def _move(self, step: int) -> None:
+        self._row = min(max(self._row + step, 0), len(self._answer["rows"]) - 1)
+        self._show_row()
+
+    def _show_row(self) -> None:
+        rows = self._answer.get("rows", [])
+        if not rows:
+            return
+        row = rows[self._row]
+        words = self.tr("Example %1 of %2  ·  line %3  ·  %4 tokens, %5 learned")
+        counts = (number(row["num_tokens"]), number(row["num_trained_tokens"]))
+        self.place.setText(fill(words, self._row + 1, len(rows), row["line"], *counts))
+        self.previous.setEnabled(self._row > 0)
+        self.next.setEnabled(self._row < len(rows) - 1)
+        self.text.clear()
+        cursor = QTextCursor(self.text.document())
+        for segment in row["segments"]:
+            cursor.insertText(segment["text"], _segment_format(segment["trained"]))
+        self.text.moveCursor(QTextCursor.MoveOperation.Start)
+
+
+def _segment_format(trained: bool) -> QTextCharFormat:
+    result = QTextCharFormat()
+    result.setFont(font("mono"))
+    result.setForeground(QColor(tokens().text if trained else tokens().muted))
+    if trained:
+        result.setBackground(QColor(tokens().accent_soft))
+        result.setFontUnderline(True)
+        result.setUnderlineColor(QColor(tokens().accent_text))
+    return result

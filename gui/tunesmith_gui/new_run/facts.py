@@ -1,0 +1,365 @@
+"""What the form of a new run needs to know about model, data and computer, found out on worker threads.
+
+Questions are asked a moment after the last change, and an answer that a newer question has overtaken is dropped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from tunesmith_core import datafmt, environments, paths, presets
+from tunesmith_core.catalog import ModelCard, list_models, read_model_card
+from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
+from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.model_folder import is_hub_id, open_model_folder
+from tunesmith_core.planner import Plan, plan
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import DataSpec
+from tunesmith_gui.background import Job
+from tunesmith_gui.new_run.form import NewRunForm
+
+Result = TypeVar("Result")
+
+DEBOUNCE_MS = 250
+LOADING_AFTER_MS = 150
+NUM_SNIFFED_ROWS = 1000
+"""Files with fewer rows are counted exactly."""
+
+HARDWARE_KEPT_S = 5.0
+PLAN_SECTIONS = ("method", "optimizer", "schedule", "evaluation", "saving", "hardware")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """A chosen model: its card, or what is wrong with it; neither for a hub id and for a model of unknown build."""
+
+    path: str
+    card: ModelCard | None = None
+    error: TunesmithError | None = None
+    is_hub_id: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DataFacts:
+    """A chosen data file: what its head tells, and the first problem in it."""
+
+    path: str
+    sniffed: datafmt.Sniffed | None = None
+    error: TunesmithError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """A plan and the device it is for."""
+
+    plan: Plan
+    hardware: Hardware
+    measured_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was measured and makes a plan surer; None where it was not."""
+
+    num_rows: int | None = None
+    longest_tokens: int | None = None
+    tokens_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What lies on this computer: usable models, GPUs, and whether training is set up."""
+
+    models: tuple[ModelCard, ...]
+    has_gpu: bool
+    environment_problem: TunesmithError | None
+
+
+class Latest(QObject):
+    """Asks one kind of question; only the newest answer arrives.
+
+    Signals:
+        slow: the answer has not come within the time after which a person wonders.
+    """
+
+    slow = Signal()
+
+    def __init__(self, parent: QObject) -> None:
+        super().__init__(parent)
+        self._ticket = 0
+        self._patience = QTimer(self)
+        self._patience.setSingleShot(True)
+        self._patience.setInterval(LOADING_AFTER_MS)
+        self._patience.timeout.connect(self.slow)
+
+    def ask(
+        self,
+        work: Callable[[], Result],
+        done: Callable[[Result], object],
+        failed: Callable[[TunesmithError], object] = lambda _error: None,
+    ) -> None:
+        """Runs `work` on a worker thread, then `done`, or `failed` for an error that is not part of its result."""
+        self.forget()
+        ticket = self._ticket
+        self._patience.start()
+
+        def arrived(answer: Any, hand_over: Callable[[Any], object]) -> None:  # Any: result or error
+            if ticket == self._ticket:
+                self._patience.stop()
+                hand_over(answer)
+
+        Job.start(self, work, lambda result: arrived(result, done), lambda error: arrived(error, failed))
+
+    def forget(self) -> None:
+        """Drops an answer that is still to come."""
+        self._ticket += 1
+        self._patience.stop()
+
+
+class NewRunFacts(QObject):
+    """Keeps the facts up to date with the form.
+
+    Signals:
+        survey_changed, model_changed, data_changed, plan_changed: the attribute of that name has a new value.
+        model_slow, data_slow: looking at it takes long enough to say so.
+    """
+
+    survey_changed = Signal()
+    model_changed = Signal()
+    data_changed = Signal()
+    plan_changed = Signal()
+    model_slow = Signal()
+    data_slow = Signal()
+
+    def __init__(self, form: NewRunForm) -> None:
+        super().__init__(form)
+        self._form = form
+        self.survey: Survey | None = None
+        self.model: ModelFacts | None = None
+        self.data: DataFacts | None = None
+        self.plan: PlanFacts | None = None
+        self.longest_tokens: int | None = None
+        self.measured_bytes: int | None = None
+        self.tokens_per_second: float | None = None
+        self._wants_suggestion = False
+        self._hardware_cache = _HardwareCache()
+        self._surveys, self._models, self._datas, self._plans = (Latest(self) for _ in range(4))
+        self._models.slow.connect(self.model_slow)
+        self._datas.slow.connect(self.data_slow)
+        self._plan_timer = self._timer(self._ask_plan)
+        self._data_timer = self._timer(self._ask_data)
+        form.changed.connect(self._on_changed)
+
+    def refresh(self) -> None:
+        """Looks again at everything: the page came to the front."""
+        self._surveys.ask(lambda: take_survey(self._hardware_cache), self._take_survey)
+        self._on_changed("")
+
+    def suggest_for_next_model(self) -> None:
+        """The person chose a model: settings that suit it on this computer are to follow."""
+        self._wants_suggestion = True
+
+    def know_lengths(self, longest_tokens: int) -> None:
+        """A preview measured how long the rows are."""
+        self.longest_tokens = longest_tokens
+        self._plan_timer.start()
+
+    def know_check(self, result: dict[str, Any]) -> None:  # Any: JSON values
+        """A real step measured memory and speed (the result of plan-check); holds until a setting changes."""
+        self.measured_bytes = int(result.get("reserved_bytes") or result["peak_bytes"])
+        num_tokens = result.get("longest_tokens", 0) * result.get("micro_batch_size", 1)
+        self.tokens_per_second = num_tokens / result["step_s"] if result.get("step_s") else None
+        self.longest_tokens = result.get("longest_tokens") or self.longest_tokens
+        self._ask_plan()
+
+    @property
+    def num_rows(self) -> int | None:
+        """Rows of the data file, an estimate for a long one."""
+        return self.data.sniffed.num_rows_estimate if self.data and self.data.sniffed else None
+
+    @property
+    def max_tokens(self) -> int | None:
+        """What no row can exceed, where the file is small enough to know it."""
+        prompt = self._form.spec.data.system_prompt
+        return self.data.sniffed.max_tokens(prompt) if self.data and self.data.sniffed else None
+
+    def _timer(self, ask: Callable[[], None]) -> QTimer:
+        timer = QTimer(self)
+        timer.setSingleShot(True)
+        timer.setInterval(DEBOUNCE_MS)
+        timer.timeout.connect(ask)
+        return timer
+
+    def _on_changed(self, path: str) -> None:
+        section = path.partition(".")[0]
+        if path == "name":
+            return
+        if path in ("", "model.path"):
+            self._ask_model()
+        if path == "" or section == "data":
+            self.longest_tokens = None if path in ("", "data.path", "data.columns") else self.longest_tokens
+            self._data_timer.start(0 if path in ("", "data.path") else DEBOUNCE_MS)
+        if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", "data.path", "model.dtype"):
+            self.measured_bytes = self.tokens_per_second = None
+            self._plan_timer.start()
+
+    def _take_survey(self, survey: Survey) -> None:
+        self.survey = survey
+        self._form.surroundings.environment_missing = survey.environment_problem is not None
+        self.survey_changed.emit()
+
+    def _ask_model(self) -> None:
+        path = self._form.value("model.path").strip()
+        if not path:
+            self._models.forget()
+            self._take_model(None)
+        elif self.model is None or self.model.path != path or self.model.error:
+            self._models.ask(
+                lambda: look_at_model(path),
+                self._take_model,
+                lambda error: self._take_model(ModelFacts(path, error=error)),
+            )
+
+    def _take_model(self, model: ModelFacts | None) -> None:
+        self.model = model
+        self._form.surroundings.model_broken = model is not None and model.error is not None
+        self.model_changed.emit()
+        self._plan_timer.start()
+
+    def _ask_data(self) -> None:
+        data = self._form.spec.data
+        if not data.path.strip():
+            self._datas.forget()
+            self._take_data(None)
+        else:
+            self._datas.ask(
+                lambda: look_at_data(data),
+                self._take_data,
+                lambda error: self._take_data(DataFacts(data.path, error=error)),
+            )
+
+    def _take_data(self, data: DataFacts | None) -> None:
+        self.data = data
+        self._form.surroundings.data_broken = data is not None and data.error is not None
+        self.data_changed.emit()
+        self._plan_timer.start()
+
+    def _ask_plan(self) -> None:
+        card = self.model.card if self.model else None
+        if card is None:
+            self._plans.forget()
+            self._take_plan(None)
+            return
+        known = Known(self.num_rows, self.longest_tokens or self.max_tokens, self.tokens_per_second)
+        spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
+        self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
+
+    def _take_plan_or_suggestion(self, answer: tuple[PlanFacts | None, presets.Changes]) -> None:
+        facts, suggestion = answer
+        if self._wants_suggestion:
+            self._wants_suggestion = False
+            if suggestion:
+                self._form.suggest_memory_settings(suggestion)
+        self._take_plan(facts)
+
+    def _take_plan(self, facts: PlanFacts | None) -> None:
+        if facts is not None and self.measured_bytes is not None:
+            facts = PlanFacts(facts.plan, facts.hardware, self.measured_bytes)
+        self.plan = facts
+        needed = 0 if facts is None else facts.measured_bytes or facts.plan.total_bytes
+        self._form.surroundings.does_not_fit = facts is not None and needed > facts.plan.available_bytes
+        self.plan_changed.emit()
+
+
+class _HardwareCache:
+    """nvidia-smi takes up to a second: its answer serves for some seconds."""
+
+    def __init__(self) -> None:
+        self._found: list[Hardware] = []
+        self._at_s = float("-inf")
+
+    def devices(self) -> list[Hardware]:
+        """The devices, at most a few seconds old. Called on worker threads."""
+        if time.monotonic() - self._at_s > HARDWARE_KEPT_S:
+            self._found, self._at_s = detect_hardware(), time.monotonic()
+        return self._found
+
+
+def take_survey(cache: _HardwareCache) -> Survey:
+    """Looks at models folder, GPUs and training environment."""
+    problem: TunesmithError | None = None
+    try:
+        environments.training_python()
+    except EnvironmentProblem as error:
+        problem = error
+    models = tuple(list_models(paths.models_dir()))
+    return Survey(models, any(device.device == "cuda" for device in cache.devices()), problem)
+
+
+def look_at_model(path: str) -> ModelFacts:
+    """Reads a model's card."""
+    folder = Path(path).expanduser()
+    if not folder.exists() and is_hub_id(path):
+        return ModelFacts(path, is_hub_id=True)
+    try:
+        open_model_folder(folder)
+    except UserError as error:
+        return ModelFacts(path, error=error)
+    try:
+        return ModelFacts(path, read_model_card(folder))
+    except UserError:
+        # Sound, but config.json names its numbers in another way: it may well train, only nothing can be planned.
+        return ModelFacts(path)
+
+
+def look_at_data(data: DataSpec) -> DataFacts:
+    """Sniffs a data file and checks its head as the run would."""
+    path = Path(data.path).expanduser()
+    sniffed: datafmt.Sniffed | None = None
+    try:
+        sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS)
+        datafmt.check_head(data, path)
+    except UserError as error:
+        return DataFacts(data.path, sniffed, error)
+    except OSError as error:
+        return DataFacts(data.path, sniffed, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
+    return DataFacts(data.path, sniffed)
+
+
+def make_plan(
+    spec: RunSpec, card: ModelCard, known: Known, cache: _HardwareCache, suggest: bool
+) -> tuple[PlanFacts | None, presets.Changes]:
+    """Plans a run on the device that its spec asks for; with `suggest` also says which settings suit that device."""
+    device = device_for(spec, cache.devices())
+    if device is None:
+        return None, {}
+    changes: dict[str, Any] = {}
+    # The memory ladder ends in a 4-bit base, which needs a GPU.
+    if suggest and device.device == "cuda":
+        changes = dict(presets.suggest(card, device, spec))
+    with contextlib.suppress(UserError):
+        estimate = plan(
+            spec,
+            device,
+            card=card,
+            num_rows=known.num_rows,
+            longest_tokens=known.longest_tokens,
+            tokens_per_second=known.tokens_per_second,
+        )
+        return PlanFacts(estimate, device), changes
+    return None, changes
+
+
+def device_for(spec: RunSpec, devices: list[Hardware]) -> Hardware | None:
+    """The device that a spec means, or None when there is no such GPU."""
+    gpus = [device for device in devices if device.device == "cuda"]
+    if spec.hardware.device == "cpu" or (spec.hardware.device == "auto" and not gpus):
+        return next((device for device in devices if device.device == "cpu"), None)
+    return next((gpu for gpu in gpus if gpu.gpu_index == spec.hardware.gpu_index), None)

@@ -1,0 +1,289 @@
+"""The form of a new run without widgets: values, texts that are no values, problems, preset, and what Start lacks.
+
+A text that can't be read as its setting's value is kept and told about; the spec keeps the last good value meanwhile,
+so a plan can still be made.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from tunesmith_core import presets
+from tunesmith_core.planner import with_changes
+from tunesmith_core.presets import CUSTOM
+from tunesmith_core.spec import RunSpec, Setting, iter_settings
+from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
+from tunesmith_gui.tr import core_text
+
+SETTINGS: dict[str, Setting] = {setting.path: setting for setting in iter_settings()}
+CHOSEN_ABOVE = ("model.path", "data.path")
+"""Settings with a control of their own; the list of all settings leaves them out."""
+
+LISTED = tuple(path for path in SETTINGS if path not in CHOSEN_ABOVE)
+PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path in changes)
+MAPPING = ("data.format", "data.columns")
+"""Set beside the data file, so not counted as changed settings."""
+
+DRAFT_VERSION = 1
+EARLY_STOPPING_EVALUATIONS = 3
+EVALUATION_PERCENT = 5.0
+
+
+class Missing(StrEnum):
+    """What Start still lacks, the first thing first."""
+
+    NOTHING = "nothing"
+    ENVIRONMENT = "environment"
+    MODEL = "model"
+    MODEL_BROKEN = "model_broken"
+    DATA = "data"
+    DATA_BROKEN = "data_broken"
+    SETTING = "setting"
+    MEMORY = "memory"
+    STARTING = "starting"
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What was found out beside the form, by worker threads.
+
+    Attributes:
+        environment_missing: no training environment is installed.
+        model_broken, data_broken: the chosen one can't be used.
+        does_not_fit: the plan says that memory will not suffice.
+        starting: a start is under way.
+    """
+
+    environment_missing: bool = False
+    model_broken: bool = False
+    data_broken: bool = False
+    does_not_fit: bool = False
+    starting: bool = False
+
+
+@dataclass(slots=True)
+class _WrongText:
+    text: str
+    problem: str
+
+
+@dataclass(slots=True)
+class _State:
+    spec: RunSpec = field(default_factory=RunSpec)
+    wrong: dict[str, _WrongText] = field(default_factory=dict)
+
+
+class NewRunForm(QObject):
+    """The form's state.
+
+    Signals:
+        changed: the dotted path of the setting (or "name") that changed, "" when everything may have.
+    """
+
+    changed = Signal(str)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.surroundings = Surroundings()
+        self._base_preset = presets.DEFAULT
+        self._baseline = presets.apply(RunSpec(), presets.DEFAULT)
+        self._state = _State(copy.deepcopy(self._baseline))
+
+    @property
+    def spec(self) -> RunSpec:
+        """A copy of the form's last good values."""
+        return copy.deepcopy(self._state.spec)
+
+    def value(self, path: str) -> Any:  # Any: the setting's type
+        """The last good value of a setting."""
+        return SETTINGS[path].get(self._state.spec)
+
+    def text(self, path: str) -> str:
+        """What the input of a setting shows."""
+        wrong = self._state.wrong.get(path)
+        return wrong.text if wrong else value_text(SETTINGS[path], self.value(path))
+
+    def set_text(self, path: str, text: str) -> None:
+        """Takes what a person typed."""
+        try:
+            value = parse(SETTINGS[path], text)
+        except SettingProblem as problem:
+            self._state.wrong[path] = _WrongText(text, str(problem))
+            self.changed.emit(path)
+        else:
+            self.set_value(path, value)
+
+    def set_value(self, path: str, value: object) -> None:
+        """Takes a value of the setting's type."""
+        was_wrong = self._state.wrong.pop(path, None) is not None
+        if was_wrong or value != self.value(path):
+            SETTINGS[path].set(self._state.spec, copy.deepcopy(value))
+            self.changed.emit(path)
+
+    @property
+    def name(self) -> str:
+        """The run's name; empty lets the program make one."""
+        return self._state.spec.name
+
+    def set_name(self, name: str) -> None:
+        """Takes the run's name."""
+        if name.strip() != self._state.spec.name:
+            self._state.spec.name = name.strip()
+            self.changed.emit("name")
+
+    # Problems
+
+    def problem(self, path: str) -> str:
+        """What is wrong with a setting, for the person; empty when nothing is."""
+        return self.problems().get(path, "")
+
+    def problems(self) -> dict[str, str]:
+        """Dotted path -> words for every setting that is wrong; a missing model or data is not counted here."""
+        found = {problem.path: core_text(problem.problem) for problem in self._state.spec.problems()}
+        found |= {path: wrong.problem for path, wrong in self._state.wrong.items()}
+        missing = [path for path in CHOSEN_ABOVE if not self.value(path).strip()]
+        return {path: words for path, words in found.items() if path not in missing}
+
+    def missing(self) -> Missing:
+        """What Start still lacks."""
+        around = self.surroundings
+        checks = (
+            (around.starting, Missing.STARTING),
+            (around.environment_missing, Missing.ENVIRONMENT),
+            (not self.value("model.path").strip(), Missing.MODEL),
+            (around.model_broken, Missing.MODEL_BROKEN),
+            (not self.value("data.path").strip(), Missing.DATA),
+            (around.data_broken, Missing.DATA_BROKEN),
+            (bool(self.problems()), Missing.SETTING),
+            (around.does_not_fit, Missing.MEMORY),
+        )
+        return next((missing for lacks, missing in checks if lacks), Missing.NOTHING)
+
+    # Presets, changes and resets
+
+    @property
+    def preset(self) -> str:
+        """The preset whose settings the form has, or `custom`."""
+        return CUSTOM if self._state.wrong.keys() & PRESET_PATHS else presets.matching(self._state.spec)
+
+    def choose_preset(self, name: str) -> None:
+        """Applies a preset; what it does not name stays. `custom` changes nothing."""
+        if name == CUSTOM:
+            return
+        for path in PRESET_PATHS:
+            self._state.wrong.pop(path, None)
+        self._state.spec = presets.apply(self._state.spec, name)
+        self._baseline = presets.apply(self._baseline, name)
+        self._base_preset = name
+        self.changed.emit("")
+
+    def suggest_memory_settings(self, changes: presets.Changes) -> None:
+        """Takes the settings that suit this model on this computer, where the person has not chosen others."""
+        untouched = {path: value for path, value in changes.items() if not self.is_changed(path)}
+        self._baseline = with_changes(self._baseline, changes)
+        self._state.spec = with_changes(self._state.spec, untouched)
+        self.changed.emit("")
+
+    def baseline(self, path: str) -> Any:  # Any: the setting's type
+        """The value that Reset brings back."""
+        return SETTINGS[path].get(self._baseline)
+
+    def is_changed(self, path: str) -> bool:
+        """Whether a setting differs from its preset's value, or holds a wrong text."""
+        return path in self._state.wrong or self.value(path) != self.baseline(path)
+
+    def changed_paths(self) -> list[str]:
+        """The settings that differ from the preset, in the order of the list."""
+        return [path for path in LISTED if path not in MAPPING and self.is_changed(path)]
+
+    def reset(self, path: str) -> None:
+        """Brings one setting back."""
+        self.set_value(path, self.baseline(path))
+
+    def reset_all(self) -> None:
+        """Brings every listed setting back."""
+        for path in self.changed_paths():
+            self._state.wrong.pop(path, None)
+            SETTINGS[path].set(self._state.spec, copy.deepcopy(self.baseline(path)))
+        self.changed.emit("")
+
+    # Goals
+
+    @property
+    def keeps_evaluation_split(self) -> bool:
+        """Whether rows are held out (or an own evaluation file is named)."""
+        return self.value("evaluation.percent") > 0
+
+    def set_keeps_evaluation_split(self, keeps: bool) -> None:
+        """Holds out five percent of the rows, or none; without evaluation nothing can stop early."""
+        if not keeps and not self.value("evaluation.path"):
+            self.set_value("evaluation.early_stopping", 0)
+        self.set_value("evaluation.percent", EVALUATION_PERCENT if keeps else 0.0)
+
+    @property
+    def can_stop_early(self) -> bool:
+        """Whether there is anything to evaluate on."""
+        return bool(self.value("evaluation.path")) or self.keeps_evaluation_split
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether training ends after evaluations without gain."""
+        return self.value("evaluation.early_stopping") > 0
+
+    def set_stops_early(self, stops: bool) -> None:
+        """Stops after three evaluations without a better loss, or never."""
+        self.set_value("evaluation.early_stopping", EARLY_STOPPING_EVALUATIONS if stops else 0)
+
+    # Whole specs and drafts
+
+    def load_spec(self, spec: RunSpec) -> None:
+        """Fills the form from a spec: a dropped file, a run to repeat, a sample."""
+        self._state = _State(copy.deepcopy(spec))
+        matching = presets.matching(spec)
+        self._base_preset = presets.DEFAULT if matching == CUSTOM else matching
+        self._baseline = presets.apply(RunSpec(), self._base_preset)
+        self.changed.emit("")
+
+    def to_draft(self) -> dict[str, Any]:  # Any: JSON values
+        """The form as JSON values, wrong texts included."""
+        wrong = {path: each.text for path, each in self._state.wrong.items()}
+        spec = self._state.spec.to_dict()
+        return {"version": DRAFT_VERSION, "preset": self._base_preset, "spec": spec, "wrong_texts": wrong}
+
+    def load_draft(self, draft: object) -> bool:
+        """Fills the form from `to_draft`; a draft that can't be understood is left alone, with False."""
+        if not isinstance(draft, dict) or draft.get("version") != DRAFT_VERSION:
+            return False
+        spec = _lenient_spec(draft.get("spec"))
+        if spec is None:
+            return False
+        preset = draft.get("preset")
+        self._base_preset = preset if preset in presets.PRESETS else presets.DEFAULT
+        self._baseline = presets.apply(RunSpec(), self._base_preset)
+        self._state = _State(spec)
+        wrong = draft.get("wrong_texts")
+        for path, text in wrong.items() if isinstance(wrong, dict) else ():
+            if path in SETTINGS and isinstance(text, str):
+                self.set_text(path, text)
+        self.changed.emit("")
+        return True
+
+
+def _lenient_spec(values: object) -> RunSpec | None:
+    """A spec from a draft, field by field: what does not fit keeps its default."""
+    if not isinstance(values, dict):
+        return None
+    spec = RunSpec(name=str(values.get("name") or ""))
+    defaults = spec.to_dict()
+    for setting in SETTINGS.values():
+        section = values.get(setting.section)
+        value = section.get(setting.name) if isinstance(section, dict) else None
+        same_type = type(value) is type(defaults[setting.section][setting.name])
+        if same_type or (isinstance(value, list) and setting.path == "method.target_modules"):
+            setting.set(spec, value)
+    return spec

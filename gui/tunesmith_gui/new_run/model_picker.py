@@ -1,0 +1,119 @@
+"""The card that chooses the base model and says what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
+
+from tunesmith_core.catalog import ModelCard
+from tunesmith_gui.new_run.facts import ModelFacts, PlanFacts
+from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import fill, number, size, translate
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.status_chip import StatusChip
+
+
+def parameters_text(num_parameters: int) -> str:
+    """A number of parameters as people say it: 135 M, 4.0 B."""
+    if num_parameters >= 10**9:
+        return fill(translate("ModelPicker", "%1 B parameters"), number(num_parameters / 1e9, 1))
+    return fill(translate("ModelPicker", "%1 M parameters"), number(max(1, num_parameters / 1e6)))
+
+
+def card_words(card: ModelCard) -> str:
+    """Size, licence and chat template of a model in one line."""
+    licence = card.licence or translate("ModelPicker", "licence unknown")
+    template = (
+        translate("ModelPicker", "chat template found")
+        if card.has_chat_template
+        else translate("ModelPicker", "no chat template")
+    )
+    return "  ·  ".join((parameters_text(card.num_parameters), licence, template, size(card.size_bytes)))
+
+
+class ModelPicker(Card):
+    """A searchable list of models, a folder dialog, and the facts below.
+
+    Signals:
+        path_chosen: a folder or a hub id.
+    """
+
+    path_chosen = Signal(str)
+
+    def __init__(self, *, parent: QWidget | None = None) -> None:
+        super().__init__(translate("ModelPicker", "Model"), parent=parent)
+        self._problem: QWidget | None = None
+        self.chip = StatusChip("", parent=self)
+        self.chip.hide()
+        self.add_action(self.chip)
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        self.combo = PathCombo(
+            self.tr("Model"), self.tr("Choose a model, or type a folder or hub id"), "models", parent=self
+        )
+        self.combo.path_chosen.connect(self.path_chosen)
+        self.browse = button(self.tr("Browse…"), self._browse, icon_name="folder", parent=self)
+        self.browse.setAccessibleName(self.tr("Browse for a model folder"))
+        row.addWidget(self.combo, 1)
+        row.addWidget(self.browse)
+        self.body.addLayout(row)
+        self.facts = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.facts)
+        self.show_model(None)
+
+    def set_choices(self, models: Sequence[ModelCard], recent: Sequence[str]) -> None:
+        """Fills the list: models of the models folder, then those used lately."""
+        known = [PathChoice(card.name, str(card.path)) for card in models]
+        paths = {choice.path for choice in known}
+        known += [PathChoice(Path(path).name or path, path) for path in recent if path not in paths]
+        self.combo.set_choices(known)
+
+    def show_model(self, model: ModelFacts | None) -> None:
+        """Shows what is known about the chosen model."""
+        if self._problem is not None:
+            self._problem.hide()
+            self._problem.deleteLater()
+            self._problem = None
+        self.chip.hide()
+        if model is None:
+            self.facts.setText(self.tr("A Hugging Face model folder on this computer, or a hub id such as org/name."))
+        elif model.error is not None:
+            self._problem = error_banner(model.error, dismissable=False, parent=self)
+            self.body.addWidget(self._problem)
+        elif model.card is not None:
+            self.facts.setText(card_words(model.card))
+        elif not model.is_hub_id:
+            self.facts.setText(self.tr("A model of a build that is not known here: it can't be planned."))
+        else:
+            self.facts.setText(self.tr("From the hub: downloaded when the run starts; its plan is known after that."))
+        self.facts.setVisible(model is None or model.error is None)
+
+    def show_loading(self) -> None:
+        """Says that the model is being looked at."""
+        self.show_model(None)
+        self.facts.setText(self.tr("Looking at the model…"))
+
+    def show_fit(self, plan: PlanFacts | None) -> None:
+        """Shows whether the chosen model fits."""
+        self.chip.setVisible(plan is not None)
+        if plan is None:
+            return
+        if (plan.measured_bytes or plan.plan.total_bytes) > plan.plan.available_bytes:
+            self.chip.set_state(self.tr("Does not fit"), "error")
+        elif plan.plan.verdict == "tight" and plan.measured_bytes is None:
+            self.chip.set_state(self.tr("Tight"), "warn")
+        else:
+            self.chip.set_state(self.tr("Fits"), "ok")
+
+    def _browse(self) -> None:
+        folder = QFileDialog.getExistingDirectory(self, self.tr("Choose a model folder"), self.combo.path)
+        if folder:
+            self.combo.show_path(folder)
+            self.path_chosen.emit(folder)

@@ -1,0 +1,345 @@
+"""The Train page: three decisions to a run (model, data, preset), the plan beside them, everything else in one list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QVBoxLayout, QWidget
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.presets import CUSTOM
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.context import Context
+from tunesmith_gui.new_run.actions import NewRunActions
+from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
+from tunesmith_gui.new_run.data_picker import DataPicker
+from tunesmith_gui.new_run.data_preview import DataPreviewDialog
+from tunesmith_gui.new_run.facts import NewRunFacts, Survey
+from tunesmith_gui.new_run.form import SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.goal_card import GoalCard
+from tunesmith_gui.new_run.model_picker import ModelPicker
+from tunesmith_gui.new_run.plan_card import PlanCard
+from tunesmith_gui.new_run.preset_bar import PresetBar
+from tunesmith_gui.new_run.settings_list import SettingsList
+from tunesmith_gui.new_run.start_bar import StartBar
+from tunesmith_gui.page import Page, page_column
+from tunesmith_gui.theme import theme
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text, fill
+from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.page_header import PageHeader
+
+if TYPE_CHECKING:
+    from tunesmith_gui.environment.setup_activity import Activity
+
+SIDE_WIDTH_PX = 320
+FORM_MIN_WIDTH_PX = 420
+FORM_MAX_WIDTH_PX = 780
+
+
+class NewRunPage(Page):
+    """Builds the widgets, binds them to the form and its facts; what buttons do is in `NewRunActions`."""
+
+    icon_name: ClassVar[str] = "train"
+
+    def __init__(self, context: Context, parent: QWidget | None = None) -> None:
+        super().__init__(context, parent)
+        self.form = NewRunForm(self)
+        self.facts = NewRunFacts(self.form)
+        self.actions_ = NewRunActions(self, self.form, self.facts)
+        self._side_by_side: bool | None = None
+        self._num_skipped = 0
+        self._banner_slots: dict[str, Banner] = {}
+        self._surveyed: tuple[bool, bool] | None = None
+        self._verdict = "unknown"
+        self._build()
+        self._bind()
+        self._arrange()
+        self._refresh("")
+        self.actions_.restore()
+
+    @property
+    def title(self) -> str:
+        """The page's title."""
+        return self.tr("New run")
+
+    def on_shown(self, argument: object = None) -> None:
+        """Takes dropped files or a spec to start from, and looks at the computer again."""
+        if isinstance(argument, RunSpec):
+            self.actions_.take_spec(argument)
+        elif isinstance(argument, list):
+            self.actions_.take_files([Path(each) for each in argument])
+        self.facts.refresh()
+
+    def on_hidden(self) -> None:
+        """Saves the draft without waiting for the timer."""
+        self.actions_.save_draft()
+
+    def perform(self, action: str) -> bool:
+        """Starts, searches and explains by keyboard."""
+        if action == "start_run":
+            self.actions_.start()
+        elif action == "find":
+            self.settings_list.set_open(True)
+            self.settings_list.filter.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        elif action == "help":
+            return self.settings_list.explain_focused()
+        else:
+            return False
+        return True
+
+    # Building
+
+    def _build(self) -> None:
+        form_host = QWidget(self)
+        self.form_column = page_column(form_host, max_width_px=FORM_MAX_WIDTH_PX)
+        (self._form_scroll,) = form_host.findChildren(QScrollArea)
+        words = self.tr("Choose a model, data and a preset. Everything else has a good value.")
+        self.header = PageHeader(self.tr("New run"), words, parent=self)
+        self.banners = QVBoxLayout()
+        self.banners.setSpacing(SPACE)
+        self.model_picker = ModelPicker(parent=self)
+        self.data_picker = DataPicker(parent=self)
+        self.preset_bar = PresetBar(parent=self)
+        self.settings_list = SettingsList(self.form, parent=self)
+        self.goal_card = GoalCard(self.form, parent=self)
+        self.form_column.addWidget(self.header)
+        self.form_column.addLayout(self.banners)
+        for card in (self.model_picker, self.data_picker, self.preset_bar, self.settings_list, self.goal_card):
+            self.form_column.addWidget(card)
+        self.form_column.addStretch(1)
+        self.plan_card = PlanCard()
+        self.start_bar = StartBar()
+        self._side_scroll = QScrollArea(self)
+        self._side_scroll.setWidgetResizable(True)
+        self._side_scroll.setFrameShape(QFrame.Shape.NoFrame)
+        self._side_scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._side_scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._side_holder = QWidget()
+        self._side_column = QVBoxLayout(self._side_holder)
+        self._side_column.setContentsMargins(0, SPACE * 3, SPACE * 3, SPACE)
+        self._side_column.addStretch(1)
+        self._side_scroll.setWidget(self._side_holder)
+        self._foot = QWidget(self)
+        self._foot_column = QVBoxLayout(self._foot)
+        self._foot_column.addWidget(self.start_bar)
+        self._grid = QGridLayout(self)
+        self._grid.setContentsMargins(0, 0, 0, 0)
+        self._grid.setSpacing(0)
+        self._grid.setHorizontalSpacing(SPACE)  # between the form's scroll bar and the plan
+        self._grid.addWidget(form_host, 0, 0, 2, 1)
+        self._grid.setColumnStretch(0, 1)
+        self._grid.setRowStretch(0, 1)
+
+    def _bind(self) -> None:
+        form, actions = self.form, self.actions_
+        form.changed.connect(self._refresh)
+        self.facts.survey_changed.connect(self._show_survey)
+        self.facts.model_changed.connect(self._show_model)
+        self.facts.data_changed.connect(self._show_data)
+        self.facts.model_slow.connect(self.model_picker.show_loading)
+        self.facts.data_slow.connect(self.data_picker.show_loading)
+        self.facts.plan_changed.connect(self._show_plan)
+        self.model_picker.path_chosen.connect(actions.choose_model)
+        self.data_picker.path_chosen.connect(actions.choose_data)
+        self.data_picker.sample_asked.connect(actions.use_sample)
+        self.data_picker.skip_asked.connect(lambda: form.set_value("data.skip_bad_rows", True))
+        self.data_picker.mapping_asked.connect(self._open_mapping)
+        self.data_picker.preview_asked.connect(self._open_preview)
+        self.preset_bar.chosen.connect(self._choose_preset)
+        self.plan_card.fix_chosen.connect(actions.apply_changes)
+        self.plan_card.check_asked.connect(actions.check_plan)
+        self.plan_card.check_cancelled.connect(actions.cancel_check)
+        self.start_bar.start_asked.connect(actions.start)
+        self.start_bar.copy_command_asked.connect(actions.copy_command)
+        self.start_bar.copy_json_asked.connect(actions.copy_json)
+        self.start_bar.save_asked.connect(actions.save_spec)
+        actions.error_found.connect(self._show_error)
+        actions.checking_changed.connect(self.plan_card.show_checking)
+        actions.recent_changed.connect(self._show_choices)
+        QTimer.singleShot(0, self, self._follow_setup)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Moves the plan below the form when there is no room beside it."""
+        super().resizeEvent(event)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        scale = max(1.0, theme().font_scale)
+        wide = self.width() >= (FORM_MIN_WIDTH_PX + SIDE_WIDTH_PX) * scale
+        side_px = round(SIDE_WIDTH_PX * scale) + SPACE * 3
+        self._side_scroll.setFixedWidth(side_px)
+        if wide is self._side_by_side:
+            return
+        self._side_by_side = wide
+        self._grid.removeWidget(self._side_scroll)
+        self._grid.removeWidget(self._foot)
+        self._side_scroll.setVisible(wide)
+        if wide:
+            self._side_column.insertWidget(0, self.plan_card)
+            self._grid.addWidget(self._side_scroll, 0, 1)
+            self._grid.addWidget(self._foot, 1, 1)
+            self._foot_column.setContentsMargins(0, SPACE, SPACE * 3, SPACE * 3)
+        else:
+            self.form_column.insertWidget(self.form_column.count() - 1, self.plan_card)
+            self._grid.addWidget(self._foot, 2, 0)
+            self._foot_column.setContentsMargins(SPACE * 3, SPACE, SPACE * 3, SPACE * 2)
+        self.plan_card.show()
+        self.start_bar.set_stacked(wide)
+        self._order_tabs()
+
+    def _order_tabs(self) -> None:
+        # Reading order: form, plan, start; the plan card moves between two places.
+        QWidget.setTabOrder(self.goal_card.name, self.plan_card.check)
+        QWidget.setTabOrder(self.plan_card.check, self.start_bar.copy_as)
+        QWidget.setTabOrder(self.start_bar.copy_as, self.start_bar.start)
+
+    # Showing
+
+    def _refresh(self, path: str) -> None:
+        if path in ("", "model.path"):
+            self.model_picker.combo.show_path(self.form.value("model.path"))
+        if path in ("", "data.path"):
+            self._num_skipped = 0
+            self.data_picker.combo.show_path(self.form.value("data.path"))
+        self.preset_bar.show_spec(self.form.preset, self.form.spec)
+        self.goal_card.refresh()
+        self._show_start()
+
+    def _show_start(self) -> None:
+        missing = self.form.missing()
+        reason = ""
+        if missing is Missing.STARTING:
+            self._put_banner("error", None)
+        if missing is Missing.SETTING:
+            path, problem = next(iter(self.form.problems().items()))
+            label = core_text(SETTINGS[path].declaration.label) if path in SETTINGS else path
+            reason = fill(self.tr("%1: %2"), label, problem)
+        self.start_bar.show_missing(missing, reason)
+
+    def _show_survey(self) -> None:
+        survey = self.facts.survey
+        assert survey is not None
+        found = (survey.environment_problem is not None, survey.has_gpu)
+        # The same news again would bring back what the person dismissed.
+        if found != self._surveyed:
+            self._surveyed = found
+            self._put_banner("computer", self._computer_banner(survey))
+        self._show_choices()
+        self._show_start()
+
+    def _computer_banner(self, survey: Survey) -> Banner | None:
+        if survey.environment_problem is not None:
+            actions = (
+                (self.tr("Set up"), lambda: self.navigate.emit("setup", None)),
+                (self.tr("Check again"), self.facts.refresh),
+            )
+            title, words = self.tr("Training is not set up yet"), self.tr("Looking around works; a run needs it.")
+            return Banner("warn", title, words, actions=actions, parent=self)
+        if survey.has_gpu:
+            return None
+        words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
+        return Banner("neutral", self.tr("No supported GPU found"), words, dismissable=True, parent=self)
+
+    def _follow_setup(self) -> None:
+        """After the first picture, which needs none of it."""
+        self.context.setup.changed.connect(self._show_environment)
+        self.context.setup.ended.connect(self._on_setup_ended)
+
+    def _on_setup_ended(self, activity: Activity) -> None:
+        if activity.command.changes:
+            self.facts.refresh()
+
+    def _show_environment(self) -> None:
+        """Says that the environment needs repair, as the last checks found it."""
+        from tunesmith_gui.environment.model import Verdict
+
+        verdict = self.context.setup.model.verdict
+        if verdict == self._verdict:
+            return
+        self._verdict = verdict
+        titles = {
+            Verdict.BROKEN: self.tr("The training environment needs repair"),
+            Verdict.OUTDATED: self.tr("The training environment is of another version of Tunesmith"),
+        }
+        open_page = ((self.tr("Open"), lambda: self.navigate.emit("environment", None)),)
+        banner = None
+        if verdict in titles:
+            words = self.tr("Runs may fail until then. Everything else works.")
+            banner = Banner("warn", titles[verdict], words, actions=open_page, dismissable=True, parent=self)
+        self._put_banner("environment", banner)
+
+    def _show_choices(self) -> None:
+        models = self.facts.survey.models if self.facts.survey else ()
+        self.model_picker.set_choices(models, self.actions_.recent_models)
+        self.data_picker.set_choices(self.actions_.recent_data)
+
+    def _show_model(self) -> None:
+        self.model_picker.show_model(self.facts.model)
+        self.model_picker.show_fit(self.facts.plan)
+        self._show_start()
+
+    def _show_data(self) -> None:
+        self.data_picker.show_data(self.facts.data, self.form.value("data.columns"), self._num_skipped)
+        self._show_start()
+
+    def _show_plan(self) -> None:
+        facts = self.facts.plan
+        self.model_picker.show_fit(facts)
+        if facts is not None:
+            self.plan_card.show_plan(facts)
+        elif self.facts.model is not None and self.facts.model.is_hub_id:
+            self.plan_card.show_nothing(self.tr("The plan is known once the model was downloaded."))
+        elif self.facts.model is not None and self.facts.model.error is None:
+            self.plan_card.show_nothing(self.tr("This model or device can't be planned."))
+        else:
+            self.plan_card.show_nothing(self.tr("Choose a model and data, and the memory is planned here."))
+        self._show_start()
+
+    def _show_error(self, error: TunesmithError) -> None:
+        diagnostics = ((self.tr("Copy diagnostics"), lambda: self.actions_.show_diagnostics(error)),)
+        banner = error_banner(error, actions=diagnostics, parent=self)
+        self._put_banner("error", banner)
+        QTimer.singleShot(0, banner, lambda: self._form_scroll.ensureWidgetVisible(banner))
+        self._show_start()
+
+    def _put_banner(self, slot: str, banner: Banner | None) -> None:
+        old = self._banner_slots.pop(slot, None)
+        if old is not None:
+            old.hide()
+            old.deleteLater()
+        if banner is not None:
+            self._banner_slots[slot] = banner
+            self.banners.addWidget(banner)
+
+    def _choose_preset(self, name: str) -> None:
+        if name == CUSTOM:
+            self.settings_list.set_open(True)
+        self.form.choose_preset(name)
+        self.preset_bar.show_spec(self.form.preset, self.form.spec)
+
+    # Looking closer
+
+    def _open_mapping(self) -> None:
+        data = self.facts.data
+        if data is None or data.sniffed is None:
+            return
+        spec = self.form.spec.data
+        dialog = ColumnMappingDialog(data.sniffed.columns, data.sniffed.format, spec.format, spec.columns, self)
+        dialog.mapped.connect(self.actions_.map_columns)
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+
+    def _open_preview(self) -> None:
+        dialog = DataPreviewDialog(self.form.spec, self)
+        dialog.measured.connect(self._take_preview)
+        dialog.show()
+
+    def _take_preview(self, answer: dict[str, int]) -> None:
+        self._num_skipped = answer["num_skipped"]
+        self.facts.know_lengths(answer["longest_tokens"])
+        self._show_data()

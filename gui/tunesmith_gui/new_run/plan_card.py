@@ -1,0 +1,236 @@
+"""The plan beside the form: will it fit, in which parts, how long, how sure, and what would make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
+
+from tunesmith_core.planner import Fix
+from tunesmith_gui.new_run.facts import PlanFacts
+from tunesmith_gui.new_run.fit_meter import FitMeter, Swatch
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import duration, fill, number, size, translate
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.card import Card, line
+from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.status_chip import StatusChip
+
+GIB = 1024**3
+
+
+def part_word(part: str) -> str:
+    """Name of a part of the plan."""
+    return {
+        "weights": translate("PlanCard", "Weights"),
+        "adapter": translate("PlanCard", "Adapter and optimizer"),
+        "activations": translate("PlanCard", "Activations"),
+        "logits": translate("PlanCard", "Logits"),
+        "runtime": translate("PlanCard", "Runtime"),
+    }.get(part, part)
+
+
+def fix_words(fix: Fix) -> str:
+    """What a fix does, in the language in force."""
+    changes = fix.changes
+    if "data.context_length" in changes:
+        return fill(translate("PlanCard", "Context of %1 tokens"), number(changes["data.context_length"]))
+    if "schedule.micro_batch_size" in changes:
+        return fill(translate("PlanCard", "Micro-batches of %1"), changes["schedule.micro_batch_size"])
+    if "hardware.activation_checkpointing" in changes:
+        return translate("PlanCard", "Activation checkpointing")
+    if "method.kind" in changes:
+        return translate("PlanCard", "4-bit base (QLoRA)")
+    if "method.rank" in changes:
+        return fill(translate("PlanCard", "Rank %1"), changes["method.rank"])
+    return fix.label
+
+
+def certainty_word(certainty: str) -> str:
+    """How sure a plan is."""
+    return {
+        "low": translate("PlanCard", "low"),
+        "medium": translate("PlanCard", "medium"),
+        "high": translate("PlanCard", "high"),
+    }.get(certainty, certainty)
+
+
+def gib(num_bytes: int) -> str:
+    """Bytes in GiB with one digit behind the point, two below a tenth."""
+    value = num_bytes / GIB
+    return number(value, 2 if value < 0.1 else 1)
+
+
+class PlanCard(Card):
+    """Shows a PlanFacts.
+
+    Signals:
+        check_asked: the person wants a real step to be measured.
+        check_cancelled: the person ends the measuring.
+        fix_chosen: (dict of setting path -> value).
+    """
+
+    check_asked = Signal()
+    check_cancelled = Signal()
+    fix_chosen = Signal(object)
+
+    def __init__(self, *, parent: QWidget | None = None) -> None:
+        super().__init__(translate("PlanCard", "Plan"), parent=parent)
+        self.chip = StatusChip("", parent=self)
+        self.add_action(self.chip)
+        self.device = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.device)
+        self._content = QWidget(self)
+        self._column = QVBoxLayout(self._content)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(SPACE + SPACE // 2)
+        self.meter = FitMeter(self.tr("Memory plan"), parent=self._content)
+        self._column.addWidget(self.meter)
+        self._parts = QGridLayout()
+        self._parts.setHorizontalSpacing(SPACE)
+        self._parts.setVerticalSpacing(SPACE // 2)
+        self._parts.setColumnStretch(1, 1)
+        self._column.addLayout(self._parts)
+        self._column.addWidget(line(self._content))
+        total = QHBoxLayout()
+        self.total = SafeLabel(role="strong", wrap=True, parent=self._content)
+        self.percent = SafeLabel(role="strong", parent=self._content)
+        total.addWidget(self.total, 1)
+        total.addWidget(self.percent, 0, Qt.AlignmentFlag.AlignTop)
+        self._column.addLayout(total)
+        self._rows = QGridLayout()
+        self._rows.setHorizontalSpacing(SPACE)
+        self._rows.setVerticalSpacing(SPACE // 2)
+        self._rows.setColumnStretch(1, 1)
+        self._column.addLayout(self._rows)
+        self.check = button(self.tr("Check now"), self._check_or_cancel, icon_name="bolt", parent=self._content)
+        self._column.addWidget(self.check)
+        self.check_note = SafeLabel(role="caption", tone="muted", wrap=True, parent=self._content)
+        self._column.addWidget(self.check_note)
+        self._fixes = QWidget(self._content)
+        self._fix_column = QVBoxLayout(self._fixes)
+        self._fix_column.setContentsMargins(0, 0, 0, 0)
+        self._fix_column.setSpacing(SPACE // 2)
+        self._column.addWidget(self._fixes)
+        self.body.addWidget(self._content)
+        self._cells: list[QWidget] = []
+        self._checking = False
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        self.show_nothing(self.tr("Choose a model and data, and the memory is planned here."))
+        self.show_checking(False)
+
+    def show_nothing(self, words: str) -> None:
+        """There is no plan, and why."""
+        self.chip.hide()
+        self._content.hide()
+        self.device.setText(words)
+
+    def show_plan(self, facts: PlanFacts) -> None:
+        """Shows a plan."""
+        plan, hardware = facts.plan, facts.hardware
+        total = facts.measured_bytes or plan.total_bytes
+        share = total / max(1, plan.available_bytes)
+        verdict = "exceeds" if share > 1 else plan.verdict if facts.measured_bytes is None else "fits"
+        words, tone = {
+            "fits": (self.tr("Fits"), "ok"),
+            "tight": (self.tr("Tight"), "warn"),
+            "exceeds": (self.tr("Does not fit"), "error"),
+        }[verdict]
+        self.chip.set_state(words, tone)
+        self.chip.show()
+        name = hardware.name if hardware.device == "cuda" else self.tr("Processor (CPU), no GPU")
+        free = fill(self.tr("%1 of %2 GiB free"), gib(plan.available_bytes), gib(hardware.total_bytes))
+        self.device.setText(f"{name}\n{free}")
+        for cell in self._cells:
+            cell.deleteLater()
+        self._cells = []
+        if facts.measured_bytes is None:
+            parts: Mapping[str, int] = plan.parts
+        else:
+            parts = {translate("PlanCard", "Measured peak"): facts.measured_bytes}
+        for row, (part, num_bytes) in enumerate(parts.items()):
+            self._add_part(row, part_word(part), gib(num_bytes))
+        sum_words = fill(self.tr("%1 of %2 GiB"), gib(total), gib(plan.available_bytes))
+        self.total.setText(sum_words)
+        self.percent.setText(f"{number(share * 100)} %")
+        self.meter.set_parts(list(parts.values()), plan.available_bytes, f"{sum_words}, {words}")
+        self._show_rows(facts)
+        self._show_fixes(plan.fixes if verdict != "fits" else ())
+        self._content.show()
+
+    def show_checking(self, checking: bool, note: str = "", tone: str = "muted") -> None:
+        """The measuring began or ended; `note` says what came of it."""
+        self._checking = checking
+        self.check.setText(self.tr("Cancel the check") if checking else self.tr("Check now"))
+        self.check.setAccessibleName(self.check.text())
+        explain = self.tr("Trains one real step on the longest examples and measures the memory.")
+        self.check.setAccessibleDescription(explain)
+        self.check.setToolTip(explain)
+        self.check_note.setText(note or (self.tr("Training one step on the longest examples…") if checking else ""))
+        self.check_note.set_tone(tone)
+        self.check_note.setVisible(bool(self.check_note.text()))
+
+    def _check_or_cancel(self) -> None:
+        (self.check_cancelled if self._checking else self.check_asked).emit()
+
+    def _add_part(self, row: int, name: str, value: str) -> None:
+        cells = (Swatch(row, parent=self._content), self._label(name), self._label(value), self._label("GiB", "muted"))
+        for column, cell in enumerate(cells):
+            right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            self._parts.addWidget(cell, row, column, right if column == 2 else Qt.AlignmentFlag.AlignVCenter)
+            self._cells.append(cell)
+
+    def _show_rows(self, facts: PlanFacts) -> None:
+        plan = facts.plan
+        unknown = self.tr("not known yet")
+        steps = unknown if plan.total_steps is None else number(plan.total_steps)
+        time = unknown
+        if plan.seconds is not None:
+            time = fill(self.tr("%1 to %2"), duration(plan.seconds[0]), duration(plan.seconds[1]))
+        sure = self.tr("measured") if facts.measured_bytes is not None else certainty_word(plan.certainty)
+        least = plan.least_bytes < (facts.measured_bytes or plan.total_bytes)
+        rows = (
+            # A run takes spare memory to be faster and gets along with less.
+            *(((self.tr("Gets along with"), size(plan.least_bytes)),) if least else ()),
+            (self.tr("Steps"), steps),
+            (self.tr("Time"), time),
+            (self.tr("Written to disk"), size(plan.disk_bytes)),
+            (self.tr("How sure"), sure),
+        )
+        for row, (name, value) in enumerate(rows):
+            label, shown = self._label(name, "muted"), self._label(value)
+            self._rows.addWidget(label, row, 0)
+            self._rows.addWidget(shown, row, 1, Qt.AlignmentFlag.AlignRight)
+            self._cells += [label, shown]
+
+    def _show_fixes(self, fixes: tuple[Fix, ...]) -> None:
+        self._fixes.setVisible(bool(fixes))
+        if not fixes:
+            return
+        heading = SafeLabel(self.tr("What would help, least harm first"), role="strong", wrap=True, parent=self._fixes)
+        self._fix_column.addWidget(heading)
+        self._cells.append(heading)
+        for fix in fixes:
+            self._add_fix(fix)
+
+    def _add_fix(self, fix: Fix) -> None:
+        row = QWidget(self._fixes)
+        inside = QHBoxLayout(row)
+        inside.setContentsMargins(0, 0, 0, 0)
+        inside.setSpacing(SPACE)
+        changes = dict(fix.changes)
+        saving = fill(self.tr("saves %1 GiB"), gib(fix.saved_bytes))
+        each = button(fix_words(fix), lambda: self._choose(changes), parent=row)
+        each.setAccessibleDescription(saving)
+        inside.addWidget(each, 1)
+        inside.addWidget(SafeLabel(saving, role="caption", tone="muted", parent=row))
+        self._fix_column.addWidget(row)
+        self._cells.append(row)
+
+    def _choose(self, changes: dict[str, Any]) -> None:  # Any: values of settings
+        self.fix_chosen.emit(changes)
+
+    def _label(self, words: str, tone: str = "text") -> SafeLabel:
+        return SafeLabel(words, tone=tone, parent=self._content)

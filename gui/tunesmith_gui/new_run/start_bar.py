@@ -1,0 +1,81 @@
+"""The foot of the form of a new run: Start, whose label names what is missing, and "Copy as"."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
+
+from tunesmith_gui.new_run.form import Missing
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import translate
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+
+def missing_word(missing: Missing) -> str:
+    """The label of Start."""
+    return {
+        Missing.NOTHING: translate("StartBar", "Start run"),
+        Missing.ENVIRONMENT: translate("StartBar", "Training is not set up"),
+        Missing.MODEL: translate("StartBar", "Choose a model"),
+        Missing.MODEL_BROKEN: translate("StartBar", "The model can't be used"),
+        Missing.DATA: translate("StartBar", "Choose data"),
+        Missing.DATA_BROKEN: translate("StartBar", "The data can't be used"),
+        Missing.SETTING: translate("StartBar", "Correct a setting"),
+        Missing.MEMORY: translate("StartBar", "Does not fit: see plan"),
+        Missing.STARTING: translate("StartBar", "Starting…"),
+    }[missing]
+
+
+class StartBar(QWidget):
+    """Start and "Copy as".
+
+    Signals:
+        start_asked, copy_command_asked, copy_json_asked, save_asked: the person chose that.
+    """
+
+    start_asked = Signal()
+    copy_command_asked = Signal()
+    copy_json_asked = Signal()
+    save_asked = Signal()
+
+    def __init__(self, *, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE)
+        self.reason = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
+        self.reason.hide()
+        self.copy_as = button(self.tr("Copy as…"), icon_name="copy", parent=self)
+        menu = QMenu(self.copy_as)
+        menu.addAction(self.tr("Copy as command")).triggered.connect(self.copy_command_asked)
+        menu.addAction(self.tr("Copy spec as JSON")).triggered.connect(self.copy_json_asked)
+        menu.addAction(self.tr("Save spec…")).triggered.connect(self.save_asked)
+        self.copy_as.setMenu(menu)
+        self.start = button("", self.start_asked.emit, kind="primary", icon_name="play", parent=self)
+        self.start.setMinimumHeight(SPACE * 5)
+        column.addWidget(self.reason)
+        self._buttons = QBoxLayout(QBoxLayout.Direction.TopToBottom)
+        self._buttons.setSpacing(SPACE)
+        self._buttons.addWidget(self.copy_as)
+        self._buttons.addWidget(self.start, 1)
+        column.addLayout(self._buttons)
+        self.show_missing(Missing.MODEL, "")
+
+    def set_stacked(self, stacked: bool) -> None:
+        """Puts the buttons one above the other, or side by side where height is scarce."""
+        directions = QBoxLayout.Direction
+        self._buttons.setDirection(directions.TopToBottom if stacked else directions.LeftToRight)
+
+    def show_missing(self, missing: Missing, reason: str) -> None:
+        """Names what is missing on the button; `reason` says it in full above it."""
+        words = missing_word(missing)
+        ready = missing is Missing.NOTHING
+        self.start.setText(f"{words}   Ctrl+Enter" if ready else words)
+        self.start.setAccessibleName(words)
+        self.start.setEnabled(ready)
+        self.start.setAccessibleDescription(reason)
+        self.start.setToolTip(reason)
+        self.reason.setText(reason)
+        self.reason.setVisible(bool(reason))

@@ -1,0 +1,114 @@
+"""The contract between a page and the window around it.
+
+A page is built the first time it is shown (`PAGES` in `shell.pages` names its module and class), gets the `Context`
+and nothing else, and talks to the window by two signals:
+
+- `navigate(page, argument)`: go to another page. Pages: "train" (argument None, a `list[Path]` of dropped files and
+  folders, or a `RunSpec` to start from, e.g. Duplicate), "runs" (None), "dashboard" (the run's id, a str),
+  "environment" (None, or what to do there, see the page), "settings" (None); "setup" opens the first-run wizard
+  (argument: None or one of its steps); "restart" builds the window again, which a change of language needs.
+- `notify(tone, text)`: one short line at the bottom of the window for some seconds; tone is ok, accent, warn or error.
+  For what needs an answer use a `Banner` inside the page.
+
+The window calls `on_shown(argument)` each time the page comes to the front and `on_hidden()` when it leaves or the
+window is minimised: a hidden page repaints nothing and polls nothing. `perform(action)` gives the page a keyboard
+action (ids in `shortcuts.ACTIONS`) while it is in front; return True when it was handled.
+
+Work over 5 ms (files, SQLite, imports of heavy modules) leaves the UI thread: `run_in_background(work, done, failed)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_gui.background import Job
+from tunesmith_gui.context import Context
+from tunesmith_gui.tokens import BODY_WIDTH_PX, SPACE
+
+Result = TypeVar("Result")
+
+
+class Page(QWidget):
+    """One page of the window.
+
+    Attributes:
+        icon_name: icon of the rail entry.
+        context: the services.
+
+    Signals:
+        navigate: (page, argument), see the module text.
+        notify: (tone, text), see the module text.
+        title_changed: `title` has another value.
+    """
+
+    navigate = Signal(str, object)
+    notify = Signal(str, str)
+    title_changed = Signal()
+
+    icon_name: ClassVar[str] = ""
+
+    def __init__(self, context: Context, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.context = context
+        self.setProperty("surface", "page")
+
+    @property
+    def title(self) -> str:
+        """What the window's title bar says while this page is in front."""
+        return ""
+
+    def on_shown(self, argument: object = None) -> None:
+        """The page came to the front."""
+
+    def on_hidden(self) -> None:
+        """The page left the front, or the window was minimised."""
+
+    def perform(self, action: str) -> bool:
+        """Handles a keyboard action of `shortcuts.ACTIONS`; False leaves it to the window."""
+        del action
+        return False
+
+    def run_in_background(
+        self,
+        work: Callable[[], Result],
+        done: Callable[[Result], object],
+        failed: Callable[[TunesmithError], object] | None = None,
+    ) -> None:
+        """Runs `work` on a worker thread and hands its result, or its error, back on the UI thread.
+
+        Nothing is called any more once the page is gone. Without `failed` the error is shown by `notify`.
+        """
+        Job.start(self, work, done, failed or self._show_error)
+
+    def _show_error(self, error: TunesmithError) -> None:
+        self.notify.emit("error", error.message)
+
+
+def page_column(page: QWidget, *, max_width_px: int = BODY_WIDTH_PX) -> QVBoxLayout:
+    """A scrolling, centred column with page margins; returns the layout to put header and cards in."""
+    scroll = QScrollArea(page)
+    scroll.setWidgetResizable(True)
+    scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    holder = QWidget(scroll)
+    outer = QHBoxLayout(holder)
+    outer.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
+    column_widget = QWidget(holder)
+    column_widget.setMaximumWidth(max_width_px)
+    column_widget.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+    outer.addStretch(0)
+    outer.addWidget(column_widget, 1)
+    outer.addStretch(0)
+    column = QVBoxLayout(column_widget)
+    column.setContentsMargins(0, 0, 0, 0)
+    column.setSpacing(SPACE * 2)
+    scroll.setWidget(holder)
+    whole = QVBoxLayout(page)
+    whole.setContentsMargins(0, 0, 0, 0)
+    whole.addWidget(scroll)
+    return column

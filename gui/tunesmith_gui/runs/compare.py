@@ -1,0 +1,114 @@
+"""Runs side by side: their loss curves over each other, and only the settings that differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
+
+from tunesmith_core.protocol import read_journal
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.dashboard.model import DashboardModel, pack
+from tunesmith_gui.models.metric_series import Floats, smooth
+from tunesmith_gui.runs.model import differing_settings
+from tunesmith_gui.theme import tokens
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
+from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+
+MAX_RUNS = 6
+_SMOOTHING = 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRun:
+    """One run with its curves; arrays of shape (n,)."""
+
+    name: str
+    spec: RunSpec
+    steps: Floats
+    losses: Floats
+    eval_steps: Floats
+    eval_losses: Floats
+
+
+def load_compared(runs: list[tuple[str, Run]]) -> list[ComparedRun]:
+    """Read specs and journals of named runs; takes long, for a worker thread."""
+    loaded = []
+    for name, run in runs[:MAX_RUNS]:
+        model = DashboardModel()
+        model.apply(pack(read_journal(run.journal_path)))
+        steps, evals = model.steps, model.evals
+        loaded.append(
+            ComparedRun(
+                name,
+                run.load_spec(),
+                *(steps.column(column).copy() for column in ("step", "loss")),
+                *(evals.column(column).copy() for column in ("step", "loss")),
+            )
+        )
+    return loaded
+
+
+class CompareDialog(QDialog):
+    """Curves and differing settings of two to six runs."""
+
+    def __init__(self, runs: list[ComparedRun], parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(self.tr("Compare runs"))
+        self.resize(SPACE * 120, SPACE * 85)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
+        column.setSpacing(SPACE * 2)
+        column.addWidget(SafeLabel(self.tr("Compare runs"), role="title", parent=self))
+        card = Card(self.tr("Loss, smoothed, with eval dots"), parent=self)
+        card.body.addLayout(self._legend(runs, card))
+        self.plot = MetricPlot(self.tr("Loss of the compared runs"), parent=card)
+        self.plot.setMinimumHeight(SPACE * 25)
+        self.plot.set_lines(_lines(runs))
+        card.body.addWidget(self.plot, 1)
+        column.addWidget(card, 3)
+        differences = differing_settings([run.spec for run in runs])
+        self.table = QTreeWidget(self)
+        self.table.setAccessibleName(self.tr("Settings that differ"))
+        self.table.setRootIsDecorated(False)
+        self.table.setHeaderLabels([self.tr("Setting"), *(run.name for run in runs)])
+        for difference in differences:
+            self.table.addTopLevelItem(QTreeWidgetItem([core_text(difference.label), *difference.values]))
+        for place in range(len(runs) + 1):
+            self.table.resizeColumnToContents(place)
+        words = self.tr("Settings that differ") if differences else self.tr("All settings are the same")
+        column.addWidget(SafeLabel(words, role="heading", parent=self))
+        self.table.setVisible(bool(differences))
+        column.addWidget(self.table, 2)
+
+    def _legend(self, runs: list[ComparedRun], parent: QWidget) -> QHBoxLayout:
+        row = QHBoxLayout()
+        row.setSpacing(SPACE * 2)
+        palette = tokens().chart
+        for place, run in enumerate(runs):
+            swatch = QWidget(parent)
+            swatch.setFixedSize(SPACE * 2, SPACE // 2)
+            swatch.setAutoFillBackground(True)
+            colours = swatch.palette()
+            colours.setColor(swatch.backgroundRole(), palette[place % len(palette)])
+            swatch.setPalette(colours)
+            row.addWidget(swatch, 0, Qt.AlignmentFlag.AlignVCenter)
+            row.addWidget(ElidedLabel(run.name, role="caption", parent=parent), 1)
+        return row
+
+
+def _lines(runs: list[ComparedRun]) -> list[Line]:
+    lines = []
+    for place, run in enumerate(runs):
+        finite = np.isfinite(run.losses)
+        steps, losses = run.steps[finite], smooth(run.losses[finite], _SMOOTHING)
+        lines.append(Line(run.name, steps, losses, "smooth", place, dashed=True))
+        if len(run.eval_steps):
+            lines.append(Line(f"{run.name} eval", run.eval_steps, run.eval_losses, "dots", place))
+    return lines

@@ -1,0 +1,203 @@
+"""Settings: what holds for all runs and for the window. Every change takes effect and is saved at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
+
+from tunesmith_core import __version__, paths
+from tunesmith_core.errors import UserError
+from tunesmith_core.settings import Settings, iter_settings
+from tunesmith_gui import tr
+from tunesmith_gui.context import Context
+from tunesmith_gui.page import Page, page_column
+from tunesmith_gui.shortcuts import ACTIONS, keys_of
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text, translate
+from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.field import Field
+from tunesmith_gui.widgets.page_header import PageHeader
+from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+
+FONT_SCALES = (80, 90, 100, 110, 125, 150, 175, 200)
+_COLUMN_PX = SPACE * 96
+
+
+class SettingsPage(Page):
+    """General, Runs, Network, Storage, Shortcuts, About."""
+
+    icon_name: ClassVar[str] = "settings"
+
+    def __init__(self, context: Context, parent: QWidget | None = None) -> None:
+        super().__init__(context, parent)
+        self._declared = {name: declaration for name, _type, _default, declaration in iter_settings()}
+        self._combos: dict[str, QComboBox] = {}
+        self._boxes: dict[str, QCheckBox] = {}
+        self._texts: dict[str, QLineEdit] = {}
+        column = page_column(self, max_width_px=_COLUMN_PX)
+        header = PageHeader(self.tr("Settings"), parent=self)
+        header.add_action(button(self.tr("Reset"), self._reset, kind="quiet", icon_name="reset", parent=self))
+        column.addWidget(header)
+        self.language_banner = Banner(
+            "neutral",
+            self.tr("The window must be built again to change its language"),
+            self.tr("Runs go on. What was typed on the Train page is lost."),
+            actions=((self.tr("Do it now"), lambda: self.navigate.emit("restart", None)),),
+            parent=self,
+        )
+        self.language_banner.hide()
+        self._language_in_force = context.preferences.values.language
+        column.addWidget(self.language_banner)
+        column.addWidget(self._build_general())
+        column.addWidget(self._build_runs())
+        column.addWidget(self._build_network())
+        column.addWidget(self._build_storage())
+        column.addWidget(self._build_shortcuts())
+        column.addWidget(self._build_about())
+        column.addStretch(1)
+        context.preferences.changed.connect(self._show_values)
+        self._show_values()
+
+    @property
+    def title(self) -> str:
+        """The page's name."""
+        return self.tr("Settings")
+
+    def _build_general(self) -> Card:
+        card = Card(self.tr("General"), parent=self)
+        system = tr.fill(self.tr("Same as the system (%1)"), tr.LANGUAGES[tr.resolve_language("system")])
+        languages = [(value, name or system) for value, name in tr.LANGUAGES.items()]
+        schemes = [
+            ("system", self.tr("Same as the system")),
+            ("light", self.tr("Light")),
+            ("dark", self.tr("Dark")),
+            ("high_contrast", self.tr("High contrast")),
+        ]
+        scales = [(scale, f"{scale} %") for scale in FONT_SCALES]
+        for name, options in (("language", languages), ("theme", schemes), ("font_scale_percent", scales)):
+            card.body.addWidget(self._choice(name, options))
+        return card
+
+    def _build_runs(self) -> Card:
+        card = Card(self.tr("Runs"), parent=self)
+        for name in ("keep_awake", "notify_run_end", "confirm_close"):
+            box = QCheckBox(core_text(self._declared[name].label), card)
+            box.setAccessibleDescription(core_text(self._declared[name].meaning))
+            box.toggled.connect(lambda checked, name=name: self.context.preferences.change(**{name: checked}))
+            self._boxes[name] = box
+            meaning = core_text(self._declared[name].meaning)
+            words = SafeLabel(meaning, role="caption", tone="muted", wrap=True, parent=card)
+            words.setIndent(SPACE * 4)
+            pair = QVBoxLayout()
+            pair.setSpacing(0)
+            pair.setContentsMargins(-SPACE // 2, 0, 0, 0)  # the mark stands under the heading
+            pair.addWidget(box)
+            pair.addWidget(words)
+            card.body.addLayout(pair)
+        return card
+
+    def _build_network(self) -> Card:
+        card = Card(self.tr("Network"), parent=self)
+        wrong_address = self.tr(
+            "This is no address such as https://mirror.example/simple or http://proxy.example:8080."
+        )
+        wrong_folder = self.tr("This is not the full path of a folder.")
+        for name in ("package_index", "pytorch_index", "proxy", "wheel_folder"):
+            card.body.addWidget(self._text(name, wrong_folder if name == "wheel_folder" else wrong_address))
+        return card
+
+    def _build_storage(self) -> Card:
+        card = Card(self.tr("Storage"), parent=self)
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        words = SafeLabel(self.tr("Runs, models and environments"), parent=card)
+        folder = ElidedLabel(str(paths.data_root()), tone="muted", mode=Qt.TextElideMode.ElideMiddle, parent=card)
+        row.addWidget(words)
+        row.addWidget(folder, 1)
+        row.addWidget(button(self.tr("Open folder"), self._open_folder, icon_name="folder", parent=card))
+        card.body.addLayout(row)
+        note = self.tr("To move them, set the variable TUNESMITH_HOME to another folder.")
+        card.body.addWidget(SafeLabel(note, role="caption", tone="muted", wrap=True, parent=card))
+        return card
+
+    def _build_shortcuts(self) -> Card:
+        card = Card(self.tr("Keyboard"), parent=self)
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(SPACE * 4)
+        grid.setVerticalSpacing(SPACE)
+        for place, action in enumerate(ACTIONS):
+            row, column = divmod(place, 2)
+            grid.addWidget(SafeLabel(translate("Shortcuts", action.label), wrap=True, parent=card), row, column * 2)
+            keys = SafeLabel(keys_of(action.id), tone="muted", parent=card)
+            grid.addWidget(keys, row, column * 2 + 1, Qt.AlignmentFlag.AlignRight)
+        grid.setColumnStretch(0, 1)
+        grid.setColumnStretch(2, 1)
+        card.body.addLayout(grid)
+        return card
+
+    def _build_about(self) -> Card:
+        card = Card(self.tr("About"), parent=self)
+        card.body.addWidget(SafeLabel(tr.fill(self.tr("Tunesmith %1"), __version__), selectable=True, parent=card))
+        words = self.tr("Free software under the Apache licence 2.0. No account, no telemetry, no open port.")
+        card.body.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=card))
+        return card
+
+    def _choice(self, name: str, options: Sequence[tuple[object, str]]) -> Field:
+        combo = QComboBox(self)
+        for value, words in options:
+            combo.addItem(words, value)
+        combo.setMinimumContentsLength(24)
+        combo.activated.connect(lambda _index: self.context.preferences.change(**{name: combo.currentData()}))
+        self._combos[name] = combo
+        declared = self._declared[name]
+        return Field(core_text(declared.label), combo, help_text=core_text(declared.meaning), inline=True, parent=self)
+
+    def _text(self, name: str, wrong: str) -> Field:
+        edit = self._texts[name] = QLineEdit(self)
+        declared = self._declared[name]
+        field = Field(core_text(declared.label), edit, help_text=core_text(declared.meaning), parent=self)
+
+        def take() -> None:
+            try:
+                self.context.preferences.change(**{name: edit.text().strip()})
+            except UserError:
+                field.set_error(wrong)
+            else:
+                field.set_error("")
+
+        edit.editingFinished.connect(take)
+        return field
+
+    def _show_values(self) -> None:
+        values = self.context.preferences.values
+        for name, combo in self._combos.items():
+            with QSignalBlocker(combo):
+                combo.setCurrentIndex(combo.findData(getattr(values, name)))
+        for name, box in self._boxes.items():
+            with QSignalBlocker(box):
+                box.setChecked(getattr(values, name))
+        for name, edit in self._texts.items():
+            if not edit.property("invalid"):
+                edit.setText(getattr(values, name))
+        self.language_banner.setVisible(
+            tr.resolve_language(values.language) != tr.resolve_language(self._language_in_force)
+        )
+
+    def _reset(self) -> None:
+        default = Settings()
+        names = (*self._combos, *self._boxes)
+        self.context.preferences.change(**{name: getattr(default, name) for name in names})
+        for name, edit in self._texts.items():
+            edit.setText(getattr(default, name))
+            edit.editingFinished.emit()
+        self.notify.emit("ok", self.tr("All settings have their first values again."))
+
+    def _open_folder(self) -> None:
+        paths.data_root().mkdir(parents=True, exist_ok=True)
+        if not self.context.desktop.reveal(paths.data_root()):
+            self.notify.emit("warn", self.tr("No file manager was found."))

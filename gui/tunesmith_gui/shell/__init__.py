@@ -1,0 +1,1 @@
+"""The window around the pages: rail, page stack, shortcuts, palette, banners, activity."""

@@ -1,0 +1,140 @@
+"""The left rail: pages at the top, activity and hardware at the bottom, icons only when collapsed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
+
+from tunesmith_gui.icons import app_icon, icon
+from tunesmith_gui.shell.gpu_strip import GpuStrip
+from tunesmith_gui.theme import theme
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import translate
+from tunesmith_gui.widgets.buttons import IconButton
+from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
+
+_WIDTH_LETTERS = 26
+_COLLAPSED_PX = SPACE * 8
+
+
+class RailButton(QPushButton):
+    """An entry with icon and words, or the icon alone."""
+
+    def __init__(self, icon_name: str, words: str, keys: str, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.words = words
+        self._keys = keys
+        self._collapsed = False
+        self.setProperty("kind", "rail")
+        self.setIcon(icon(icon_name, "muted", "accent"))
+        self.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self.set_words(words)
+
+    def set_words(self, words: str) -> None:
+        """Changes the words; they stay as tool tip and accessible name when collapsed."""
+        self.words = words
+        self.setAccessibleName(words)
+        self.setToolTip(f"{words} ({self._keys})" if self._keys else words)
+        self._show_words()
+
+    def set_collapsed(self, collapsed: bool) -> None:
+        """Shows or hides the words."""
+        self._collapsed = collapsed
+        self.setProperty("folded", collapsed)
+        restyle(self)
+        self._show_words()
+
+    def resizeEvent(self, event: object) -> None:
+        """Shortens the words to the new width."""
+        super().resizeEvent(event)  # type: ignore[arg-type]
+        self._show_words()
+
+    def _show_words(self) -> None:
+        # Padding and border on both sides, and the gap beside the icon; see the style sheet.
+        room = self.width() - self.iconSize().width() - SPACE * 4
+        words = self.fontMetrics().elidedText("  " + self.words, Qt.TextElideMode.ElideRight, max(room, 0))
+        self.setText("" if self._collapsed else words.replace("&", "&&"))
+
+
+class Rail(QFrame):
+    """Signals:
+    page_chosen: (str key) a page entry was clicked.
+    activity_clicked: the activity button was clicked.
+    collapsed_changed: (bool) the person folded or unfolded the rail.
+    """
+
+    page_chosen = Signal(str)
+    activity_clicked = Signal()
+    collapsed_changed = Signal(bool)
+
+    def __init__(self, entries: Iterable[tuple[str, str, str, str]], parent: QWidget | None = None) -> None:
+        """Builds the entries, each (page key, words, icon name, shown key sequence)."""
+        super().__init__(parent)
+        self.setProperty("rail", True)
+        self.setAccessibleName(self.tr("Pages"))
+        self.collapsed = False
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE, SPACE * 2, SPACE, SPACE)
+        column.setSpacing(SPACE // 2)
+        column.addLayout(self._build_head())
+        column.addSpacing(SPACE)
+        self._group = QButtonGroup(self)
+        self.buttons: dict[str, RailButton] = {}
+        for key, words, icon_name, keys in entries:
+            each = RailButton(icon_name, words, keys, self)
+            each.setCheckable(True)
+            each.setAutoExclusive(True)  # a radio button to screen readers, not a check box
+            each.clicked.connect(lambda _checked=False, key=key: self.page_chosen.emit(key))
+            self._group.addButton(each)
+            self.buttons[key] = each
+            column.addWidget(each)
+        column.addStretch(1)
+        self.strip = GpuStrip(self)
+        column.addWidget(self.strip)
+        self.activity = RailButton("activity", "", "", self)
+        self.activity.clicked.connect(self.activity_clicked)
+        column.addWidget(self.activity)
+        theme().changed.connect(self._resize)
+        self._resize()
+
+    def _build_head(self) -> QHBoxLayout:
+        row = self._head = QHBoxLayout()
+        row.setSpacing(SPACE)
+        self._mark = SafeLabel(parent=self)
+        self._mark.setPixmap(app_icon().pixmap(QSize(24, 24), self.devicePixelRatio()))
+        self._name = SafeLabel("Tunesmith", role="strong", parent=self)
+        self._fold = IconButton("sidebar", self.tr("Collapse the side bar"), self.toggle, parent=self)
+        row.addWidget(self._mark)
+        row.addWidget(self._name, 1)
+        row.addWidget(self._fold)
+        return row
+
+    def show_current(self, key: str) -> None:
+        """Marks the entry of the page in front."""
+        self.buttons[key].setChecked(True)
+
+    def toggle(self) -> None:
+        """Folds or unfolds the rail, as the person asked."""
+        self.set_collapsed(not self.collapsed)
+        self.collapsed_changed.emit(self.collapsed)
+
+    def set_collapsed(self, collapsed: bool) -> None:
+        """Shows icons only, or icons and words."""
+        self.collapsed = collapsed
+        self._head.setContentsMargins(0 if collapsed else SPACE, 0, 0, 0)
+        self._name.setVisible(not collapsed)
+        self._mark.setVisible(not collapsed)
+        words = translate("Rail", "Expand the side bar") if collapsed else translate("Rail", "Collapse the side bar")
+        self._fold.setAccessibleName(words)
+        self._fold.setToolTip(words)
+        for each in (*self.buttons.values(), self.activity):
+            each.set_collapsed(collapsed)
+        self.strip.set_collapsed(collapsed)
+        self._resize()
+
+    def _resize(self) -> None:
+        letters_px = self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS
+        self.setFixedWidth(round(_COLLAPSED_PX * max(theme().font_scale, 1)) if self.collapsed else letters_px)

@@ -1,1 +1,0 @@
-"""Form and page state without widgets."""

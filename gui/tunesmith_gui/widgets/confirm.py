@@ -1,0 +1,37 @@
+"""A question with one thing to agree to: what will happen, in words, before it happens."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
+
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.fitting import fitting_size
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+_WIDTH_LETTERS = 68
+
+
+class ConfirmDialog(QDialog):
+    """Title, what happens, what is kept; the accepting button names the deed."""
+
+    def __init__(self, title: str, text: str, note: str, accept: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(title)
+        self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
+        column.setSpacing(SPACE * 2)
+        column.addWidget(SafeLabel(title, role="heading", wrap=True, parent=self))
+        column.addWidget(SafeLabel(text, wrap=True, parent=self))
+        if note:
+            column.addWidget(SafeLabel(note, tone="muted", wrap=True, parent=self))
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        row.addStretch(1)
+        row.addWidget(button(self.tr("Cancel"), self.reject, parent=self))
+        self.go = button(accept, self.accept, kind="primary", parent=self)
+        row.addWidget(self.go)
+        column.addLayout(row)
+        self.go.setDefault(True)
+        self.go.setFocus()

@@ -1,0 +1,90 @@
+"""The question before runs are deleted, with a question of its own about their files."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QFile
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QRadioButton, QVBoxLayout, QWidget
+
+from tunesmith_core import launch
+from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.runs import Run
+from tunesmith_gui import tr
+from tunesmith_gui.models.run_row import RunContents, RunRow
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+_MAX_NAMED = 5
+
+
+def move_to_trash(run: Run) -> None:
+    """Move a run's folder to the desktop's trash.
+
+    Raises:
+        UserError: `run-busy` while it is going. EnvironmentProblem when there is no trash for that disk.
+    """
+    if run.is_supervised():
+        raise UserError("run-busy", f"The run {run.id} is still going.")
+    moved = QFile.moveToTrash(str(run.path))
+    if not (moved[0] if isinstance(moved, tuple) else moved):
+        raise EnvironmentProblem("permission-or-antivirus", f"{run.path} could not be moved to the trash.")
+
+
+class DeleteRunDialog(QDialog):
+    """Trash (default) or delete for good.
+
+    Args:
+        rows: the runs.
+        contents: what is in their folders.
+
+    Attributes:
+        remove: what to do with each run after the dialog was accepted.
+    """
+
+    def __init__(self, rows: list[RunRow], contents: RunContents, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.remove = move_to_trash
+        self.setWindowTitle(self.tr("Delete runs?"))
+        self.setMinimumWidth(SPACE * 60)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
+        column.setSpacing(SPACE * 2)
+        column.addWidget(SafeLabel(self.tr("Delete %n run(s)?", "", len(rows)), role="heading", parent=self))
+        names = [row.name for row in rows[:_MAX_NAMED]]
+        if len(rows) > _MAX_NAMED:
+            names.append(self.tr("and %n more", "", len(rows) - _MAX_NAMED))
+        column.addWidget(SafeLabel("\n".join(names), parent=self))
+        column.addWidget(SafeLabel(self._taken(contents), wrap=True, parent=self))
+        column.addWidget(SafeLabel(self._kept(rows), tone="muted", wrap=True, parent=self))
+        self.trash = QRadioButton(self.tr("Move the files to the trash"), self)
+        self.erase = QRadioButton(self.tr("Delete the files now; this can't be undone"), self)
+        self.trash.setChecked(True)
+        column.addWidget(self.trash)
+        column.addWidget(self.erase)
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        row.addStretch(1)
+        self.keep = button(self.tr("Keep"), self.reject, parent=self)
+        self.delete = button(self.tr("Delete"), self._choose, kind="danger", icon_name="trash", parent=self)
+        row.addWidget(self.keep)
+        row.addWidget(self.delete)
+        column.addLayout(row)
+        self.keep.setDefault(True)
+        self.keep.setFocus()
+
+    def _taken(self, contents: RunContents) -> str:
+        parts = [self.tr("%n checkpoint(s)", "", contents.num_checkpoints)] if contents.num_checkpoints else []
+        if contents.num_adapters:
+            parts.append(self.tr("%n trained adapter(s)", "", contents.num_adapters))
+        parts.append(self.tr("settings, curves and logs"))
+        size = tr.fill(self.tr("%1 in all"), tr.size(contents.size_bytes))
+        return tr.fill(self.tr("Deleted: %1 (%2)"), ", ".join(parts), size)
+
+    def _kept(self, rows: list[RunRow]) -> str:
+        names = list(dict.fromkeys(name for row in rows for name in (row.model, row.data) if name))
+        words = self.tr("Kept: base models, training data and copies you made")
+        return f"{words} ({', '.join(names[:_MAX_NAMED])})" if 0 < len(names) <= _MAX_NAMED else words
+
+    def _choose(self) -> None:
+        self.remove = launch.delete if self.erase.isChecked() else move_to_trash
+        self.accept()

@@ -1,0 +1,82 @@
+"""What the Train page finds out beside the form."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import QObject
+from pytestqt.qtbot import QtBot
+
+from tunesmith_core.hardware import Hardware
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import DataSpec
+from tunesmith_gui.new_run.facts import Latest, device_for, look_at_data, look_at_model
+
+CPU = Hardware("cpu", "x86", 8, 4, 8, 4)
+GPUS = [Hardware("cuda", f"card {index}", 8, 4, 8, 4, gpu_index=index) for index in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("choice", "index", "devices", "name"),
+    [
+        ("auto", 0, [CPU], "x86"),
+        ("auto", 1, [*GPUS, CPU], "card 1"),
+        ("cpu", 0, [*GPUS, CPU], "x86"),
+        ("cuda", 0, [*GPUS, CPU], "card 0"),
+        ("cuda", 0, [CPU], None),
+        ("cuda", 5, [*GPUS, CPU], None),
+    ],
+)
+def test_the_device_is_the_one_that_the_spec_means(
+    choice: str, index: int, devices: list[Hardware], name: str | None
+) -> None:
+    spec = RunSpec()
+    spec.hardware.device, spec.hardware.gpu_index = choice, index
+    found = device_for(spec, devices)
+    assert (found.name if found else None) == name
+
+
+def test_an_overtaken_answer_is_dropped(qtbot: QtBot) -> None:
+    owner = QObject()
+    latest, gate, answers = Latest(owner), threading.Event(), list[str]()
+
+    def slow() -> str:
+        gate.wait(5)
+        return "old"
+
+    latest.ask(slow, answers.append)
+    latest.ask(lambda: "new", answers.append)
+    qtbot.waitUntil(lambda: answers == ["new"], timeout=5000)
+    gate.set()
+    qtbot.wait(50)
+    assert answers == ["new"]
+
+
+def test_a_model_of_unknown_build_is_not_refused(model_folder: Path) -> None:
+    facts = look_at_model(str(model_folder))
+    assert facts.error is None
+    assert facts.card is None
+    assert not facts.is_hub_id
+
+
+def test_a_folder_is_no_data_file(tmp_path: Path) -> None:
+    facts = look_at_data(DataSpec(path=str(tmp_path)))
+    assert facts.error is not None
+    assert facts.error.code == "dataset-parse-error"
+    assert str(tmp_path) in facts.error.message
+
+
+def test_a_slow_answer_is_announced_and_an_error_arrives(qtbot: QtBot) -> None:
+    owner = QObject()
+    latest, gate, errors = Latest(owner), threading.Event(), list[object]()
+
+    def slow() -> None:
+        gate.wait(5)
+        raise OSError("gone")
+
+    with qtbot.waitSignal(latest.slow, timeout=5000):
+        latest.ask(slow, lambda _result: None, errors.append)
+    gate.set()
+    qtbot.waitUntil(lambda: len(errors) == 1, timeout=5000)

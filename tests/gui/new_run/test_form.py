@@ -1,0 +1,165 @@
+"""The form of a new run, without widgets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunesmith_core import presets
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.new_run.form import LISTED, SETTINGS, Missing, NewRunForm
+
+
+@pytest.fixture
+def form(qapp: object) -> NewRunForm:
+    del qapp
+    return NewRunForm()
+
+
+@pytest.fixture
+def ready(form: NewRunForm) -> NewRunForm:
+    form.set_value("model.path", "/models/a")
+    form.set_value("data.path", "/data/b.jsonl")
+    return form
+
+
+class TestMissing:
+    def test_start_names_the_first_missing_piece(self, form: NewRunForm) -> None:
+        assert form.missing() is Missing.MODEL
+        form.set_value("model.path", "/models/a")
+        assert form.missing() is Missing.DATA
+        form.set_value("data.path", "/data/b.jsonl")
+        assert form.missing() is Missing.NOTHING
+
+    @pytest.mark.parametrize(
+        ("attribute", "missing"),
+        [
+            ("environment_missing", Missing.ENVIRONMENT),
+            ("model_broken", Missing.MODEL_BROKEN),
+            ("data_broken", Missing.DATA_BROKEN),
+            ("does_not_fit", Missing.MEMORY),
+            ("starting", Missing.STARTING),
+        ],
+    )
+    def test_surroundings_keep_from_starting(self, ready: NewRunForm, attribute: str, missing: Missing) -> None:
+        setattr(ready.surroundings, attribute, True)
+        assert ready.missing() is missing
+
+    def test_a_wrong_setting_comes_before_memory(self, ready: NewRunForm) -> None:
+        ready.surroundings.does_not_fit = True
+        ready.set_text("method.rank", "0")
+        assert ready.missing() is Missing.SETTING
+
+
+class TestTexts:
+    def test_a_wrong_text_is_kept_and_the_last_good_value_serves(self, ready: NewRunForm) -> None:
+        ready.set_text("optimizer.learning_rate", "abc")
+        assert ready.text("optimizer.learning_rate") == "abc"
+        assert "not “abc”" in ready.problem("optimizer.learning_rate")
+        assert ready.spec.optimizer.learning_rate == 2e-4
+        ready.set_text("optimizer.learning_rate", "1e-3")
+        assert ready.problems() == {}
+        assert ready.spec.optimizer.learning_rate == 1e-3
+
+    def test_problems_between_settings_are_told(self, ready: NewRunForm) -> None:
+        ready.set_value("evaluation.early_stopping", 3)
+        ready.set_value("evaluation.percent", 0.0)
+        assert "evaluation data" in ready.problem("evaluation.early_stopping")
+
+    def test_changes_are_announced_once(self, form: NewRunForm) -> None:
+        heard: list[str] = []
+        form.changed.connect(heard.append)
+        form.set_text("method.rank", "8")
+        form.set_text("method.rank", "8")
+        assert heard == ["method.rank"]
+
+
+class TestPresets:
+    @pytest.mark.parametrize("name", list(presets.PRESETS))
+    def test_a_preset_shows_itself_and_counts_no_change(self, ready: NewRunForm, name: str) -> None:
+        ready.choose_preset(name)
+        assert ready.preset == name
+        assert ready.changed_paths() == []
+        assert ready.value("model.path") == "/models/a"
+
+    def test_a_changed_preset_is_custom_until_it_is_reset(self, ready: NewRunForm) -> None:
+        ready.set_text("method.rank", "8")
+        assert ready.preset == "custom"
+        assert ready.changed_paths() == ["method.rank"]
+        ready.reset("method.rank")
+        assert ready.preset == "balanced"
+
+    def test_a_wrong_text_is_custom(self, ready: NewRunForm) -> None:
+        ready.set_text("method.rank", "many")
+        assert ready.preset == "custom"
+        ready.choose_preset("fast-try")
+        assert ready.problems() == {}
+        assert ready.value("method.rank") == 8
+
+    def test_memory_settings_leave_what_the_person_chose(self, ready: NewRunForm) -> None:
+        ready.set_value("data.context_length", 512)
+        ready.suggest_memory_settings({"data.context_length": 1024, "method.kind": "qlora"})
+        assert ready.value("data.context_length") == 512
+        assert ready.value("method.kind") == "qlora"
+        assert ready.changed_paths() == ["data.context_length"]
+
+    @given(st.lists(st.tuples(st.sampled_from(LISTED), st.text(max_size=6)), max_size=8))
+    def test_reset_all_leaves_no_change_behind(self, changes: list[tuple[str, str]]) -> None:
+        form = NewRunForm()
+        for path, text in changes:
+            if SETTINGS[path].type is not bool:
+                form.set_text(path, text)
+        form.reset_all()
+        assert form.changed_paths() == []
+        assert form.problems().keys() <= {"data.columns", "data.format"}
+
+
+class TestGoals:
+    def test_without_evaluation_nothing_stops_early(self, ready: NewRunForm) -> None:
+        ready.set_stops_early(True)
+        assert ready.stops_early
+        ready.set_keeps_evaluation_split(False)
+        assert not ready.stops_early
+        assert not ready.can_stop_early
+        assert ready.problems() == {}
+
+    def test_an_own_evaluation_file_serves_as_well(self, ready: NewRunForm) -> None:
+        ready.set_value("evaluation.path", "/data/held.jsonl")
+        ready.set_keeps_evaluation_split(False)
+        assert ready.can_stop_early
+
+
+class TestDraft:
+    def test_a_draft_brings_everything_back(self, ready: NewRunForm) -> None:
+        ready.choose_preset("best-quality")
+        ready.set_name("mine")
+        ready.set_text("optimizer.learning_rate", "abc")
+        ready.set_value("method.target_modules", ["q_proj"])
+        other = NewRunForm()
+        assert other.load_draft(json.loads(json.dumps(ready.to_draft())))
+        assert other.spec == ready.spec
+        assert other.text("optimizer.learning_rate") == "abc"
+        assert other.changed_paths() == ready.changed_paths()
+
+    @pytest.mark.parametrize("draft", [None, [], {}, {"version": 99}, {"version": 1, "spec": 3}])
+    def test_a_strange_draft_is_left_alone(self, form: NewRunForm, draft: object) -> None:
+        assert not form.load_draft(draft)
+        assert form.missing() is Missing.MODEL
+
+    def test_wrong_types_in_a_draft_keep_the_default(self, form: NewRunForm) -> None:
+        spec = RunSpec().to_dict()
+        spec["method"]["rank"] = "sixteen"
+        spec["schedule"] = 7
+        assert form.load_draft({"version": 1, "preset": "unheard", "spec": spec, "wrong_texts": {"no.such": "x"}})
+        assert form.value("method.rank") == 16
+
+    def test_a_spec_fills_the_form(self, form: NewRunForm) -> None:
+        spec = presets.apply(RunSpec(name="again"), "fast-try")
+        spec.method.dropout = 0.1
+        form.load_spec(spec)
+        assert form.spec == spec
+        assert form.preset == "fast-try"
+        assert form.changed_paths() == ["method.dropout"]

@@ -1,0 +1,93 @@
+"""Settings as text: what is shown can be typed back, and the words for a wrong value agree with core."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tunesmith_core.declared import value_problem
+from tunesmith_core.spec import iter_settings
+from tunesmith_gui.new_run.setting_text import SettingProblem, help_text, number_text, parse, value_text
+
+SETTINGS = {setting.path: setting for setting in iter_settings()}
+NUMBERS = [setting for setting in SETTINGS.values() if setting.type in (int, float)]
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS.values() if s.type is not bool], ids=lambda s: s.path)
+def test_a_default_is_read_back_from_its_text(setting: Any) -> None:
+    assert parse(setting, value_text(setting, setting.default)) == setting.default
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300))
+def test_a_number_keeps_its_value_as_text(value: float) -> None:
+    assert float(number_text(value)) == pytest.approx(value, rel=1e-5, abs=0)
+
+
+@given(st.sampled_from(NUMBERS), st.integers(-5, 2_000_000))
+def test_ranges_agree_with_core(setting: Any, value: int) -> None:
+    problem = value_problem(value, setting.declaration)
+    if problem is None:
+        assert parse(setting, str(value)) == value
+        return
+    with pytest.raises(SettingProblem) as caught:
+        parse(setting, str(value))
+    words, bound = str(caught.value).lower().rsplit(" ", 1)
+    core_words, core_bound = problem.rsplit(" ", 1)
+    assert words == core_words
+    assert float(bound) == pytest.approx(float(core_bound), rel=1e-5)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_value_or_a_told_problem(text: str) -> None:
+    for setting in SETTINGS.values():
+        if setting.type is bool:
+            continue
+        with contextlib.suppress(SettingProblem):
+            value = parse(setting, text)
+            assert not isinstance(value, float) or math.isfinite(value)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "value"),
+    [
+        ("optimizer.learning_rate", " 2e-4 ", 2e-4),
+        ("data.context_length", "2 048", 2048),
+        ("method.target_modules", "q_proj, v_proj", ["q_proj", "v_proj"]),
+        ("method.target_modules", "all-linear", "all-linear"),
+        ("evaluation.sample_prompts", "Who, me?\n\nWhat?", ["Who, me?", "What?"]),
+        ("data.columns", "prompt = q, completion = a", {"prompt": "q", "completion": "a"}),
+        ("model.dtype", "float16", "float16"),
+    ],
+)
+def test_texts_become_values(path: str, text: str, value: object) -> None:
+    assert parse(SETTINGS[path], text) == value
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "words"),
+    [
+        ("optimizer.learning_rate", "abc", "Must be a number such as 0.0002 or 2e-4, not “abc”"),
+        ("optimizer.learning_rate", "inf", "Must be a finite number"),
+        ("method.rank", "0", "Must be at least 1"),
+        ("method.rank", "1.5", "Must be a whole number, not “1.5”"),
+        ("method.target_modules", " , ", "Name at least one module, or all-linear"),
+        ("data.columns", "prompt", "Write it as: role = column, role = column"),
+        ("model.dtype", "int3", "Must be one of auto, float32, bfloat16, float16"),
+    ],
+)
+def test_wrong_texts_are_explained(path: str, text: str, words: str) -> None:
+    with pytest.raises(SettingProblem) as caught:
+        parse(SETTINGS[path], text)
+    assert str(caught.value) == words
+
+
+def test_help_says_meaning_range_and_effect() -> None:
+    meaning, allowed, effect = help_text(SETTINGS["method.rank"]).split("\n")
+    assert "adapter matrices" in meaning
+    assert allowed == "Range: 1 to 4096"
+    assert "memory" in effect
