@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QFontMetricsF, QGuiApplication, QIcon, QPalette
-from PySide6.QtWidgets import QApplication, QLabel
+from PySide6.QtWidgets import QApplication, QComboBox, QLabel
 from pytestqt.qtbot import QtBot
 
 from tunesmith_gui import stylesheet
@@ -90,6 +90,23 @@ def test_digits_of_every_label_are_equally_wide(qtbot: QtBot, role: str) -> None
     assert QFontInfo(label.font()).weight() == (400 if role in ("body", "caption") else 600)
     metrics = QFontMetricsF(label.font())
     assert metrics.horizontalAdvance("1111") == pytest.approx(metrics.horizontalAdvance("8888"))
+
+
+@pytest.mark.parametrize("scale", [0.8, 1.0, 1.5, 2.0])
+@pytest.mark.parametrize("num_items", [2, 3, 6])
+def test_the_list_of_a_combo_box_shows_its_last_item(qtbot: QtBot, scale: float, num_items: int) -> None:
+    theme().set_appearance(Scheme.LIGHT, scale)
+    combo = QComboBox()
+    qtbot.addWidget(combo)
+    combo.addItems([f"简体中文 {number}" for number in range(num_items)])
+    combo.show()
+    combo.showPopup()
+    view = combo.view()
+    qtbot.waitUntil(view.isVisible)
+    last = view.visualRect(combo.model().index(num_items - 1, 0))
+    assert view.viewport().rect().contains(last)
+    assert view.verticalScrollBar().maximum() == 0
+    combo.hidePopup()
 
 
 def test_a_typeface_that_cannot_be_loaded_stops_no_start(

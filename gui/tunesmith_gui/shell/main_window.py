@@ -41,6 +41,8 @@ from tunesmith_gui.tr import translate
 
 _FIRST_SIZE = QSize(1280, 800)
 _SMALLEST = QSize(SPACE * 90, SPACE * 60)
+_FRAME = QSize(SPACE * 2, SPACE * 6)
+"""Room for the desktop's frame and title bar: Windows lets a window be larger than its screen."""
 _FOLD_BELOW_PX = 1100
 """Windows narrower than this show the rail folded, whatever the typeface and the size of text."""
 
@@ -70,8 +72,7 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(_SMALLEST)
         geometry = self._state.value("geometry")
         if not isinstance(geometry, QByteArray) or not self.restoreGeometry(geometry):
-            # Windows lets a window be larger than its screen.
-            self.resize(_FIRST_SIZE.boundedTo(self.screen().availableSize()))
+            self.resize(_FIRST_SIZE.boundedTo(self.screen().availableSize() - _FRAME))
         self.rail.set_collapsed(self._rail_wanted_collapsed())
         self.show_page("train")
         self.pages.setFocusPolicy(Qt.FocusPolicy.ClickFocus)

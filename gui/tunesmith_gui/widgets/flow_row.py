@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSize
-from PySide6.QtGui import QResizeEvent
+from PySide6.QtCore import QEvent, QSize
 from PySide6.QtWidgets import QWidget
 from superqt import QFlowLayout
 
@@ -38,11 +37,12 @@ class FlowRow(QWidget):
             self._flow.addWidget(each)
         self.updateGeometry()
 
-    def resizeEvent(self, event: QResizeEvent) -> None:
+    def event(self, event: QEvent) -> bool:
         """Gives all the height of the highest, so that words without a frame stand in the middle."""
-        super().resizeEvent(event)
-        for each in self._shown:
-            each.setMinimumHeight(self.sizeHint().height())
+        if event.type() in (QEvent.Type.Resize, QEvent.Type.LayoutRequest):
+            for each in self._shown:
+                each.setMinimumHeight(self.sizeHint().height())
+        return super().event(event)
 
     def sizeHint(self) -> QSize:
         """One line."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, QSize, Qt, QTimer, QUrl
-from PySide6.QtGui import QAccessible, QDragEnterEvent, QDropEvent, QFont, QGuiApplication, QKeySequence
+from PySide6.QtGui import QAccessible, QDragEnterEvent, QDropEvent, QFont, QGuiApplication, QKeySequence, QScreen
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QPlainTextEdit, QWidget
 from pytestqt.qtbot import QtBot
@@ -236,9 +236,13 @@ class TestKeyboard:
         for each in window.rail.buttons.values():
             assert QAccessible.queryAccessibleInterface(each).role() == QAccessible.Role.RadioButton
 
-    def test_first_size_is_no_larger_than_the_screen(self, runs: FakeRuns, context: Context) -> None:
+    def test_first_size_fits_a_small_screen_with_its_frame(
+        self, runs: FakeRuns, context: Context, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(QScreen, "availableSize", lambda _: QSize(1280, 800))
         first = MainWindow(context)
-        assert first.size() == QSize(1280, 800).boundedTo(first.screen().availableSize())
+        assert (first.width() + 16, first.height() + 48) == (1280, 800)
+        assert not first.rail.collapsed
         first.close_without_asking()
         first.deleteLater()
 

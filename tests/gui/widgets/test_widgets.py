@@ -9,12 +9,14 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QComboBox, QLineEdit, QPushButton, QSpinBox, QVBoxLayout, QWidget
 from pytestqt.qtbot import QtBot
 
+from tests.gui.conftest import settle
 from tunesmith_gui.shell.toast import Toast
-from tunesmith_gui.theme import tokens
+from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.field import Field
+from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.segmented import Segmented
@@ -127,6 +129,27 @@ def test_a_choice_is_of_radio_buttons_to_screen_readers(qtbot: QtBot) -> None:
     qtbot.addWidget(choice)
     for each in choice.findChildren(QPushButton):
         assert QAccessible.queryAccessibleInterface(each).role() == QAccessible.Role.RadioButton
+
+
+def test_buttons_in_a_row_shrink_again_with_the_text(qtbot: QtBot) -> None:
+    holder = QWidget()
+    qtbot.addWidget(holder)
+    column = QVBoxLayout(holder)
+    buttons = [button("Map columns", icon_name="folder"), button("Use the sample", kind="link")]
+    column.addWidget(FlowRow(buttons, holder))
+    column.addStretch(1)
+    holder.resize(500, 300)
+    holder.show()
+    try:
+        heights = []
+        for scale in (1.0, 2.0, 1.0):
+            theme().set_appearance(Scheme.LIGHT, scale)
+            settle()
+            heights.append([each.height() for each in buttons])
+    finally:
+        theme().set_appearance(Scheme.LIGHT, 1.0)
+    assert heights[2] == heights[0]
+    assert heights[1] > heights[0]
 
 
 def test_empty_state_offers_its_two_steps(qtbot: QtBot) -> None:
