@@ -1,6 +1,6 @@
 """The contract between a page and the window around it.
 
-A page is built the first time it is shown (`PAGES` in `shell.pages` names its module and class), gets the `Context`
+A page is built the first time it is shown (`pages.PAGES` declares it), gets the `Context`
 and nothing else, and talks to the window by two signals:
 
 - `navigate(page, argument)`: go to another page. Pages: "train" (argument None, a `list[Path]` of dropped files and
@@ -12,7 +12,7 @@ and nothing else, and talks to the window by two signals:
 
 The window calls `on_shown(argument)` each time the page comes to the front and `on_hidden()` when it leaves or the
 window is minimised: a hidden page repaints nothing and polls nothing. `perform(action)` gives the page a keyboard
-action (ids in `shortcuts.ACTIONS`) while it is in front; return True when it was handled.
+action (ids in `shortcuts.actions()`) while it is in front; return True when it was handled.
 
 Work over 5 ms (files, SQLite, imports of heavy modules) leaves the UI thread: `run_in_background(work, done, failed)`.
 """
@@ -20,7 +20,7 @@ Work over 5 ms (files, SQLite, imports of heavy modules) leaves the UI thread: `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
@@ -37,7 +37,6 @@ class Page(QWidget):
     """One page of the window.
 
     Attributes:
-        icon_name: icon of the rail entry.
         context: the services.
 
     Signals:
@@ -50,8 +49,6 @@ class Page(QWidget):
     notify = Signal(str, str)
     title_changed = Signal()
 
-    icon_name: ClassVar[str] = ""
-
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.context = context
@@ -59,7 +56,7 @@ class Page(QWidget):
 
     @property
     def title(self) -> str:
-        """What the window's title bar says while this page is in front."""
+        """What the title bar says while this page is in front, where it is not the title that `pages` declares."""
         return ""
 
     def on_shown(self, argument: object = None) -> None:
@@ -69,7 +66,7 @@ class Page(QWidget):
         """The page left the front, or the window was minimised."""
 
     def perform(self, action: str) -> bool:
-        """Handles a keyboard action of `shortcuts.ACTIONS`; False leaves it to the window."""
+        """Handles a keyboard action of `shortcuts.actions()`; False leaves it to the window."""
         del action
         return False
 

@@ -21,7 +21,7 @@ from tunesmith_gui import core_texts, i18n_build, tr
 from tunesmith_gui.assets import asset_folder
 from tunesmith_gui.context import Context
 from tunesmith_gui.shell.main_window import MainWindow
-from tunesmith_gui.shortcuts import ACTIONS, keys_of
+from tunesmith_gui.shortcuts import actions
 
 PACKAGE = i18n_build.PACKAGE
 CATALOGUES = ("tunesmith_en.ts", "tunesmith_zh_CN.ts")
@@ -63,7 +63,7 @@ def test_texts_for_translation_are_literals(path: Path) -> None:
         is_self_tr = isinstance(call.func, ast.Attribute) and call.func.attr == "tr"
         text = call.args[0 if is_self_tr else 1]
         literal = isinstance(text, ast.Constant) and isinstance(text.value, str)
-        passed_on = ast.unparse(text) in ("english", "action.label", "page.label")  # tables of QT_TRANSLATE_NOOP
+        passed_on = ast.unparse(text) in ("english", "self.label", "self.title")  # tables of QT_TRANSLATE_NOOP
         assert literal or passed_on, f"{path.name}:{call.lineno}: {ast.unparse(call)}"
 
 
@@ -207,7 +207,7 @@ def test_window_in_a_longer_language_shows_no_english_and_cuts_nothing(
 
 def _is_a_value(text: str) -> bool:
     """Names, paths, keys and numbers with a unit are the same in every language."""
-    keys = {keys_of(action.id) for action in ACTIONS}
+    keys = {action.shown_keys for action in actions()}
     return text in keys | {"Tunesmith"} or bool(re.fullmatch(r"/\S+|[\d., /]+ (GiB|MiB|KiB)", text))
 
 

@@ -2474,10 +2474,6 @@
         <translation>文件</translation>
     </message>
     <message>
-        <source>Run</source>
-        <translation>运行</translation>
-    </message>
-    <message>
         <source>%1: %2</source>
         <translation>%1：%2</translation>
     </message>
@@ -4022,6 +4018,10 @@
         <translation>运行</translation>
     </message>
     <message>
+        <source>Run</source>
+        <translation>运行</translation>
+    </message>
+    <message>
         <source>Environment</source>
         <translation>环境</translation>
     </message>
@@ -4918,20 +4918,8 @@
         <translation>打开运行 %1</translation>
     </message>
     <message>
-        <source>Go to Train</source>
-        <translation>转到“训练”</translation>
-    </message>
-    <message>
-        <source>Go to Runs</source>
-        <translation>转到“运行”</translation>
-    </message>
-    <message>
-        <source>Go to Environment</source>
-        <translation>转到“环境”</translation>
-    </message>
-    <message>
-        <source>Settings</source>
-        <translation>设置</translation>
+        <source>Go to %1</source>
+        <translation>转到“%1”</translation>
     </message>
     <message>
         <source>Set up Tunesmith…</source>

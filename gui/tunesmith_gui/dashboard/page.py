@@ -112,7 +112,7 @@ class DashboardPage(Page):
     @property
     def title(self) -> str:
         """The run's name."""
-        return self._name or self.tr("Run")
+        return self._name
 
     def on_shown(self, argument: object = None) -> None:
         """Show the run with an id, or go on with the one shown before."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
 
 from PySide6.QtCore import QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
@@ -44,8 +43,6 @@ REPORT_NAME = "tunesmith-report.txt"
 class EnvironmentPage(Page):
     """Binds the cards to the SetupService; `on_shown` takes "repair", "profile", "compiled", "disk" or "wsl"."""
 
-    icon_name: ClassVar[str] = "environment"
-
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(context, parent)
         self.setup = context.setup
@@ -73,11 +70,6 @@ class EnvironmentPage(Page):
         self._column.addStretch(1)
         self.setup.changed.connect(self._show_model)
         self._show_model()
-
-    @property
-    def title(self) -> str:
-        """The page's name."""
-        return self.tr("Environment")
 
     def on_shown(self, argument: object = None) -> None:
         """Looks at everything the first time, at the files each time, and does what another page asked for."""

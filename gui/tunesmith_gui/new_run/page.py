@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QResizeEvent
@@ -43,8 +43,6 @@ FORM_MAX_WIDTH_PX = 780
 
 class NewRunPage(Page):
     """Builds the widgets, binds them to the form and its facts; what buttons do is in `NewRunActions`."""
-
-    icon_name: ClassVar[str] = "train"
 
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(context, parent)

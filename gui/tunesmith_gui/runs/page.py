@@ -107,11 +107,6 @@ class RunsPage(Page):
         if library.loaded:
             self._take_rows()
 
-    @property
-    def title(self) -> str:
-        """The page's name."""
-        return self.tr("Runs")
-
     def on_shown(self, argument: object = None) -> None:
         """Read the list again."""
         del argument

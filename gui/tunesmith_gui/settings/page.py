@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
@@ -14,9 +13,9 @@ from tunesmith_core.settings import Settings, iter_settings
 from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page, page_column
-from tunesmith_gui.shortcuts import ACTIONS, keys_of
+from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, translate
+from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
@@ -30,8 +29,6 @@ _COLUMN_PX = SPACE * 96
 
 class SettingsPage(Page):
     """General, Runs, Network, Storage, Shortcuts, About."""
-
-    icon_name: ClassVar[str] = "settings"
 
     def __init__(self, context: Context, parent: QWidget | None = None) -> None:
         super().__init__(context, parent)
@@ -62,11 +59,6 @@ class SettingsPage(Page):
         column.addStretch(1)
         context.preferences.changed.connect(self._show_values)
         self._show_values()
-
-    @property
-    def title(self) -> str:
-        """The page's name."""
-        return self.tr("Settings")
 
     def _build_general(self) -> Card:
         card = Card(self.tr("General"), parent=self)
@@ -130,10 +122,10 @@ class SettingsPage(Page):
         grid = QGridLayout()
         grid.setHorizontalSpacing(SPACE * 4)
         grid.setVerticalSpacing(SPACE)
-        for place, action in enumerate(ACTIONS):
+        for place, action in enumerate(actions()):
             row, column = divmod(place, 2)
-            grid.addWidget(SafeLabel(translate("Shortcuts", action.label), wrap=True, parent=card), row, column * 2)
-            keys = SafeLabel(keys_of(action.id), tone="muted", parent=card)
+            grid.addWidget(SafeLabel(action.words, wrap=True, parent=card), row, column * 2)
+            keys = SafeLabel(action.shown_keys, tone="muted", parent=card)
             grid.addWidget(keys, row, column * 2 + 1, Qt.AlignmentFlag.AlignRight)
         grid.setColumnStretch(0, 1)
         grid.setColumnStretch(2, 1)

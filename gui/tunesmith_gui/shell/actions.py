@@ -6,48 +6,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from PySide6.QtGui import QKeySequence
-
 from tunesmith_gui import tr
 from tunesmith_gui.shell.palette import CommandPalette, Entry
-from tunesmith_gui.shortcuts import ACTIONS
+from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.tr import translate
 
 if TYPE_CHECKING:
     from tunesmith_gui.shell.main_window import MainWindow
 
-_ICONS = {
-    "page_train": "train",
-    "page_runs": "runs",
-    "page_environment": "environment",
-    "page_settings": "settings",
-    "setup": "download",
-    "new_run": "plus",
-    "start_run": "play",
-    "stop_run": "stop",
-    "find": "search",
-    "log": "log",
-    "activity": "activity",
-    "copy_diagnostics": "copy",
-    "chart_full_screen": "fullscreen",
-    "help": "help",
-    "toggle_rail": "sidebar",
-}
-
 
 def perform(window: MainWindow, action: str) -> None:
     """Does a window action; an action that only some page knows does nothing here."""
     table: dict[str, Callable[[], object]] = {
-        "page_train": lambda: window.show_page("train"),
-        "page_runs": lambda: window.show_page("runs"),
-        "page_environment": lambda: window.show_page("environment"),
         "setup": lambda: window.show_page("setup"),
-        "page_settings": lambda: window.show_page("settings"),
         "new_run": lambda: window.show_page("train"),
         "activity": lambda: window.activity.show_above(window.rail.activity),
         "copy_diagnostics": window.pages.show_diagnostics,
         "toggle_rail": window.rail.toggle,
         "palette": lambda: open_palette(window),
+        **{each.id: partial(window.show_page, each.page) for each in actions() if each.page},
     }
     if action in table:
         table[action]()
@@ -62,13 +39,8 @@ def open_palette(window: MainWindow) -> None:
 def entries(window: MainWindow) -> list[Entry]:
     """All actions except the palette itself, then the live runs, then the newest ended ones that are known."""
     result = [
-        Entry(
-            translate("Shortcuts", action.label),
-            QKeySequence(action.keys).toString(QKeySequence.SequenceFormat.NativeText),
-            _ICONS[action.id],
-            partial(window.perform, action.id),
-        )
-        for action in ACTIONS
+        Entry(action.words, action.shown_keys, action.icon_name, partial(window.perform, action.id))
+        for action in actions()
         if action.id != "palette"
     ]
     names = {run.id: run.name for run in window.context.runs.live_runs()}

@@ -24,6 +24,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_words import state_word
+from tunesmith_gui.pages import PAGES
 from tunesmith_gui.services.hardware import Reading
 from tunesmith_gui.services.run_service import LiveRun
 from tunesmith_gui.shell import actions as shell_actions
@@ -32,12 +33,10 @@ from tunesmith_gui.shell.banners import ShellBanners
 from tunesmith_gui.shell.close_window import CloseChoice, CloseWindowDialog
 from tunesmith_gui.shell.drop_overlay import DropOverlay
 from tunesmith_gui.shell.page_stack import PageStack
-from tunesmith_gui.shell.pages import PAGES
 from tunesmith_gui.shell.rail import Rail
 from tunesmith_gui.shell.toast import Toast
-from tunesmith_gui.shortcuts import ACTIONS, keys_of
+from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import translate
 
 _FIRST_SIZE = QSize(1280, 800)
 _SMALLEST = QSize(SPACE * 90, SPACE * 60)
@@ -81,9 +80,9 @@ class MainWindow(QMainWindow):
 
     def _build(self) -> None:
         entries = [
-            (key, translate("Rail", page.label), page.icon_name, keys_of(f"page_{key}"))
-            for key, page in PAGES.items()
-            if page.label
+            (action.page, PAGES[action.page].words, action.icon_name, action.shown_keys)
+            for action in actions()
+            if action.page
         ]
         centre = QWidget(self)
         self.rail = Rail(entries, centre)
@@ -117,7 +116,7 @@ class MainWindow(QMainWindow):
         self.context.preferences.save_failed.connect(self._on_error)
 
     def _make_shortcuts(self) -> None:
-        for action in ACTIONS:
+        for action in actions():
             shortcut = QShortcut(QKeySequence(action.keys), self)
             shortcut.activated.connect(lambda name=action.id: self.perform(name))
 
@@ -148,7 +147,7 @@ class MainWindow(QMainWindow):
             self._open_setup(argument if isinstance(argument, str) else "")
             return
         self.pages.show_page(key, argument)
-        self.rail.show_current(key if PAGES[key].label else "runs")
+        self.rail.show_current(PAGES[key].part_of or key)
         self._show_title()
 
     def offer_setup(self) -> None:

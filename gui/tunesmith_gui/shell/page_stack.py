@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QLineEdit, QStackedWidget, QWidget
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page
+from tunesmith_gui.pages import PAGES
 from tunesmith_gui.services.diagnostics import report
-from tunesmith_gui.shell.pages import PAGES
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 from tunesmith_gui.widgets.empty_state import EmptyState
 
@@ -74,7 +74,9 @@ class PageStack(QStackedWidget):
     def current_title(self) -> str:
         """Title of the page in front."""
         page = self.currentWidget()
-        return page.title if isinstance(page, Page) else ""
+        own = page.title if isinstance(page, Page) else ""
+        key = next((key for key, each in self._pages.items() if each is page), "")
+        return own or (PAGES[key].words if key else "")
 
     def _build(self, key: str) -> QWidget:
         try:

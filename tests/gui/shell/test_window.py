@@ -16,26 +16,25 @@ from tests.gui.fake_runs import FakeRuns, training
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
 from tunesmith_core.runs import RunState
 from tunesmith_core.settings import SettingsFile
-from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_row import RunRow
 from tunesmith_gui.page import Page
+from tunesmith_gui.pages import PAGES, PageEntry
 from tunesmith_gui.services.hardware import Gpu, Reading
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.shell import actions as shell_actions
 from tunesmith_gui.shell.banners import ShellBanners
 from tunesmith_gui.shell.close_window import CloseWindowDialog
 from tunesmith_gui.shell.main_window import MainWindow
-from tunesmith_gui.shell.pages import PAGES, PageEntry
 from tunesmith_gui.shell.palette import CommandPalette, matches
-from tunesmith_gui.shortcuts import ACTIONS
+from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 
 pytestmark = pytest.mark.qt_log_ignore("This plugin does not support grabbing the keyboard")  # offscreen pop-ups
 
-RAIL_PAGES = [key for key, entry in PAGES.items() if entry.label]
+RAIL_PAGES = [key for key, entry in PAGES.items() if entry.icon_name]
 GPU = Gpu(0, "NVIDIA GeForce RTX 3060 Laptop GPU", 6 << 30, 5 << 30, 97, 71, 98.4)
 WITH_GPU = Reading((GPU,), 12.0, 16 << 30, 4 << 30)
 WITHOUT_GPU = Reading((), 12.0, 16 << 30, 4 << 30)
@@ -47,6 +46,10 @@ def runs(context: Context) -> FakeRuns:
     fake = FakeRuns()
     context.__dict__["runs"] = fake
     return fake
+
+
+class Toy(Page):
+    """A page that nothing but its declaration knows of."""
 
 
 class Recorder(Page):
@@ -74,7 +77,7 @@ class Recorder(Page):
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts the recording page in the place of Train; ask for it before `window`."""
-    monkeypatch.setitem(PAGES, "train", PageEntry(__name__, "Recorder", "Train", "train"))
+    monkeypatch.setitem(PAGES, "train", PageEntry(__name__, "Recorder", "Train", "train", "Ctrl+1"))
 
 
 class TestPages:
@@ -85,6 +88,26 @@ class TestPages:
         assert isinstance(window.pages.currentWidget(), Page)
         assert window.rail.buttons[key].isChecked()
         assert unnamed(window) == []
+
+    def test_page_is_declared_in_one_place(
+        self, monkeypatch: pytest.MonkeyPatch, runs: FakeRuns, request: pytest.FixtureRequest, qtbot: QtBot
+    ) -> None:
+        monkeypatch.setitem(PAGES, "toy", PageEntry(__name__, "Toy", "Toys", "plus", "Ctrl+7"))
+        window = request.getfixturevalue("window")
+        assert list(window.rail.buttons)[-1] == "toy"
+        assert window.rail.buttons["toy"].words == "Toys"
+        assert window.rail.buttons["toy"].toolTip() == "Toys (Ctrl+7)"
+        with qtbot.waitActive(window):
+            window.activateWindow()
+        qtbot.keyClick(window, Qt.Key.Key_7, Qt.KeyboardModifier.ControlModifier)
+        assert type(window.pages.currentWidget()) is Toy
+        assert window.rail.buttons["toy"].isChecked()
+        assert window.windowTitle() == "Toys – Tunesmith"
+        (entry,) = [each for each in shell_actions.entries(window) if "Toys" in each.words]
+        assert (entry.words, entry.keys, entry.icon_name) == ("Go to Toys", "Ctrl+7", "plus")
+        window.show_page("settings")
+        entry.run()
+        assert type(window.pages.currentWidget()) is Toy
 
     @pytest.mark.parametrize("key", RAIL_PAGES)
     @pytest.mark.parametrize(("scale", "size"), [(1.0, QSize(1024, 640)), (2.0, QSize(1024, 640))])
@@ -159,10 +182,9 @@ class TestPages:
 
 class TestKeyboard:
     def test_every_action_has_its_own_keys_and_they_are_valid(self) -> None:
-        sequences = [QKeySequence(action.keys) for action in ACTIONS]
+        sequences = [QKeySequence(action.keys) for action in actions()]
         assert all(each.count() == 1 for each in sequences)
         assert len({each.toString() for each in sequences}) == len(sequences)
-        assert {action.id for action in ACTIONS} - {"palette"} == set(shell_actions._ICONS)
 
     def test_shortcut_goes_to_the_page_first_then_to_the_window(
         self, runs: FakeRuns, recorder: None, window: MainWindow, qtbot: QtBot
@@ -536,9 +558,8 @@ class TestSettingsPage:
         page = window.pages.currentWidget()
         assert page is not None
         words = {each.text() for each in page.findChildren(QWidget) if hasattr(each, "text") and each.isVisible()}
-        for action in ACTIONS:
-            assert tr.translate("Shortcuts", action.label) in words
-            assert QKeySequence(action.keys).toString(QKeySequence.SequenceFormat.NativeText) in words
+        for action in actions():
+            assert {action.words, action.shown_keys} <= words
 
 
 def test_log_views_show_text_literally(runs: FakeRuns, window: MainWindow) -> None:
