@@ -21,7 +21,7 @@ class PageEntry:
     Attributes:
         module, class_name: where the page lives.
         title: English words of the rail entry and the title bar; a page may show another title, e.g. a run's name.
-        icon_name, keys: icon of the rail entry and portable key sequence; both are empty for a page that is reached from
+        icon_name, keys: icon of the rail entry and portable key sequence; both empty for a page that is reached from
             other pages only.
         part_of: key of the page whose rail entry is marked while this one is shown.
     """
