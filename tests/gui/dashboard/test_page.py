@@ -1,0 +1,210 @@
+"""The page of one run on real run folders."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gui.layout_checks import clipped
+from tests.gui.run_folders import make_run, texts
+from tunesmith_core.locks import FileLock
+from tunesmith_core.protocol import Event, encode, read_journal
+from tunesmith_core.runs import RunState
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.dashboard.model import DashboardModel, pack
+from tunesmith_gui.dashboard.report import engine_output
+from tunesmith_gui.models.run_spec import value_text
+from tunesmith_gui.runs.model import differing_settings
+from tunesmith_gui.theme import Scheme, theme, tokens
+from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.stat_tile import StatTile
+
+
+def test_run_resumed_elsewhere_becomes_live_again(context: Any, open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("again", "stop_save")
+    qtbot.waitUntil(lambda: run.id in context.runs._ended or not context.runs._looking, timeout=5000)
+    context.runs._ended.add(run.id)
+    page = open_dashboard(run)
+    assert page.model.status.state is RunState.STOPPED
+    lock = FileLock(run.lock_path)
+    assert lock.acquire()
+    run.lease_path.write_text("{}")
+    last = read_journal(run.journal_path)[-1]
+    greeting = Event(last.seq + 1, last.t + 60, "hello", {"resumed_from_step": 14})
+    with run.journal_path.open("ab") as file:
+        file.write(encode(greeting))
+    with qtbot.waitSignal(context.runs.runs_changed, timeout=5000):
+        context.runs.look()
+    qtbot.waitUntil(lambda: page.model.status.state is RunState.PREPARING, timeout=5000)
+    assert context.runs.is_live(run.id)
+    lock.release()
+
+
+def test_dashboard_of_a_finished_run(context: Any, open_dashboard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run("done", "happy")
+    page = open_dashboard(run)
+    shown = texts(page)
+    assert page.header.chip.text == "Finished"
+    assert "Finished: the adapter is ready" in shown
+    assert "2.100 → 1.100" in shown
+    assert str(run.path / "adapter") in shown
+    assert "Hello <b>there</b>" in shown
+    assert page.header.stop.isHidden()
+    assert page.charts.loss.plot.lines[0].y.shape == (30,)
+    assert "down from" in page.charts.loss.describe(page.model)
+    image = page.charts.loss.plot.image()
+    colours = {image.pixelColor(x, y).name() for x in range(0, image.width(), 2) for y in range(0, image.height(), 2)}
+    assert tokens().raised in colours
+    assert len(colours) > 20
+    revealed: list[Path] = []
+    monkeypatch.setattr(context.desktop, "reveal", lambda path: revealed.append(path) or True)
+    page.ask("open_folder")
+    assert revealed == [run.path]
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("Retry with micro-batch 1", {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 8}),
+        ("Retry with 1,536 tokens", {"data.context_length": 1536}),
+        ("Retry with activation checkpointing", {"hardware.activation_checkpointing": True}),
+    ],
+)
+def test_dashboard_offers_retries_after_out_of_memory(
+    words: str, changed: dict[str, Any], context: Any, open_dashboard: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run("big", "oom", micro_batch_size=4, gradient_accumulation_steps=2)
+    spec = run.load_spec()
+    spec.data.context_length, spec.hardware.activation_checkpointing = 2048, False
+    page = open_dashboard(run)
+    page._spec = spec
+    page._drop_banner()
+    page._repaint()
+    banner = page._banner
+    assert isinstance(banner, Banner)
+    assert "The GPU memory is full at step 7" in texts(banner)
+    started: list[RunSpec] = []
+    monkeypatch.setattr(context.runs, "start", lambda spec, _done: started.append(spec))
+    next(each for each in banner.buttons if each.text() == words).click()
+    differing = {each.path: each.values[1] for each in differing_settings([spec, started[0]])}
+    assert differing.pop("name", "") == ""
+    assert differing == {path: value_text(value) for path, value in changed.items()}
+
+
+@pytest.mark.parametrize(
+    ("last_s", "word", "tick"), [(60, "second", "%1 s"), (3600, "minute", "%1 min"), (9e4, "hour", "%1 h")]
+)
+def test_time_counts_from_the_first_reading(last_s: float, word: str, tick: str, qtbot: Any) -> None:
+    from tunesmith_gui.dashboard.charts import DashboardCharts
+
+    model = DashboardModel()
+    readings = [Event(n, 100.0 + t, "gpu", {"used_by_others_bytes": 2**30}) for n, t in enumerate((0, 2, last_s))]
+    model.apply(pack([readings[0], Event(9, 101.5, "hello", {}), *readings[1:]]))
+    charts = DashboardCharts()
+    qtbot.addWidget(charts)
+    charts.show_model(model)
+    plot = charts.memory.plot
+    assert plot.lines[0].x[0] == 0.0
+    assert (plot.x_word, plot.x_ticks) == (word, tick)
+    bottom = plot._plot.getAxis("bottom")
+    assert bottom.tickStrings([1.0, 2.0], 1.0, 1.0) == [tick.replace("%1", "1"), tick.replace("%1", "2")]
+
+
+@pytest.fixture
+def large_text() -> Iterator[None]:
+    theme().set_appearance(Scheme.LIGHT, 2.0)
+    yield
+    theme().set_appearance(Scheme.LIGHT, 1.0)
+
+
+@pytest.mark.parametrize("stream", ["happy", "oom", "crash", "stop_save"])
+def test_dashboard_cuts_nothing_off_at_double_text_size(
+    stream: str, large_text: None, open_dashboard: Any, qtbot: Any
+) -> None:
+    page = open_dashboard(make_run("large", stream))
+    page.resize(900, 600)
+    tiles = page.header.findChildren(StatTile)
+    qtbot.waitUntil(lambda: clipped(page) == [], timeout=5000)
+    assert all(tile.height() >= tile.sizeHint().height() for tile in tiles)
+    assert page.header.more.geometry().right() <= page.header.more.parentWidget().width()
+
+
+def test_dashboard_of_a_run_that_nobody_works_on_any_more(open_dashboard: Any, qtbot: Any) -> None:
+    page = open_dashboard(make_run("cut off", "crash"))
+    qtbot.waitUntil(lambda: page.model.status.state is RunState.INTERRUPTED, timeout=10_000)
+    qtbot.waitUntil(lambda: "Resume from 10" in texts(page), timeout=5000)
+
+
+def test_dashboard_says_when_the_engine_went_silent(open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("quiet", "crash")
+    lock = FileLock(run.lock_path)
+    assert lock.acquire()
+    run.heartbeat_path.touch()
+    page = open_dashboard(run)
+    page._check_life()
+    qtbot.waitUntil(lambda: page._heartbeat_at is not None)
+    page._heartbeat_at = time.time() - 60
+    page.model.status.last_event_at = time.time() - 60
+    page._repaint()
+    assert "No sign of life since" in texts(page)
+    lock.release()
+
+
+def test_log_filters_by_level_and_words(open_dashboard: Any, qtbot: Any) -> None:
+    page = open_dashboard(make_run("warned", "nan"))
+    page.ask("show_log")
+    page._repaint()
+    assert "checkpoint" in page.log.view.toPlainText()
+    page.log.level.set_value("warning")
+    assert page.log.view.toPlainText().count("\n") == 0
+    page.log.search.setText("nothing like it")
+    qtbot.waitUntil(lambda: page.log.view.toPlainText() == "")
+
+
+def test_engine_output_is_a_view_of_its_own(open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("chatty", "happy")
+    run.path.joinpath("engine.log").write_text("loading\rloaded\n", encoding="utf-8")
+    page = open_dashboard(run)
+    page.ask("show_log")
+    page.log_pane.source.set_value("output")
+    qtbot.waitUntil(lambda: page.log_pane.output.toPlainText() == "loading\nloaded", timeout=5000)
+    assert page.log_pane._note.isHidden()
+
+
+def test_engine_output_is_capped_to_its_end(tmp_path: Path) -> None:
+    assert engine_output(tmp_path) == ("", "none")
+    tmp_path.joinpath("engine.log").write_text("".join(f"line {n}\n" for n in range(60_000)), encoding="utf-8")
+    output = engine_output(tmp_path)
+    assert output.extent == "end"
+    assert output.text.endswith("line 59999")
+    assert output.text.count("\n") < 5000
+    tmp_path.joinpath("engine.log").write_text("x" * 10_000, encoding="utf-8")
+    assert len(engine_output(tmp_path).text) == 2000
+
+
+def test_screen_reader_hears_of_the_end_but_not_of_the_past(open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("spoken", "crash")
+    lock = FileLock(run.lock_path)
+    assert lock.acquire()
+    page = open_dashboard(run)
+    said: list[str] = []
+    page._announcer.say = said.append
+    page._announce()
+    assert said == []
+    last = read_journal(run.journal_path)[-1]
+    page._receive(pack([Event(last.seq + 1, last.t, "result", {"status": "finished"})]))
+    assert said == ["spoken: Finished"]
+    lock.release()
+
+
+def test_settings_used_come_from_the_frozen_spec_and_mark_changes(open_dashboard: Any) -> None:
+    page = open_dashboard(make_run("set", "happy", micro_batch_size=7))
+    tree = page.settings_used
+    groups = [tree.topLevelItem(place) for place in range(tree.topLevelItemCount())]
+    rows = [group.child(place) for group in groups for place in range(group.childCount())]
+    row = next(each for each in rows if each.text(0) == "Micro-batch size")
+    assert (row.text(1), row.text(2)) == ("7 examples", "changed, default is 2")

@@ -1,0 +1,99 @@
+"""The page of runs: table, filter, comparison, CSV, deletion."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.gui.run_folders import make_run, texts
+from tunesmith_core.runs import RunState
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.models.run_row import RunRow
+from tunesmith_gui.runs.model import differing_settings, runs_csv
+from tunesmith_gui.runs.page import RunsPage
+from tunesmith_gui.runs.table import Column, RunFilter, RunTableModel
+
+
+def test_runs_page_lists_filters_and_opens(context: Any, qtbot: Any) -> None:
+    run = make_run("alpha", "happy")
+    make_run("beta", "oom")
+    page = RunsPage(context)
+    qtbot.addWidget(page)
+    page.resize(1200, 700)
+    page.show()
+    page.on_shown()
+    qtbot.waitUntil(lambda: page.proxy.rowCount() == 2, timeout=10_000)
+    page.filter.setText("alph")
+    assert page.proxy.rowCount() == 1
+    page.table.selectRow(0)
+    opened: list[tuple[str, Any]] = []
+    page.navigate.connect(lambda name, argument: opened.append((name, argument)))
+    page.card.open.click()
+    assert opened == [("dashboard", run.id)]
+    page.filter.clear()
+    page.states.set_value("failed")
+    assert page.proxy.rowCount() == 1
+    assert page.proxy.index(0, Column.STATE).data() == "Failed"
+
+
+def test_runs_page_says_what_to_do_when_there_are_none(context: Any, qtbot: Any) -> None:
+    page = RunsPage(context)
+    qtbot.addWidget(page)
+    page.show()
+    page.on_shown()
+    qtbot.waitUntil(lambda: context.library.loaded)
+    assert "No runs yet" in texts(page._stack.currentWidget())
+    asked: list[tuple[str, Any]] = []
+    page.navigate.connect(lambda name, argument: asked.append((name, argument)))
+    page._empty.secondary.click()
+    (name, paths) = asked[0]
+    assert (name, paths[0].is_file()) == ("train", True)
+
+
+def row(name: str, **values: Any) -> RunRow:
+    return RunRow(id=name, path=Path("/runs") / name, name=name, state=values.pop("state", RunState.FINISHED), **values)
+
+
+def test_table_model_keeps_qt_rules_and_sorts(qtmodeltester: Any, capsys: Any) -> None:
+    del capsys
+    model = RunTableModel()
+    newest = row("c", created_at=3.0, best_eval_loss=1.0)
+    model.set_rows([row("b", created_at=1.0, best_eval_loss=2.0), row("a", created_at=2.0), newest])
+    qtmodeltester.check(model, force_py=True)
+    assert [each.name for each in model.rows] == ["c", "a", "b"]
+    model.sort(Column.EVAL_LOSS)
+    assert [each.name for each in model.rows] == ["c", "b", "a"]
+
+
+def test_filter_keeps_qt_rules_and_the_order_of_the_model(qtmodeltester: Any, capsys: Any) -> None:
+    del capsys
+    model = RunTableModel()
+    model.set_rows([row("b", model="Qwen"), row("a", model="Llama"), row("c", state=RunState.FAILED)])
+    proxy = RunFilter(model)
+    qtmodeltester.check(proxy, force_py=True)
+    proxy.sort(Column.NAME)
+    assert [proxy.index(place, 0).data() for place in range(3)] == ["a", "b", "c"]
+    proxy.set_words("qw")
+    assert [proxy.index(place, 0).data() for place in range(proxy.rowCount())] == ["b"]
+    proxy.set_words("")
+    proxy.set_states(frozenset({RunState.FAILED}))
+    assert proxy.rowCount() == 1
+
+
+def test_only_differing_settings_are_compared() -> None:
+    one, two = RunSpec(), RunSpec()
+    two.method.rank, two.optimizer.learning_rate = 64, 1e-4
+    found = {each.path: each.values for each in differing_settings([one, two])}
+    assert found == {"method.rank": ("16", "64"), "optimizer.learning_rate": ("0.0002", "0.0001")}
+
+
+def test_csv_disarms_formulas() -> None:
+    lines = runs_csv([row("=cmd()", best_eval_loss=1.5)]).splitlines()
+    assert lines[1].startswith("'=cmd(),'=cmd(),finished")
+
+
+def test_deleting_for_good_removes_the_folder(context: Any, qtbot: Any) -> None:
+    run = make_run("gone", "happy")
+    with qtbot.waitSignal(context.runs.runs_changed, timeout=5000):
+        context.runs.delete([run.id])
+    qtbot.waitUntil(lambda: not run.path.exists())
