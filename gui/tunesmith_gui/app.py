@@ -44,7 +44,7 @@ class App(QObject):
         self._application = application
         self.context = Context(Preferences(SettingsFile()))
         settings = self.context.preferences.values
-        self._language = settings.language
+        self._language = tr.resolve_language(settings.language)
         theme().install(Scheme(settings.theme), settings.font_scale_percent / 100)
         tr.install_language(settings.language)
         self.context.preferences.changed.connect(self._on_preferences_changed)
@@ -85,9 +85,8 @@ class App(QObject):
         words = tr.core_text(problem.title)
         self.window.toast.show_message("error", words if isinstance(problem, BugError) else problem.message)
 
-    def _make_window(self) -> MainWindow:
-        window = MainWindow(self.context)
-        window.restart_asked.connect(self._rebuild_window)
+    def _make_window(self, memories: dict[str, object] | None = None) -> MainWindow:
+        window = MainWindow(self.context, memories)
         window.closed.connect(self._application.quit)
         return window
 
@@ -98,14 +97,18 @@ class App(QObject):
     def _on_preferences_changed(self) -> None:
         settings = self.context.preferences.values
         theme().set_appearance(Scheme(settings.theme), settings.font_scale_percent / 100)
+        language = tr.resolve_language(settings.language)
+        if language != self._language:
+            self._language = language
+            QTimer.singleShot(0, self, self._rebuild_window)  # the list that the choice was made in closes first
 
     def _rebuild_window(self) -> None:
-        """Builds the window again in the language of the settings; runs and services stay as they are."""
+        """Builds the window again in another language; runs, services and what was typed stay as they are."""
         old = self.window
-        tr.install_language(self.context.preferences.values.language)
-        self.window = self._make_window()
+        tr.install_language(self._language)
+        self.window = self._make_window(old.pages.memories())
         self.window.setGeometry(old.geometry())
-        self.window.show_page("settings")
+        self.window.show_page("settings", "language")
         self.window.show()
         old.closed.disconnect()
         old.close_without_asking()

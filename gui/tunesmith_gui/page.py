@@ -6,7 +6,7 @@ and nothing else, and talks to the window by two signals:
 - `navigate(page, argument)`: go to another page. Pages: "train" (argument None, a `list[Path]` of dropped files and
   folders, or a `RunSpec` to start from, e.g. Duplicate), "runs" (None), "dashboard" (the run's id, a str),
   "environment" (None, or what to do there, see the page), "settings" (None); "setup" opens the first-run wizard
-  (argument: None or one of its steps); "restart" builds the window again, which a change of language needs.
+  (argument: None or one of its steps).
 - `notify(tone, text)`: one short line at the bottom of the window for some seconds; tone is ok, accent, warn or error.
   For what needs an answer use a `Banner` inside the page.
 
@@ -64,6 +64,13 @@ class Page(QWidget):
 
     def on_hidden(self) -> None:
         """The page left the front, or the window was minimised."""
+
+    def memory(self) -> object:
+        """What a page that takes this one's place must know: the window is built again in another language."""
+        return None
+
+    def remember(self, memory: object) -> None:
+        """Takes what `memory` gave before the window was built again."""
 
     def perform(self, action: str) -> bool:
         """Handles a keyboard action of `shortcuts.actions()`; False leaves it to the window."""

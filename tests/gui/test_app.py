@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QtMsgType
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QComboBox
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import IdleTask, settle
@@ -28,6 +28,7 @@ from tunesmith_gui.app import App
 from tunesmith_gui.environment.setup_activity import Command
 from tunesmith_gui.environment.setup_service import SetupService
 from tunesmith_gui.environment.wizard import SetupWizard
+from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.tokens import DARK
 from tunesmith_gui.widgets.banner import Banner
@@ -65,7 +66,7 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     runs.show(training())  # type: ignore[attr-defined]
     old = app.window
     app.context.preferences.change(language="zh_CN")
-    old.show_page("restart")
+    qtbot.waitUntil(lambda: app.window is not old)
     settle()
     assert app.window is not old
     assert app.window.isVisible()
@@ -75,6 +76,37 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     assert app.context.runs is runs
     runs.run_ended.emit("id", "support-01", "finished")
     assert app.window.toast.label.text() == "已完成：support-01"
+
+
+def test_a_new_language_keeps_what_was_typed(app: App, qtbot: QtBot, home: Path) -> None:
+    def train_page() -> NewRunPage:
+        page = app.window.pages.page("train")
+        assert isinstance(page, NewRunPage)
+        return page
+
+    qtbot.waitUntil(lambda: train_page().facts.survey is not None)
+    before = train_page()
+    before.form.set_value("data.path", str(home / "chats.jsonl"))
+    before.form.set_text("method.rank", "twelve")
+    before.form.set_name("support")
+    before.actions_.recent_data = [str(home / "chats.jsonl")]
+    before.settings_list.set_open(True)
+    old = app.window
+    old.show_page("settings")
+    combo = old.pages.page("settings").findChildren(QComboBox)[0]
+    combo.setCurrentIndex(combo.findData("zh_CN"))
+    combo.activated.emit(combo.currentIndex())
+    qtbot.waitUntil(lambda: app.window is not old)
+    settle()
+    after = train_page()
+    assert after is not before
+    assert after.form.to_draft() == before.form.to_draft()
+    assert (after.form.text("method.rank"), after.form.value("data.path")) == ("twelve", str(home / "chats.jsonl"))
+    assert after.actions_.recent_data == [str(home / "chats.jsonl")]
+    assert after.settings_list.is_open
+    focused = app.window.pages.page("settings").focusWidget()
+    assert isinstance(focused, QComboBox)
+    assert focused.currentData() == "zh_CN", "one can go back at once"
 
 
 def test_the_first_look_offers_the_set_up_once(app: App, qtbot: QtBot) -> None:

@@ -4475,18 +4475,6 @@
         <translation>重置</translation>
     </message>
     <message>
-        <source>The window must be built again to change its language</source>
-        <translation>更换语言需要重新生成窗口</translation>
-    </message>
-    <message>
-        <source>Runs go on. What was typed on the Train page is lost.</source>
-        <translation>运行会继续。“训练”页上填写的内容会丢失。</translation>
-    </message>
-    <message>
-        <source>Do it now</source>
-        <translation>立即更换</translation>
-    </message>
-    <message>
         <source>General</source>
         <translation>常规</translation>
     </message>

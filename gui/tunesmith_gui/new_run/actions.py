@@ -16,7 +16,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.facts import NewRunFacts
 from tunesmith_gui.new_run.form import Missing, NewRunForm
-from tunesmith_gui.new_run.form_memory import FormMemory, remembered, write_command_spec
+from tunesmith_gui.new_run.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.engine_task import EngineTask
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
@@ -61,19 +61,27 @@ class NewRunActions(QObject):
         """Reads the draft in the background; what the person did meanwhile wins."""
         self._page.run_in_background(self._memory.load, self._take_memory)
 
+    def draft(self) -> dict[str, Any]:  # Any: JSON values
+        """The form and what was used lately."""
+        return {"form": self._form.to_draft(), "models": self.recent_models, "data": self.recent_data}
+
+    def take_draft(self, content: dict[str, Any]) -> None:  # Any: JSON values
+        """Fills the form."""
+        self._take_memory(content)
+        self._touched = True  # what lies on the drive is older
+
     def save_draft(self) -> None:
         """Writes the draft in the background."""
         self._draft_timer.stop()
         if not self._touched:
             return
         self._draft_number += 1
-        content = {"form": self._form.to_draft(), "models": self.recent_models, "data": self.recent_data}
-        number = self._draft_number
+        content, number = self.draft(), self._draft_number
         self._page.run_in_background(lambda: self._memory.save(content, number), lambda _nothing: None)
 
     def _take_memory(self, content: dict[str, Any]) -> None:  # Any: JSON values
-        self.recent_models = _texts(content.get("models"))
-        self.recent_data = _texts(content.get("data"))
+        self.recent_models = _merged(self.recent_models, content.get("models"))
+        self.recent_data = _merged(self.recent_data, content.get("data"))
         self.recent_changed.emit()
         if not self._touched:
             self._form.load_draft(content.get("form"))
@@ -252,8 +260,9 @@ class NewRunActions(QObject):
             )
 
 
-def _texts(value: object) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
+def _merged(newer: list[str], older: object) -> list[str]:
+    texts = [each for each in older if isinstance(each, str)] if isinstance(older, list) else []
+    return list(dict.fromkeys([*newer, *texts]))[:MAX_RECENT]
 
 
 def _recognise(path: Path) -> tuple[str, Path, RunSpec | None]:

@@ -77,6 +77,17 @@ class NewRunPage(Page):
         """Saves the draft without waiting for the timer."""
         self.actions_.save_draft()
 
+    def memory(self) -> object:
+        """The form as it is, and whether the list of all settings is open."""
+        return self.actions_.draft(), self.settings_list.is_open
+
+    def remember(self, memory: object) -> None:
+        """Fills the form again."""
+        assert isinstance(memory, tuple)
+        draft, is_open = memory
+        self.actions_.take_draft(draft)
+        self.settings_list.set_open(is_open)
+
     def perform(self, action: str) -> bool:
         """Starts, searches and explains by keyboard."""
         if action == "start_run":

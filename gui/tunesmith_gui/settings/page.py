@@ -16,7 +16,6 @@ from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
-from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import Field
@@ -40,16 +39,6 @@ class SettingsPage(Page):
         header = PageHeader(self.tr("Settings"), parent=self)
         header.add_action(button(self.tr("Reset"), self._reset, kind="quiet", icon_name="reset", parent=self))
         column.addWidget(header)
-        self.language_banner = Banner(
-            "neutral",
-            self.tr("The window must be built again to change its language"),
-            self.tr("Runs go on. What was typed on the Train page is lost."),
-            actions=((self.tr("Do it now"), lambda: self.navigate.emit("restart", None)),),
-            parent=self,
-        )
-        self.language_banner.hide()
-        self._language_in_force = context.preferences.values.language
-        column.addWidget(self.language_banner)
         column.addWidget(self._build_general())
         column.addWidget(self._build_runs())
         column.addWidget(self._build_network())
@@ -59,6 +48,11 @@ class SettingsPage(Page):
         column.addStretch(1)
         context.preferences.changed.connect(self._show_values)
         self._show_values()
+
+    def on_shown(self, argument: object = None) -> None:
+        """Puts the focus on a setting when one is named."""
+        if isinstance(argument, str) and argument in self._combos:
+            self._combos[argument].setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _build_general(self) -> Card:
         card = Card(self.tr("General"), parent=self)
@@ -176,9 +170,6 @@ class SettingsPage(Page):
         for name, edit in self._texts.items():
             if not edit.property("invalid"):
                 edit.setText(getattr(values, name))
-        self.language_banner.setVisible(
-            tr.resolve_language(values.language) != tr.resolve_language(self._language_in_force)
-        )
 
     def _reset(self) -> None:
         default = Settings()

@@ -50,20 +50,18 @@ class MainWindow(QMainWindow):
     """The one window of the program.
 
     Signals:
-        restart_asked: the person wants the window built again, e.g. in another language.
         closed: it was closed for good.
     """
 
-    restart_asked = Signal()
     closed = Signal()
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, memories: dict[str, object] | None = None) -> None:
         super().__init__()
         self.context = context
         self._state = QSettings(str(paths.config_dir() / "window.ini"), QSettings.Format.IniFormat)
         self._ask_on_close = True
         self._opened_at = time.time()
-        self._build()
+        self._build(memories)
         self._make_shortcuts()
         if context.preferences.problem is not None:
             self.banners.show_problem(context.preferences.problem)
@@ -78,7 +76,7 @@ class MainWindow(QMainWindow):
         self.pages.setFocus()  # no ring before the first Tab
         QTimer.singleShot(0, self._start_services)
 
-    def _build(self) -> None:
+    def _build(self, memories: dict[str, object] | None) -> None:
         entries = [
             (action.page, PAGES[action.page].words, action.icon_name, action.shown_keys)
             for action in actions()
@@ -86,7 +84,7 @@ class MainWindow(QMainWindow):
         ]
         centre = QWidget(self)
         self.rail = Rail(entries, centre)
-        self.pages = PageStack(self.context, centre)
+        self.pages = PageStack(self.context, memories, centre)
         area = QWidget(centre)
         column = QVBoxLayout(area)
         column.setContentsMargins(0, 0, 0, 0)
@@ -140,9 +138,6 @@ class MainWindow(QMainWindow):
 
     def show_page(self, key: str, argument: object = None) -> None:
         """Brings a page to the front; see `page` for the keys and arguments."""
-        if key == "restart":
-            self.restart_asked.emit()
-            return
         if key == "setup":
             self._open_setup(argument if isinstance(argument, str) else "")
             return

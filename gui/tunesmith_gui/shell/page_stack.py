@@ -31,9 +31,12 @@ class PageStack(QStackedWidget):
     notify = Signal(str, str)
     title_changed = Signal()
 
-    def __init__(self, context: Context, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, context: Context, memories: dict[str, object] | None = None, parent: QWidget | None = None
+    ) -> None:
         super().__init__(parent)
         self._context = context
+        self._memories = memories or {}
         self._pages: dict[str, QWidget] = {}
         self._shown: Page | None = None
 
@@ -43,6 +46,10 @@ class PageStack(QStackedWidget):
             self._pages[key] = self._build(key)
             self.addWidget(self._pages[key])
         return self._pages[key]
+
+    def memories(self) -> dict[str, object]:
+        """What the pages want to know when the window is built again, by key."""
+        return {key: page.memory() for key, page in self._pages.items() if isinstance(page, Page)}
 
     def show_page(self, key: str, argument: object = None) -> None:
         """Brings a page to the front and tells both pages."""
@@ -84,6 +91,8 @@ class PageStack(QStackedWidget):
         except Exception as error:
             log.exception("the page %s could not be built", key)
             return self._broken(wrap(error))
+        if self._memories.get(key) is not None:
+            page.remember(self._memories.pop(key))
         for field in page.findChildren(QLineEdit):
             field.setAcceptDrops(False)  # a file that is dropped on a field is meant for the window
         page.navigate.connect(self.navigate)

@@ -538,21 +538,6 @@ class TestSettingsPage:
         settle()
         assert SettingsFile().values.proxy == ""
 
-    def test_language_asks_for_a_new_window(
-        self, runs: FakeRuns, window: MainWindow, context: Context, qtbot: QtBot
-    ) -> None:
-        context.preferences.change(language="en")
-        window.show_page("settings")
-        page = window.pages.currentWidget()
-        assert page is not None
-        banner = page.language_banner  # type: ignore[attr-defined]
-        assert not banner.isVisible()
-        context.preferences.change(language="zh_CN")
-        assert banner.isVisible()
-        with qtbot.waitSignal(window.restart_asked):
-            banner.buttons[0].click()
-        settle()
-
     def test_every_shortcut_is_listed(self, runs: FakeRuns, window: MainWindow) -> None:
         window.show_page("settings")
         page = window.pages.currentWidget()
