@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.engine.numerics import REDUCTION, judge, mutants_fail
-from tunesmith_engine.attention import Operands, Rung
+from tunesmith_engine.attention import Backend, Operands
 from tunesmith_engine.packed.batch import Documents
 from tunesmith_engine.shapes import AttentionShape
 
@@ -135,15 +135,15 @@ def _eager(case: Attention, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, s
     return torch.softmax(scores, -1, dtype=wide).to(q.dtype) @ v
 
 
-def run(rung: Rung, case: Attention, inputs: Values) -> Values:
-    """Run a rung as the fused model does: the output inside a wider buffer, its gradient dense."""
+def run(backend: Backend, case: Attention, inputs: Values) -> Values:
+    """Run a backend as the fused model does: the output inside a wider buffer, its gradient dense."""
     q, k, v, do = inputs
     shape, documents = case.shape(), case.documents(q.device)
     buffer = torch.full((len(q), q.shape[1] + 1, q.shape[2]), 7.0, dtype=q.dtype, device=q.device)
     operands = Operands(q, k, v, documents, shape)
-    o, saved = rung.forward(operands, buffer[:, :-1])
+    o, saved = backend.forward(operands, buffer[:, :-1])
     assert o.data_ptr() == buffer.data_ptr()
-    gradients = rung.backward(do, operands, o, saved)
+    gradients = backend.backward(do, operands, o, saved)
     assert (buffer[:, -1] == 7).all()
     return o, *gradients
 
@@ -166,18 +166,18 @@ def judge_part(name: str, ours: torch.Tensor, same: tuple[torch.Tensor, ...], or
     mutants_fail(lambda mutant: judge(name, mutant, same, oracle, ours.dtype, c), ours)
 
 
-def check_independence(rung: Rung, case: Attention, inputs: Values) -> None:
+def check_independence(backend: Backend, case: Attention, inputs: Values) -> None:
     """Documents alone, and in another order, give what they give behind each other."""
-    packed, oracle = run(rung, case, inputs), exact(case, *inputs)
+    packed, oracle = run(backend, case, inputs), exact(case, *inputs)
     parts = [tensor.split(case.lengths) for tensor in inputs]
     alone = [
-        run(rung, replace(case, lengths=(length,)), tuple(part[i] for part in parts))  # type: ignore[arg-type]
+        run(backend, replace(case, lengths=(length,)), tuple(part[i] for part in parts))  # type: ignore[arg-type]
         for i, length in enumerate(case.lengths)
     ]
     order = list(range(len(case.lengths)))
     random.Random(1).shuffle(order)
     turned = replace(case, lengths=tuple(case.lengths[i] for i in order))
-    mixed = run(rung, turned, tuple(torch.cat([part[i] for i in order]) for part in parts))  # type: ignore[arg-type]
+    mixed = run(backend, turned, tuple(torch.cat([part[i] for i in order]) for part in parts))  # type: ignore[arg-type]
     for index, part in enumerate(PARTS):
         pieces = dict(zip(order, mixed[index].split(turned.lengths), strict=True))
         separate = torch.cat([values[index] for values in alone])

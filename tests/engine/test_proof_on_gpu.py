@@ -1,4 +1,4 @@
-"""The proof before step 0 on a GPU: every kernel and rung of attention at the widths of models that people train."""
+"""The proof before step 0 on a GPU: every kernel and backend of attention at the widths of models that people train."""
 
 from __future__ import annotations
 

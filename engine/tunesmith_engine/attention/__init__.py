@@ -1,7 +1,7 @@
-"""The attention ladder: the fastest way to compute attention inside documents that this GPU and these shapes allow.
+"""The attention backends: the fastest way to compute attention inside documents that this GPU and these shapes allow.
 
 cuDNN, FlashAttention-2 and the memory-efficient kernels are PyTorch's own; below them stand our Triton kernel and plain
-PyTorch. Every rung has an explicit forward and backward; each can be switched off in the kernel registry by
+PyTorch. Every backend has an explicit forward and backward; each can be switched off in the kernel registry by
 "attention-" and its name.
 """
 
@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import torch
 
+from tunesmith_engine.attention.backend import Backend, Case, Gradients, Operands
 from tunesmith_engine.attention.cudnn import Cudnn
 from tunesmith_engine.attention.efficient import Efficient
 from tunesmith_engine.attention.flash import Flash
 from tunesmith_engine.attention.own import Triton
 from tunesmith_engine.attention.plain import Plain
-from tunesmith_engine.attention.rung import Case, Gradients, Operands, Rung
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.shapes import AttentionShape
 
-__all__ = ["LADDER", "Gradients", "Operands", "Rung", "choose", "rungs_report"]
+__all__ = ["BACKENDS", "Backend", "Gradients", "Operands", "backends_report", "choose"]
 
-LADDER: tuple[Rung, ...] = (Cudnn(), Flash(), Efficient(), Triton(), Plain())
+BACKENDS: tuple[Backend, ...] = (Cudnn(), Flash(), Efficient(), Triton(), Plain())
 """Fastest first; the last takes everything."""
 
 
@@ -31,10 +31,10 @@ def choose(
     equal_length: int | None = None,
     num_tokens: int = 0,
     num_documents: int = 1,
-) -> Rung:
-    """Return the fastest rung for a layer.
+) -> Backend:
+    """Return the fastest backend for a layer.
 
-    Where `torch.use_deterministic_algorithms` is on, rungs that add up in any order are passed over.
+    Where `torch.use_deterministic_algorithms` is on, backends that add up in any order are passed over.
 
     Args:
         equal_length: `Documents.equal_length`: tokens of each document where all are equally long.
@@ -42,10 +42,10 @@ def choose(
         num_documents: its documents, or the most that there may be.
     """
     case = Case(shape, device, dtype, equal_length, num_tokens, num_documents)
-    return next(rung for rung in LADDER if _reason_against(rung, case) is None)
+    return next(backend for backend in BACKENDS if _reason_against(backend, case) is None)
 
 
-def rungs_report(
+def backends_report(
     shape: AttentionShape,
     device: torch.device,
     dtype: torch.dtype,
@@ -53,21 +53,21 @@ def rungs_report(
     num_tokens: int = 0,
     num_documents: int = 1,
 ) -> str:
-    """Return in sentences which rung a layer gets and why not a faster one; the arguments are those of `choose`."""
+    """Return in sentences which backend a layer gets and why not a faster one; the arguments are those of `choose`."""
     case = Case(shape, device, dtype, equal_length, num_tokens, num_documents)
     reasons: list[str] = []
-    for rung in LADDER:
-        if (reason := _reason_against(rung, case)) is None:
-            return " ".join([f"Attention: {rung.name}.", *reasons])
-        reasons.append(f"Not {rung.name}: {reason}")
-    raise AssertionError("The last rung takes everything.")
+    for backend in BACKENDS:
+        if (reason := _reason_against(backend, case)) is None:
+            return " ".join([f"Attention: {backend.name}.", *reasons])
+        reasons.append(f"Not {backend.name}: {reason}")
+    raise AssertionError("The last backend takes everything.")
 
 
-def _reason_against(rung: Rung, case: Case) -> str | None:
-    if rung is LADDER[-1]:
+def _reason_against(backend: Backend, case: Case) -> str | None:
+    if backend is BACKENDS[-1]:
         return None
-    if reason := registry.switched_off(f"attention-{rung.name}"):
+    if reason := registry.switched_off(f"attention-{backend.name}"):
         return reason
-    if not rung.deterministic and torch.are_deterministic_algorithms_enabled():
+    if not backend.deterministic and torch.are_deterministic_algorithms_enabled():
         return "It adds up in any order, and determinism is wanted."
-    return rung.problem(case)
+    return backend.problem(case)

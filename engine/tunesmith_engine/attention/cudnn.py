@@ -1,4 +1,4 @@
-"""The fastest rung where documents are equally long: cuDNN's attention on views of the projections, no copies.
+"""The fastest backend where documents are equally long: cuDNN's attention on views of the projections, no copies.
 
 On one H200 it took 0.325 ms forward and 0.979 ms backward per Llama-3.1-8B layer of 4 x 2048 tokens, where flash took
 0.659 and 1.798. Facts about PyTorch's operator are from aten/src/ATen/native/cudnn/MHA.cpp and
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_engine.attention.rung import (
+from tunesmith_engine.attention.backend import (
+    Backend,
     Case,
     Gradients,
     Operands,
-    Rung,
     aligned,
     check,
     dense,
@@ -34,7 +34,7 @@ LENGTH_STEP = 128
 """Other lengths read out of bounds in cuDNN before 9.16 (pytorch issue 169849), and each costs a new plan."""
 
 
-class Cudnn(Rung):
+class Cudnn(Backend):
     """[T, heads, hd] seen as [documents, heads, length, hd], without moving a number."""
 
     name = "cudnn"

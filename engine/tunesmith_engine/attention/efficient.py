@@ -1,4 +1,4 @@
-"""The rung for Turing, for float32, and for what flash leaves: the memory-efficient attention that is inside PyTorch.
+"""The backend for Turing, for float32, and for what flash leaves: PyTorch's memory-efficient attention.
 
 Its keys and values are repeated for each query head. It lays its log-sum-exp out as [documents, H, longest]: many times
 the tokens where lengths differ, so the tokens' own are kept. Facts are from PyTorch's
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_engine.attention.rung import (
+from tunesmith_engine.attention.backend import (
+    Backend,
     Case,
     Gradients,
     Operands,
-    Rung,
     aligned,
     check,
     dense,
@@ -34,7 +34,7 @@ ONE_SPLIT = 1
 """More splits of the keys add up in any order; one keeps the sum the same in every run."""
 
 
-class Efficient(Rung):
+class Efficient(Backend):
     """Variable lengths and sliding windows by PyTorch's own CUTLASS kernels."""
 
     name = "efficient"

@@ -1,4 +1,4 @@
-"""The rung for documents of any lengths on Ampere and newer: the FlashAttention-2 that is inside PyTorch.
+"""The backend for documents of any lengths on Ampere and newer: the FlashAttention-2 that is inside PyTorch.
 
 Its operators are private (`torch.ops.aten._flash_attention_*`) but have kept their order of arguments from PyTorch 2.6
 on; the public one (`torch.nn.attention.varlen`, from 2.10) calls the same and hides the backward half.
@@ -9,11 +9,11 @@ from __future__ import annotations
 import torch
 
 from tunesmith_core.errors import RunFailure
-from tunesmith_engine.attention.rung import (
+from tunesmith_engine.attention.backend import (
+    Backend,
     Case,
     Gradients,
     Operands,
-    Rung,
     aligned,
     check,
     dense,
@@ -32,7 +32,7 @@ PADDING_TOKENS = 128
 """The backward's float32 buffer of query gradients has so many rows more for each document."""
 
 
-class Flash(Rung):
+class Flash(Backend):
     """Variable lengths, grouped heads and sliding windows by PyTorch's own FlashAttention-2."""
 
     name = "flash"

@@ -1,14 +1,14 @@
-"""The rung of our own: the Triton kernel, for softcaps and for whatever the vendors' kernels refuse."""
+"""The backend of our own: the Triton kernel, for softcaps and for whatever the vendors' kernels refuse."""
 
 from __future__ import annotations
 
 import torch
 
-from tunesmith_engine.attention.rung import Case, Gradients, Operands, Rung, check, placed
+from tunesmith_engine.attention.backend import Backend, Case, Gradients, Operands, check, placed
 from tunesmith_engine.kernels import attention, registry
 
 
-class Triton(Rung):
+class Triton(Backend):
     """Variable lengths, grouped heads, softcap and sliding window; the same bits in every run."""
 
     name = "triton"

@@ -1,4 +1,4 @@
-"""The last rung: plain PyTorch, document by document, in blocks of queries; everything works, on every device."""
+"""The last backend: plain PyTorch, document by document, in blocks of queries; everything works, on every device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from tunesmith_engine.attention.rung import Case, Gradients, Operands, Rung, check
+from tunesmith_engine.attention.backend import Backend, Case, Gradients, Operands, check
 from tunesmith_engine.packed.batch import Documents
 from tunesmith_engine.shapes import AttentionShape
 
@@ -18,7 +18,7 @@ SCORES_PER_CPU_BLOCK = 1 << 19
 (512 tokens of 9 heads of 64, forward and backward, one core: 24 ms against 30)."""
 
 
-class Plain(Rung):
+class Plain(Backend):
     """softmax(softcap(scale * q k^T)) v in float32 (float64 for float64), and its derivatives by the chain rule."""
 
     name = "plain"

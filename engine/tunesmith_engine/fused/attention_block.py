@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_engine.attention import Operands, Rung, choose
+from tunesmith_engine.attention import Backend, Operands, choose
 from tunesmith_engine.fused.plain_modules import PlainModules
 from tunesmith_engine.fused.projection import Projection
 from tunesmith_engine.fused.workspace import Workspace
@@ -67,16 +67,16 @@ class AttentionBlock:
         if not self._in_place:
             shapes += [(capacity_tokens, self._num_query), (capacity_tokens, self._num_key)]
         workspace.reserve("block", *shapes)
-        self._rung: Rung | None = None
+        self._backend: Backend | None = None
         self._case: tuple[int | None, int, int] = (None, 0, 0)
 
-    def rung(self, documents: Documents, tensor: torch.Tensor) -> Rung:
+    def backend(self, documents: Documents, tensor: torch.Tensor) -> Backend:
         """Return the way to compute attention for these documents."""
         case = (documents.equal_length, tensor.shape[0], documents.bounds.shape[0] - 1)
-        if self._rung is None or self._case != case:
-            self._rung = choose(self.shape, tensor.device, tensor.dtype, *case)
+        if self._backend is None or self._case != case:
+            self._backend = choose(self.shape, tensor.device, tensor.dtype, *case)
             self._case = case
-        return self._rung
+        return self._backend
 
     # Forward
 
@@ -92,10 +92,10 @@ class AttentionBlock:
     ) -> tuple[tuple[torch.Tensor, ...], ...]:
         """Write attention's output into the first H D columns of `heads`; return what its backward pass needs."""
         q, k = self._queries_keys(qkv, rotary)
-        out, rung, saved = self._split(heads[:, : self._num_query]), self.rung(documents, qkv), []
+        out, backend, saved = self._split(heads[:, : self._num_query]), self.backend(documents, qkv), []
         for shape, some, groups in self._parts(qkv.shape[0]):
             operands = self._operands(q, k, qkv, (shape, some, groups), documents)
-            result, statistics = rung.forward(operands, out[:, some])
+            result, statistics = backend.forward(operands, out[:, some])
             if result.data_ptr() != out[:, some].data_ptr():
                 copy_rows(result.flatten(1), out[:, some].flatten(1))
             saved.append(statistics)
@@ -130,12 +130,12 @@ class AttentionBlock:
         )
         q, k = self._queries_keys(qkv, rotary)
         self.output.backward(gradient, heads, to_heads)
-        rung, parts = self.rung(documents, qkv), list(self._parts(num_tokens))
+        backend, parts = self.backend(documents, qkv), list(self._parts(num_tokens))
         inside = to_qkv[:, : self.qkv_width]
         wanted = [self._split(part) for part in inside.split([num_query, num_key, num_key], dim=1)]
         for part, statistics in zip(parts, saved, strict=True):
             _, some, groups = part
-            dq, dk, dv = rung.backward(
+            dq, dk, dv = backend.backward(
                 self._split(to_heads)[:, some],
                 self._operands(q, k, qkv, part, documents),
                 self._split(heads[:, :num_query])[:, some],

@@ -186,9 +186,9 @@ class FusedModel:
         """Return whether every attention allows it that a graph of a batch serves others of the same sizes."""
         documents = batch.documents
         like = batch.input_ids.new_empty(batch.num_tokens, 0, dtype=self._assembly.compute.dtype)
-        rungs = {layer.attention.rung(documents, like) for layer in self._layers}
+        backends = {layer.attention.backend(documents, like) for layer in self._layers}
         equal = documents.equal_length is not None
-        return all(rung.capturable and (rung.reads_bounds or equal) for rung in rungs)
+        return all(backend.capturable and (backend.reads_bounds or equal) for backend in backends)
 
     def resize(self, capacity_tokens: int) -> None:
         """Make room for micro-batches of another size, with activations kept as before."""

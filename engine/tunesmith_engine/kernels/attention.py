@@ -4,7 +4,7 @@ Forward and backward follow algorithms 1 and 2 of FlashAttention-2 (arXiv 2307.0
 documents: blocks are cut from the whole batch, not from each document. A query sees the keys from the first token of
 its document, found by bisection in the bounds, to itself; that interval is the whole mask, so a hundred short documents
 cost no more blocks than one long one, and no sizes are needed on the host. Gradients of queries and of keys are two
-kernels, each adding up in a fixed order. The PyTorch twin is the ladder's last rung (`attention.plain`).
+kernels, each adding up in a fixed order. The PyTorch twin is the last backend (`attention.plain`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from tunesmith_engine.kernels import registry
-from tunesmith_engine.proof.attention_case import RUNG_CASES, RungCase
+from tunesmith_engine.proof.attention_case import BACKEND_CASES, BackendCase
 from tunesmith_engine.proof.inputs import NUM_ROWS, PADDING, Inputs, Results, Sizes
 
 NUM_WEIGHTS = 5 * 256
@@ -197,7 +197,7 @@ KERNEL_CASES = (
     KernelCase("adamw_8bit", _adamw_8bit, in_float32=True),
 )
 
-CASES: dict[str, KernelCase | RungCase] = {
+CASES: dict[str, KernelCase | BackendCase] = {
     **{case.name: case for case in KERNEL_CASES},
-    **{case.name: case for case in RUNG_CASES},
+    **{case.name: case for case in BACKEND_CASES},
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.attention import rungs_report
+from tunesmith_engine.attention import backends_report
 from tunesmith_engine.device import Compute
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.proof.cases import CASES, KernelCase
@@ -44,7 +44,7 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
             reason = registry.reason_off(name, device)
             (on if reason is None else off.setdefault(reason, [])).append(name)
     attention = {
-        rungs_report(layer.attention, device, compute.dtype, num_tokens=capacity_tokens) for layer in shape.layers
+        backends_report(layer.attention, device, compute.dtype, num_tokens=capacity_tokens) for layer in shape.layers
     }
     return KernelCheck(
         [*([f"Triton kernels: {', '.join(on)}."] if on else []), *sorted(attention)],

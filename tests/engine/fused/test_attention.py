@@ -1,4 +1,4 @@
-"""The attention ladder: every rung against the plain formula, and the choice among them."""
+"""The attention backends: every backend against the plain formula, and the choice among them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 from tests.engine.attention_cases import SMALL, Attention, check_independence, judge_all, run
 from tunesmith_core.errors import BugError, RunFailure
 from tunesmith_engine import attention
-from tunesmith_engine.attention import LADDER, Operands, Rung, choose, rungs_report
+from tunesmith_engine.attention import BACKENDS, Backend, Operands, backends_report, choose
 from tunesmith_engine.attention.efficient import packed, padded
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_problem
 from tunesmith_engine.packed.batch import Documents
 
 CPU = torch.device("cpu")
-RUNGS = {rung.name: rung for rung in LADDER}
-PLAIN = RUNGS["plain"]
+BY_NAME = {backend.name: backend for backend in BACKENDS}
+PLAIN = BY_NAME["plain"]
 
 
 @pytest.fixture(autouse=True)
@@ -66,14 +66,14 @@ def test_gradients_may_replace_the_inputs() -> None:
     ("bounds", "lengths", "max_length"),
     [([0, 4, 9], (4, 5), 5), ([0, 4, 10], (4, 6), 5), ([0, 10, 10], (10, 0), 10), ([0, 10], (4, 6), 6), ([0], (), 1)],
 )
-@pytest.mark.parametrize("rung", LADDER, ids=lambda rung: rung.name)
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 def test_unsound_documents_reach_no_kernel(
-    rung: Rung, bounds: list[int], lengths: tuple[int, ...], max_length: int
+    backend: Backend, bounds: list[int], lengths: tuple[int, ...], max_length: int
 ) -> None:
     q, k, v, _ = Attention((10,)).inputs(CPU, torch.float32)
     documents = Documents(torch.tensor(bounds, dtype=torch.int32), lengths, max_length)
     with pytest.raises(BugError, match="don't cover 10 tokens"):
-        rung.forward(Operands(q, k, v, documents, Attention((10,)).shape()))
+        backend.forward(Operands(q, k, v, documents, Attention((10,)).shape()))
 
 
 @pytest.mark.parametrize("name", ["many documents", "empty at the end", "one document"])
@@ -132,11 +132,11 @@ def test_fastest_rung_is_chosen(
 ) -> None:
     device = _on(monkeypatch, capability)
     assert choose(case.shape(), device, dtype, equal_length).name == name
-    assert rungs_report(case.shape(), device, dtype, equal_length).startswith(f"Attention: {name}.")
+    assert backends_report(case.shape(), device, dtype, equal_length).startswith(f"Attention: {name}.")
 
 
 def test_cpu_has_the_plain_rung() -> None:
-    report = rungs_report(LLAMA.shape(), CPU, FP32, 2048)
+    report = backends_report(LLAMA.shape(), CPU, FP32, 2048)
     assert report.startswith("Attention: plain. Not cudnn: It needs an NVIDIA GPU")
     assert choose(GEMMA.shape(), CPU, FP32) is PLAIN
 
@@ -146,7 +146,7 @@ def test_rungs_are_switched_off_by_name(monkeypatch: pytest.MonkeyPatch) -> None
     for name, following in (("cudnn", "flash"), ("flash", "efficient"), ("efficient", OWN), ("triton", "plain")):
         registry.switch_off(f"attention-{name}", "It computed nonsense.")
         assert choose(LLAMA.shape(), device, BF16, 2048).name == following
-        assert f"Not {name}: It computed nonsense." in rungs_report(LLAMA.shape(), device, BF16, 2048)
+        assert f"Not {name}: It computed nonsense." in backends_report(LLAMA.shape(), device, BF16, 2048)
 
 
 def test_large_batches_leave_flash(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def test_large_batches_leave_flash(monkeypatch: pytest.MonkeyPatch) -> None:
     documents = Documents(torch.zeros(1 << 13, dtype=torch.int32), (8,), 8)
     q, k, v, _ = replace(LLAMA, lengths=(8,)).inputs(CPU, BF16)
     with pytest.raises(RunFailure, match="too many"):
-        RUNGS["flash"].forward(Operands(q, k, v, documents, LLAMA.shape()))
+        BY_NAME["flash"].forward(Operands(q, k, v, documents, LLAMA.shape()))
 
 
 def test_wanted_determinism_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,6 +166,6 @@ def test_wanted_determinism_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_only_rungs_that_never_wait_are_captured() -> None:
-    assert [rung.name for rung in LADDER if rung.capturable] == ["cudnn", "flash", "efficient", "triton"]
-    assert [rung.name for rung in LADDER if not rung.reads_bounds] == ["cudnn", "plain"]
-    assert attention.LADDER[-1] is PLAIN
+    assert [backend.name for backend in BACKENDS if backend.capturable] == ["cudnn", "flash", "efficient", "triton"]
+    assert [backend.name for backend in BACKENDS if not backend.reads_bounds] == ["cudnn", "plain"]
+    assert attention.BACKENDS[-1] is PLAIN

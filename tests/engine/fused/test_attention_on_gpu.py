@@ -1,4 +1,4 @@
-"""Every rung of the attention ladder on a GPU: numerics, no waiting, CUDA graphs, and thousands of random batches."""
+"""The attention backends on a GPU: numerics, no waiting, CUDA graphs, and thousands of random batches."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 import torch
 
 from tests.engine.attention_cases import SMALL, Attention, Values, check_independence, judge_all, run
-from tunesmith_engine.attention import LADDER, Operands, Rung
+from tunesmith_engine.attention import BACKENDS, Backend, Operands
+from tunesmith_engine.attention.backend import Case, aligned
 from tunesmith_engine.attention.cudnn import GROUPED
-from tunesmith_engine.attention.rung import Case, aligned
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.packed.batch import Documents
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 GPU = torch.device("cuda", 0)
-RUNGS = {rung.name: rung for rung in LADDER}
+BY_NAME = {backend.name: backend for backend in BACKENDS}
 BF16, FP16, FP32 = torch.bfloat16, torch.float16, torch.float32
 BLOCKS = Attention((128, 128, 128), 8, 2, 128, num_empty=2, scale=0.1)
 
@@ -46,55 +46,57 @@ def _as_before() -> Iterator[None]:
     torch.use_deterministic_algorithms(False)
 
 
-def skip_unless_served(rung: Rung, case: Attention, dtype: torch.dtype) -> None:
-    """Skip what the ladder would not give to a rung."""
+def skip_unless_served(backend: Backend, case: Attention, dtype: torch.dtype) -> None:
+    """Skip what `choose` would not give to a backend."""
     equal_length = case.documents(torch.device("cpu")).equal_length
     asked = Case(case.shape(), GPU, dtype, equal_length, case.num_tokens, len(case.lengths) + case.num_empty)
-    if problem := rung.problem(asked):
+    if problem := backend.problem(asked):
         pytest.skip(problem)
 
 
 def combinations() -> list[tuple[str, str, torch.dtype]]:
     """Every case in bfloat16, and a few in the other formats: each costs our kernels a compilation."""
-    found = [(rung, name, BF16) for rung in RUNGS for name in CASES]
-    return found + [(rung, name, dtype) for rung in RUNGS for name in FEW for dtype in (FP16, FP32)]
+    found = [(backend, name, BF16) for backend in BY_NAME for name in CASES]
+    return found + [(backend, name, dtype) for backend in BY_NAME for name in FEW for dtype in (FP16, FP32)]
 
 
-@pytest.mark.parametrize(("rung_name", "name", "dtype"), combinations())
-def test_output_and_gradients(rung_name: str, name: str, dtype: torch.dtype) -> None:
-    rung, case = RUNGS[rung_name], CASES[name]
-    skip_unless_served(rung, case, dtype)
+@pytest.mark.parametrize(("backend_name", "name", "dtype"), combinations())
+def test_output_and_gradients(backend_name: str, name: str, dtype: torch.dtype) -> None:
+    backend, case = BY_NAME[backend_name], CASES[name]
+    skip_unless_served(backend, case, dtype)
     inputs = case.inputs(GPU, dtype)
-    judge_all(case, run(rung, case, inputs), inputs)
+    judge_all(case, run(backend, case, inputs), inputs)
 
 
-@pytest.mark.parametrize(("rung_name", "name"), [("flash", "window"), ("efficient", "window"), ("triton", "softcap")])
-def test_documents_never_see_each_other(rung_name: str, name: str) -> None:
+@pytest.mark.parametrize(
+    ("backend_name", "name"), [("flash", "window"), ("efficient", "window"), ("triton", "softcap")]
+)
+def test_documents_never_see_each_other(backend_name: str, name: str) -> None:
     case = replace(CASES[name], lengths=(3, 90, 1, 200, 64, 7))
-    skip_unless_served(RUNGS[rung_name], case, BF16)
-    check_independence(RUNGS[rung_name], case, case.inputs(GPU, BF16))
+    skip_unless_served(BY_NAME[backend_name], case, BF16)
+    check_independence(BY_NAME[backend_name], case, case.inputs(GPU, BF16))
 
 
-@pytest.mark.parametrize("rung_name", RUNGS)
-def test_same_bits_where_promised(rung_name: str) -> None:
-    """A rung that keeps the order of its sums only when asked for is asked, if it can be."""
-    rung, case = RUNGS[rung_name], replace(BLOCKS, lengths=(1024, 1024))
-    skip_unless_served(rung, case, BF16)
-    if not rung.deterministic:
-        if rung_name == "cudnn":
+@pytest.mark.parametrize("backend_name", BY_NAME)
+def test_same_bits_where_promised(backend_name: str) -> None:
+    """A backend that keeps the order of its sums only when asked for is asked, if it can be."""
+    backend, case = BY_NAME[backend_name], replace(BLOCKS, lengths=(1024, 1024))
+    skip_unless_served(backend, case, BF16)
+    if not backend.deterministic:
+        if backend_name == "cudnn":
             pytest.skip("passed over where determinism is wanted")
         torch.use_deterministic_algorithms(True)
     inputs = case.inputs(GPU, BF16)
-    first = run(rung, case, inputs)
+    first = run(backend, case, inputs)
     for _ in range(3):
-        assert all(torch.equal(a, b) for a, b in zip(first, run(rung, case, inputs), strict=True))
+        assert all(torch.equal(a, b) for a, b in zip(first, run(backend, case, inputs), strict=True))
 
 
 def test_cudnn_repeats_heads_when_told_to() -> None:
-    skip_unless_served(RUNGS["cudnn"], BLOCKS, BF16)
+    skip_unless_served(BY_NAME["cudnn"], BLOCKS, BF16)
     inputs = BLOCKS.inputs(GPU, BF16)
     registry.switch_off(GROUPED, "for this test")
-    judge_all(BLOCKS, run(RUNGS["cudnn"], BLOCKS, inputs), inputs)
+    judge_all(BLOCKS, run(BY_NAME["cudnn"], BLOCKS, inputs), inputs)
 
 
 @pytest.mark.parametrize("offset", [0, 1])
@@ -107,35 +109,37 @@ def test_rows_that_start_anywhere_are_copied(offset: int) -> None:
         shifted.append(room.copy_(tensor))
     assert (aligned(shifted[0]) is shifted[0]) == (offset == 0)
     for name in ("cudnn", "flash", "efficient", "triton"):
-        skip_unless_served(RUNGS[name], case, BF16)
-        judge_all(case, run(RUNGS[name], case, tuple(shifted)), inputs)  # type: ignore[arg-type]
+        skip_unless_served(BY_NAME[name], case, BF16)
+        judge_all(case, run(BY_NAME[name], case, tuple(shifted)), inputs)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("rung_name", [name for name, rung in RUNGS.items() if rung.capturable])
-def test_host_never_waits(rung_name: str) -> None:
-    skip_unless_served(RUNGS[rung_name], BLOCKS, BF16)
+@pytest.mark.parametrize("backend_name", [name for name, backend in BY_NAME.items() if backend.capturable])
+def test_host_never_waits(backend_name: str) -> None:
+    skip_unless_served(BY_NAME[backend_name], BLOCKS, BF16)
     q, k, v, do = BLOCKS.inputs(GPU, BF16)
     shape, documents = BLOCKS.shape(), BLOCKS.documents(GPU)
     for mode in ("default", "error"):
         torch.cuda.set_sync_debug_mode(mode)
         operands = Operands(q, k, v, documents, shape)
-        o, saved = RUNGS[rung_name].forward(operands)
-        RUNGS[rung_name].backward(do, operands, o, saved)
+        o, saved = BY_NAME[backend_name].forward(operands)
+        BY_NAME[backend_name].backward(do, operands, o, saved)
 
 
-@pytest.mark.parametrize("rung_name", [name for name, rung in RUNGS.items() if rung.capturable])
-def test_captured_graph_serves_other_batches(rung_name: str) -> None:
-    rung = RUNGS[rung_name]
-    skip_unless_served(rung, BLOCKS, BF16)
-    others = ((128, 128, 128), (5, 300, 79), (384,), (100, 100, 100, 83, 1)) if rung.reads_bounds else (BLOCKS.lengths,)
+@pytest.mark.parametrize("backend_name", [name for name, backend in BY_NAME.items() if backend.capturable])
+def test_captured_graph_serves_other_batches(backend_name: str) -> None:
+    backend = BY_NAME[backend_name]
+    skip_unless_served(backend, BLOCKS, BF16)
+    others = (
+        ((128, 128, 128), (5, 300, 79), (384,), (100, 100, 100, 83, 1)) if backend.reads_bounds else (BLOCKS.lengths,)
+    )
     batch = BLOCKS.inputs(GPU, BF16)
     bounds = BLOCKS.documents(GPU).bounds
-    documents = Documents(bounds, BLOCKS.lengths, BLOCKS.num_tokens if rung.reads_bounds else 128)
+    documents = Documents(bounds, BLOCKS.lengths, BLOCKS.num_tokens if backend.reads_bounds else 128)
 
     def step() -> Values:
         operands = Operands(*batch[:3], documents, BLOCKS.shape())
-        o, saved = rung.forward(operands)
-        return o, *rung.backward(batch[3], operands, o, saved)
+        o, saved = backend.forward(operands)
+        return o, *backend.backward(batch[3], operands, o, saved)
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -163,26 +167,26 @@ BATCHES_PER_PART = 500
 @pytest.mark.long
 @pytest.mark.parametrize("part", range(NUM_BATCHES // BATCHES_PER_PART))
 def test_random_batches(part: int) -> None:
-    """Compare rungs with one masked dense formula; results stay on the GPU until many batches are through."""
+    """Compare backends with one masked dense formula; results stay on the GPU until many batches are through."""
     generator = random.Random(5)
     cases = [random_case(generator, number) for number in range(NUM_BATCHES)]
     tried: list[tuple[int, str, Attention, torch.Tensor]] = []
     for number in range(part * BATCHES_PER_PART, (part + 1) * BATCHES_PER_PART):
         case = cases[number]
         inputs = case.inputs(GPU, BF16, number)
-        served = [rung for name, rung in RUNGS.items() if name != "plain" and serves(rung, case)]
+        served = [backend for name, backend in BY_NAME.items() if name != "plain" and serves(backend, case)]
         oracle, same = dense_formula(case, inputs, FP32), dense_formula(case, inputs, BF16)
-        tried += [(number, rung.name, case, excess(run(rung, case, inputs), same, oracle)) for rung in served]
+        tried += [(number, backend.name, case, excess(run(backend, case, inputs), same, oracle)) for backend in served]
     largest = torch.stack([found for *_, found in tried]).amax(1).tolist()
     # Written so that a NaN fails.
     wrong = [one for one, most in zip(tried, largest, strict=True) if not most <= 1]
     assert not wrong, wrong
 
 
-def serves(rung: Rung, case: Attention) -> bool:
-    """Return whether the ladder could give a case to a rung."""
+def serves(backend: Backend, case: Attention) -> bool:
+    """Return whether `choose` could give a case to a backend."""
     equal_length = case.lengths[0] if len(set(case.lengths)) == 1 else None
-    return rung.problem(Case(case.shape(), GPU, BF16, equal_length, case.num_tokens, 32)) is None
+    return backend.problem(Case(case.shape(), GPU, BF16, equal_length, case.num_tokens, 32)) is None
 
 
 def random_case(generator: random.Random, number: int) -> Attention:

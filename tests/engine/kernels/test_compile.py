@@ -98,7 +98,7 @@ def cases_of(models: tuple[str, ...], dtype: str) -> list[str]:
         f"{model}:{dtype}:{name}"
         for model in models
         for name, case in CASES.items()
-        # The other rungs of attention are PyTorch's.
+        # The other backends of attention are PyTorch's.
         if case.wanted(sizes_of_model(model, dtype)) and (name == ATTENTION or not name.startswith("attention-"))
     ]
 

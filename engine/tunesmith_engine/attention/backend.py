@@ -1,4 +1,4 @@
-"""What an attention rung is: one way to compute attention inside documents, forward and backward, without autograd."""
+"""What an attention backend is: one way to compute attention in documents, forward and backward, without autograd."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALIGNMENT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What a rung is asked to compute.
+    """What a backend is asked to compute.
 
     Attributes:
         equal_length: length of all documents where it is the same, else None.
@@ -61,7 +61,7 @@ class Operands:
     shape: AttentionShape
 
 
-class Rung(ABC):
+class Backend(ABC):
     """One implementation of causal attention inside documents. Nothing waits for the GPU.
 
     Attributes:
@@ -79,7 +79,7 @@ class Rung(ABC):
 
     @abstractmethod
     def problem(self, case: Case) -> str | None:
-        """Return in a sentence why this rung can't compute a case, or None."""
+        """Return in a sentence why this backend can't compute a case, or None."""
 
     @abstractmethod
     def forward(
