@@ -79,9 +79,11 @@ class SettingRow(QWidget):
             row.addWidget(widget, stretch)
         row.addWidget(self.reset)
         row.addWidget(self.help)
-        self.message = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
-        self.message.hide()
-        column.addWidget(self.message)
+        self.message = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
+        self.explanation = SafeLabel(self._help, role="note", wrap=True, selectable=True, parent=self)
+        for below in (self.message, self.explanation):
+            below.hide()
+            column.addWidget(below)
         self.refresh()
 
     def refresh(self) -> None:
@@ -97,12 +99,8 @@ class SettingRow(QWidget):
         self.note.set_tone("accent" if changed else "muted")
         self.reset.setVisible(changed)
         self.reset.setToolTip(fill(translate("SettingsList", "Back to %1"), default))
-        if problem:
-            self.message.setText(problem)
-        elif self.message.property("tone") == "error":
-            self.message.setText("")
-        self.message.set_tone("error" if problem else "muted")
-        self.message.setVisible(bool(self.message.text()))
+        self.message.setText(problem)
+        self.message.setVisible(bool(problem))
         self.control.setAccessibleDescription(problem or self._help)
         if bool(self.control.property("invalid")) != bool(problem):
             self.control.setProperty("invalid", bool(problem))
@@ -116,12 +114,7 @@ class SettingRow(QWidget):
 
     def toggle_help(self) -> None:
         """Shows or hides the explanation below the row."""
-        if self.message.text() == self._help:
-            self.message.hide()
-            self.message.setText("")
-        else:
-            self.message.setText(self._help)
-            self.message.show()
+        self.explanation.setVisible(self.explanation.isHidden())
 
     def _reset(self) -> None:
         self._form.reset(self.setting.path)
@@ -306,5 +299,5 @@ class SettingsList(Card):
         problems = self._form.problems()
         for each, row in self.rows.items():
             # A change may make another setting right or wrong (early stopping needs evaluation data).
-            if path in ("", each) or each in problems or row.message.property("tone") == "error":
+            if path in ("", each) or each in problems or row.message.text():
                 row.refresh()

@@ -1,8 +1,8 @@
 """Labels that never interpret markup: file names, model names and log lines come from outside and may hold HTML.
 
 Every text in the window is a `SafeLabel` (or `ElidedLabel` where the width is not ours to choose); plain QLabel is not
-used. `role` picks the type size: caption, body, strong (body, semi-bold), heading, title. `tone` picks the colour:
-text, muted, accent, ok, warn, error.
+used. `role` picks the type size: caption, note (a caption on a soft ground), body, strong (body, semi-bold), heading,
+title. `tone` picks the colour: text, muted, accent, ok, warn, error.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
+from PySide6.QtGui import QColor, QGuiApplication
 from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QPushButton
 from pytestqt.qtbot import QtBot
 
@@ -25,7 +25,7 @@ from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.form_memory import draft_path
 from tunesmith_gui.new_run.page import NewRunPage
-from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.theme import Scheme, theme, tokens
 
 GPU = Hardware("cuda", "RTX 3060", 6 * GIB, 5 * GIB, 16 * GIB, 8 * GIB, gpu_index=0, compute_capability=(8, 6))
 
@@ -177,7 +177,23 @@ class TestSettings:
         page.settings_list.reveal("method.rank")
         qtbot.waitUntil(page.settings_list.rows["method.rank"].control.hasFocus)
         assert page.perform("help")
-        assert "Range: 1 to 4096" in page.settings_list.rows["method.rank"].message.text()
+        assert "Range: 1 to 4096" in page.settings_list.rows["method.rank"].explanation.text()
+
+    def test_help_stands_beside_an_error_and_does_not_look_like_one(self, qtbot: QtBot, page: NewRunPage) -> None:
+        page.settings_list.reveal("method.rank")
+        row = page.settings_list.rows["method.rank"]
+        page.form.set_text("method.rank", "0")
+        row.help.click()
+        assert (row.message.isVisible(), row.message.text()) == (True, "Must be at least 1")
+        assert row.explanation.isVisible()
+        assert "Range: 1 to 4096" in row.explanation.text()
+        ink = row.explanation.palette().color(row.explanation.foregroundRole())
+        assert ink == QColor(tokens().text) != row.message.palette().color(row.message.foregroundRole())
+        page.form.set_text("method.rank", "8")
+        assert row.message.isHidden()
+        assert row.explanation.isVisible(), "who asked for it closes it"
+        row.help.click()
+        assert row.explanation.isHidden()
 
     def test_presets_and_goals(self, qtbot: QtBot, page: NewRunPage) -> None:
         fast = page.preset_bar.segments.findChildren(QPushButton)[1]
