@@ -2,6 +2,16 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="en" sourcelanguage="en">
 <context>
+    <name>ChecksCard</name>
+    <message numerus="yes">
+        <source>All %n check(s) passed</source>
+        <translation>
+            <numerusform>%n check passed</numerusform>
+            <numerusform>All %n checks passed</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>CloseWindowDialog</name>
     <message numerus="yes">
         <source>%n run(s) are still going</source>

@@ -147,6 +147,24 @@
         <source>Nothing was checked yet.</source>
         <translation>还没有检查过。</translation>
     </message>
+    <message numerus="yes">
+        <source>All %n check(s) passed</source>
+        <translation>
+            <numerusform>%n 项检查全部通过</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Show less</source>
+        <translation>收起</translation>
+    </message>
+    <message>
+        <source>Show all</source>
+        <translation>显示全部</translation>
+    </message>
+    <message>
+        <source>Checks: %1</source>
+        <translation>检查：%1</translation>
+    </message>
 </context>
 <context>
     <name>ChooseProfileDialog</name>
@@ -2890,10 +2908,6 @@
         <translation>检查</translation>
     </message>
     <message>
-        <source>%1 OK</source>
-        <translation>%1 项正常</translation>
-    </message>
-    <message>
         <source>%1 warned</source>
         <translation>%1 项警告</translation>
     </message>
@@ -2902,16 +2916,16 @@
         <translation>%1 项失败</translation>
     </message>
     <message>
+        <source>%1 of %2 checks done</source>
+        <translation>已完成 %1/%2 项检查</translation>
+    </message>
+    <message>
         <source>%1 unknown</source>
         <translation>%1 项未知</translation>
     </message>
     <message>
-        <source>%1 to do</source>
-        <translation>%1 项待检查</translation>
-    </message>
-    <message>
-        <source>%1 going on</source>
-        <translation>%1 项检查中</translation>
+        <source>%1 passed</source>
+        <translation>%1 项通过</translation>
     </message>
     <message>
         <source>GPU memory</source>
@@ -4765,7 +4779,7 @@
     </message>
     <message>
         <source>%1 of %2 checks done</source>
-        <translation>已检查 %1 项，共 %2 项</translation>
+        <translation>已完成 %1/%2 项检查</translation>
     </message>
     <message>
         <source>%1 of %2 checks are OK</source>

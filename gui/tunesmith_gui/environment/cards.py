@@ -110,14 +110,18 @@ def _worth_showing(model: EnvironmentModel) -> bool:
 
 
 class ChecksCard(Card):
-    """All checks, or one sentence while there are none."""
+    """What is not well, each with its fix; what is well is one line that opens into all checks."""
 
     def __init__(
         self, on_fix: Callable[[CheckEvent], object], on_check: Callable[[], object], parent: QWidget | None = None
     ) -> None:
         super().__init__(translate("Environment", "Checks"), parent=parent)
         self.counts = SafeLabel(tone="muted", parent=self)
-        self.add_action(self.counts)
+        self.toggle = button("", self._toggle, kind="link", parent=self)
+        for each in (self.counts, self.toggle):
+            self.add_action(each)
+        self._model: EnvironmentModel | None = None
+        self._shows_all = False
         self.empty = SafeLabel(tone="muted", wrap=True, parent=self)
         self.check = button(self.tr("Check now"), on_check, parent=self)
         self.body.addWidget(self.empty)
@@ -130,26 +134,49 @@ class ChecksCard(Card):
 
     def show_model(self, model: EnvironmentModel) -> None:
         """Shows what is known now."""
+        self._model = model
         nothing = not model.checks
         self.empty.setVisible(nothing)
         self.empty.setText(self.tr("Checking…") if model.busy else self.tr("Nothing was checked yet."))
         self.check.setVisible(nothing and not model.busy)
-        self.list.setVisible(not nothing)
-        checks = model.checks.values() if model.busy else model.gravest_first()
-        self.list.show_checks(list(checks), offline=model.offline, busy=model.changing)
-        self.counts.setText("  ·  ".join(_count_words(state, count) for state, count in model.counts().items()))
+        checks = list(model.checks.values() if model.busy else model.gravest_first())
+        known = [check for check in checks if not _is_missing_part(check, model)]
+        remarkable = [check for check in known if check.state in ("warning", "failed", "unknown")]
+        shown = checks if self._shows_all else remarkable
+        self.list.setVisible(bool(shown))
+        self.list.show_checks(shown, offline=model.offline, busy=model.changing)
+        passed = bool(checks) and all(check.state == "ok" for check in checks)
+        self.counts.setText(self.tr("All %n check(s) passed", "", len(checks)) if passed else _count_words(known))
+        self.counts.set_tone("ok" if passed else "muted")
+        self.toggle.setVisible(self._shows_all or len(shown) < len(checks))
+        self.toggle.setText(self.tr("Show less") if self._shows_all else self.tr("Show all"))
+        self.toggle.setAccessibleName(fill(self.tr("Checks: %1"), self.toggle.text()))
+
+    def _toggle(self) -> None:
+        self._shows_all = not self._shows_all
+        if self._model is not None:
+            self.show_model(self._model)
 
 
-def _count_words(state: str, count: int) -> str:
-    words = {
-        "ok": translate("Environment", "%1 OK"),
-        "warning": translate("Environment", "%1 warned"),
+def _is_missing_part(check: CheckEvent, model: EnvironmentModel) -> bool:
+    """Whether a check only repeats that the environment is missing, which the card above says with its button."""
+    return model.verdict is Verdict.MISSING and (check.state == "unknown" or check.code == "environment-missing")
+
+
+def _count_words(checks: list[CheckEvent]) -> str:
+    states = [check.state for check in checks]
+    num_open = states.count("waiting") + states.count("checking")
+    if num_open:
+        words = translate("Environment", "%1 of %2 checks done")
+        return fill(words, number(len(states) - num_open), number(len(states)))
+    words_by_state = {
         "failed": translate("Environment", "%1 failed"),
+        "warning": translate("Environment", "%1 warned"),
         "unknown": translate("Environment", "%1 unknown"),
-        "waiting": translate("Environment", "%1 to do"),
-        "checking": translate("Environment", "%1 going on"),
+        "ok": translate("Environment", "%1 passed"),
     }
-    return fill(words[state], number(count))
+    counted = [fill(words, number(states.count(state))) for state, words in words_by_state.items() if state in states]
+    return "  ·  ".join(counted)
 
 
 class GpuCard(Card):

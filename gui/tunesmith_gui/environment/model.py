@@ -194,11 +194,6 @@ class EnvironmentModel:
         """The checks, faults before the rest and otherwise in their order."""
         return sorted(self.checks.values(), key=lambda check: -_GRAVITY[check.state])
 
-    def counts(self) -> dict[str, int]:
-        """How many checks are in each state."""
-        states = [check.state for check in self.checks.values()]
-        return {state: states.count(state) for state in _GRAVITY if state in states}
-
 
 def _text(warning: object) -> str:
     return str(warning.get("text") or "") if isinstance(warning, dict) else str(warning)

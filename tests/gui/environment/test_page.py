@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,7 @@ def test_the_first_look_begins_by_itself_and_says_so(page: EnvironmentPage, quie
 def test_a_healthy_environment_is_described(page: EnvironmentPage, quiet: Any) -> None:
     states.fill(quiet.model)
     show(quiet)
+    press(page, "Show all")
     text = words(page)
     for part in ("Healthy", "PyTorch for CUDA 12.4", "torch 2.6.0+cu124", "Proven on", "RTX 3060", "Roll back…"):
         assert part in text
@@ -108,9 +110,12 @@ def test_faults_have_words_and_buttons(page: EnvironmentPage, quiet: Any, monkey
     states.fill(quiet.model, checks=(states.OK, states.FULL, states.DAMAGED, states.RUNTIME))
     show(quiet)
     text = words(page)
-    for part in ("Needs repair", "Warning", "Failed", "3 files differ", "1 OK  ·  1 warned  ·  2 failed"):
+    for part in ("Needs repair", "Warning", "Failed", "3 files differ", "2 failed  ·  1 warned  ·  1 passed"):
         assert part in text
-    assert list(page.checks.list.rows) == ["training-files", "vc-runtime", "disk", "driver"], "the gravest first"
+    assert list(page.checks.list.rows) == ["training-files", "vc-runtime", "disk"], "the gravest first"
+    press(page, "Show all")
+    settle()
+    assert list(page.checks.list.rows) == ["training-files", "vc-runtime", "disk", "driver"]
     quiet.asked.clear()
     press(page, "Repair 3 files (69 MiB)")
     press(page, "Install the Visual C++ runtime")
@@ -125,6 +130,34 @@ def test_faults_have_words_and_buttons(page: EnvironmentPage, quiet: Any, monkey
     assert "Offline" in row.fix.accessibleDescription()
     assert page.checks.list.rows["disk"].fix.isEnabled()
     assert page.offline.isVisible()
+
+
+def test_checks_that_all_passed_are_one_line(page: EnvironmentPage, quiet: Any) -> None:
+    well = [dataclasses.replace(states.OK, id=f"check-{number}") for number in range(20)]
+    states.fill(quiet.model, checks=well)
+    show(quiet)
+    settle()
+    assert page.checks.counts.text() == "All 20 checks passed"
+    assert not page.checks.list.rows
+    assert page.checks.height() < 4 * page.checks.heading.height()
+    press(page, "Show all")
+    assert len(page.checks.list.rows) == 20
+    press(page, "Show less")
+    assert not page.checks.list.rows
+
+
+def test_a_missing_environment_is_said_once(page: EnvironmentPage, quiet: Any) -> None:
+    missing = [
+        states.CheckEvent("training-python", "Python", "failed", code="environment-missing", fix=states.Fix("Install")),
+        states.CheckEvent("torch", "PyTorch", "unknown", "The training environment is not there."),
+    ]
+    states.fill(quiet.model, installed=states.MISSING, checks=[states.OK, *missing])
+    show(quiet)
+    assert not page.checks.list.rows
+    assert page.checks.counts.text() == "1 passed"
+    assert "Not installed" in words(page)
+    press(page, "Show all")
+    assert len(page.checks.list.rows) == 3
 
 
 def test_repair_and_roll_back_ask_first(page: EnvironmentPage, quiet: Any, window: MainWindow) -> None:
