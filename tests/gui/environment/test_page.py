@@ -93,6 +93,7 @@ def test_a_healthy_environment_is_described(page: EnvironmentPage, quiet: Any) -
     states.fill(quiet.model)
     show(quiet)
     press(page, "Show all")
+    settle()
     text = words(page)
     for part in ("Healthy", "PyTorch for CUDA 12.4", "torch 2.6.0+cu124", "Proven on", "RTX 3060", "Roll back…"):
         assert part in text
