@@ -2611,6 +2611,10 @@
         <translation>跳过坏行</translation>
     </message>
     <message>
+        <source>Choose another file…</source>
+        <translation>选择其他文件…</translation>
+    </message>
+    <message>
         <source>Reading the first rows…</source>
         <translation>正在读取前几行…</translation>
     </message>
@@ -3606,6 +3610,10 @@
         <translation>这台电脑上的 Hugging Face 模型文件夹，或 org/name 形式的模型站编号。</translation>
     </message>
     <message>
+        <source>Choose another folder…</source>
+        <translation>选择其他文件夹…</translation>
+    </message>
+    <message>
         <source>A model of a build that is not known here: it can&apos;t be planned.</source>
         <translation>未知结构的模型：无法做计划。</translation>
     </message>
@@ -3714,6 +3722,10 @@
     <message>
         <source>Runs may fail until then. Everything else works.</source>
         <translation>修复之前运行可能会失败。其他功能都能用。</translation>
+    </message>
+    <message>
+        <source>There is no plan until the data can be read.</source>
+        <translation>数据可读后才会显示计划。</translation>
     </message>
     <message>
         <source>The plan is known once the model was downloaded.</source>

@@ -102,9 +102,10 @@ class NewRunActions(QObject):
         self.recent_changed.emit()
 
     def choose_data(self, path: str) -> None:
-        """Takes a data file; a mapping for the former one does not fit it."""
+        """Takes a data file; what was said about the former one does not fit it."""
         if path:
             self.recent_data = remembered(self.recent_data, path)
+        self._form.leave_sample()
         self._form.set_value("data.columns", {})
         self._form.set_value("data.format", "auto")
         self._form.set_value("data.path", path)

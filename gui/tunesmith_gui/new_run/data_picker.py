@@ -15,11 +15,9 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, size, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
-from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.error_banner import Action, error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
-
-SKIPPABLE = ("dataset-parse-error", "dataset-column-missing")
 
 
 def format_word(name: str) -> str:
@@ -117,10 +115,17 @@ class DataPicker(Card):
             self.facts.setText(self._facts_words(data, mapping or {}, num_skipped))
         self.facts.setVisible(data is None or sniffed is not None)
         if data is not None and data.error is not None:
-            can_skip = sniffed is not None and data.error.code in SKIPPABLE
-            skip = ((self.tr("Skip bad rows"), self.skip_asked.emit),) if can_skip else ()
-            self._problem = error_banner(data.error, actions=skip, dismissable=False, parent=self)
+            fix = self._fix(data)
+            self._problem = error_banner(data.error, actions=(fix,), dismissable=False, parent=self)
             self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
+
+    def _fix(self, data: DataFacts) -> Action:
+        """The one step that helps against what is wrong with the file."""
+        if data.skipping_helps:
+            return self.tr("Skip bad rows"), self.skip_asked.emit
+        if self.map.isEnabled():
+            return self.tr("Map columns…"), self.mapping_asked.emit
+        return self.tr("Choose another file…"), self._browse
 
     def show_loading(self) -> None:
         """Says that the file is being read."""

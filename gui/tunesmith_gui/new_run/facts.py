@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,8 @@ from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import datafmt, environments, paths, presets
 from tunesmith_core.catalog import ModelCard, list_models, read_model_card
+from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.model_folder import is_hub_id, open_model_folder
@@ -31,6 +33,8 @@ DEBOUNCE_MS = 250
 LOADING_AFTER_MS = 150
 NUM_SNIFFED_ROWS = 1000
 """Files with fewer rows are counted exactly."""
+NUM_HEAD_ROWS = 20
+"""Rows that are kept to show what is in a column."""
 
 HARDWARE_KEPT_S = 5.0
 PLAN_SECTIONS = ("method", "optimizer", "schedule", "evaluation", "saving", "hardware")
@@ -48,11 +52,20 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class DataFacts:
-    """A chosen data file: what its head tells, and the first problem in it."""
+    """A chosen data file.
+
+    Attributes:
+        sniffed: what its head tells, None when no row can be read.
+        head: its first rows; none of a Parquet file, which the engine reads.
+        error: the first problem in it.
+        skipping_helps: whether the rest can be trained on when bad rows are left out.
+    """
 
     path: str
     sniffed: datafmt.Sniffed | None = None
+    head: tuple[Row, ...] = ()
     error: TunesmithError | None = None
+    skipping_helps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +266,8 @@ class NewRunFacts(QObject):
 
     def _ask_plan(self) -> None:
         card = self.model.card if self.model else None
-        if card is None:
+        if card is None or self._form.surroundings.data_broken:
+            # Without rows the longest example would be the whole context, and the model would be blamed for it.
             self._plans.forget()
             self._take_plan(None)
             return
@@ -323,14 +337,24 @@ def look_at_data(data: DataSpec) -> DataFacts:
     """Sniffs a data file and checks its head as the run would."""
     path = Path(data.path).expanduser()
     sniffed: datafmt.Sniffed | None = None
+    head: tuple[Row, ...] = ()
     try:
         sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS)
+        if sniffed.kind != datafmt.PARQUET:
+            head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None))
         datafmt.check_head(data, path)
     except UserError as error:
-        return DataFacts(data.path, sniffed, error)
+        return DataFacts(data.path, sniffed, head, error, sniffed is not None and _skipping_helps(data, path))
     except OSError as error:
-        return DataFacts(data.path, sniffed, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
-    return DataFacts(data.path, sniffed)
+        return DataFacts(data.path, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
+    return DataFacts(data.path, sniffed, head)
+
+
+def _skipping_helps(data: DataSpec, path: Path) -> bool:
+    with contextlib.suppress(UserError):
+        datafmt.check_head(replace(data, skip_bad_rows=True), path)
+        return True
+    return False
 
 
 def make_plan(

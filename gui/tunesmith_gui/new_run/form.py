@@ -13,6 +13,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
+from tunesmith_assets import samples
 from tunesmith_core import presets
 from tunesmith_core.planner import with_changes
 from tunesmith_core.presets import CUSTOM
@@ -29,6 +30,7 @@ PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path i
 MAPPING = ("data.format", "data.columns")
 """Set beside the data file, so not counted as changed settings."""
 
+SAMPLE_FILES = frozenset(str(samples.sample_folder(language) / "train.jsonl") for language in samples.LANGUAGES)
 DRAFT_VERSION = 1
 EARLY_STOPPING_EVALUATIONS = 3
 EVALUATION_PERCENT = 5.0
@@ -78,6 +80,14 @@ class _State:
     wrong: dict[str, _WrongText] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Sample:
+    """The sample that fills the form, and what the form held before."""
+
+    before: RunSpec
+    spec: RunSpec
+
+
 class NewRunForm(QObject):
     """The form's state.
 
@@ -93,6 +103,7 @@ class NewRunForm(QObject):
         self._base_preset = presets.DEFAULT
         self._baseline = presets.apply(RunSpec(), presets.DEFAULT)
         self._state = _State(copy.deepcopy(self._baseline))
+        self._sample: _Sample | None = None
 
     @property
     def spec(self) -> RunSpec:
@@ -242,8 +253,27 @@ class NewRunForm(QObject):
     # Whole specs and drafts
 
     def load_spec(self, spec: RunSpec) -> None:
-        """Fills the form from a spec: a dropped file, a run to repeat, a sample."""
-        self._state = _State(copy.deepcopy(spec))
+        """Fills the form from a spec: a dropped file, a run to repeat, the sample."""
+        before = self._sample.before if self._sample else self._state.spec
+        self._sample = _Sample(before, copy.deepcopy(spec)) if spec.data.path in SAMPLE_FILES else None
+        self._fill(_State(copy.deepcopy(spec)))
+
+    def leave_sample(self) -> None:
+        """Takes back what the sample set, such as its evaluation file; what was changed since stays."""
+        if self._sample is None:
+            return
+        before, sample = self._sample.before, self._sample.spec
+        self._sample = None
+        spec = self._state.spec
+        for path, setting in SETTINGS.items():
+            if path not in CHOSEN_ABOVE and setting.get(spec) == setting.get(sample):
+                setting.set(spec, copy.deepcopy(setting.get(before)))
+        spec.name = before.name if spec.name == sample.name else spec.name
+        self._fill(self._state)
+
+    def _fill(self, state: _State) -> None:
+        self._state = state
+        spec = state.spec
         matching = presets.matching(spec)
         self._base_preset = presets.DEFAULT if matching == CUSTOM else matching
         self._baseline = presets.apply(RunSpec(), self._base_preset)
@@ -253,7 +283,10 @@ class NewRunForm(QObject):
         """The form as JSON values, wrong texts included."""
         wrong = {path: each.text for path, each in self._state.wrong.items()}
         spec = self._state.spec.to_dict()
-        return {"version": DRAFT_VERSION, "preset": self._base_preset, "spec": spec, "wrong_texts": wrong}
+        draft = {"version": DRAFT_VERSION, "preset": self._base_preset, "spec": spec, "wrong_texts": wrong}
+        if self._sample is not None:
+            draft |= {"before_sample": self._sample.before.to_dict(), "sample": self._sample.spec.to_dict()}
+        return draft
 
     def load_draft(self, draft: object) -> bool:
         """Fills the form from `to_draft`; a draft that can't be understood is left alone, with False."""
@@ -266,6 +299,8 @@ class NewRunForm(QObject):
         self._base_preset = preset if preset in presets.PRESETS else presets.DEFAULT
         self._baseline = presets.apply(RunSpec(), self._base_preset)
         self._state = _State(spec)
+        before, sample = _lenient_spec(draft.get("before_sample")), _lenient_spec(draft.get("sample"))
+        self._sample = _Sample(before, sample) if before and sample else None
         wrong = draft.get("wrong_texts")
         for path, text in wrong.items() if isinstance(wrong, dict) else ():
             if path in SETTINGS and isinstance(text, str):

@@ -85,7 +85,8 @@ class ModelPicker(Card):
         if model is None:
             self.facts.setText(self.tr("A Hugging Face model folder on this computer, or a hub id such as org/name."))
         elif model.error is not None:
-            self._problem = error_banner(model.error, dismissable=False, parent=self)
+            another = (self.tr("Choose another folder…"), self._browse)
+            self._problem = error_banner(model.error, actions=(another,), dismissable=False, parent=self)
             self.body.addWidget(self._problem)
         elif model.card is not None:
             self.facts.setText(card_words(model.card))

@@ -301,6 +301,8 @@ class NewRunPage(Page):
         self.model_picker.show_fit(facts)
         if facts is not None:
             self.plan_card.show_plan(facts)
+        elif self.form.surroundings.data_broken:
+            self.plan_card.show_nothing(self.tr("There is no plan until the data can be read."))
         elif self.facts.model is not None and self.facts.model.is_hub_id:
             self.plan_card.show_nothing(self.tr("The plan is known once the model was downloaded."))
         elif self.facts.model is not None and self.facts.model.error is None:

@@ -49,7 +49,7 @@ def fill_in(qtbot: QtBot, page: NewRunPage, model: Path, data: Path) -> None:
         type_into(qtbot, combo.lineEdit(), str(path))
         qtbot.keyClick(combo.lineEdit(), Qt.Key.Key_Return)
     qtbot.waitUntil(lambda: page.facts.model is not None and page.facts.data is not None, timeout=5000)
-    if page.facts.model and page.facts.model.card:
+    if page.facts.model and page.facts.model.card and page.facts.data and not page.facts.data.error:
         qtbot.waitUntil(lambda: page.facts.plan is not None, timeout=5000)
 
 

@@ -12,13 +12,15 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from tests.gui.new_run.driving import close, fill_in, make_page, scripted_tasks, shown_words
+from tests.gui.new_run.driving import GIB, close, fill_in, make_page, scripted_tasks, shown_words
 from tunesmith_core import paths
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import UserError
+from tunesmith_core.hardware import Hardware
 from tunesmith_gui.context import Context
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 
 
@@ -94,6 +96,36 @@ class TestBadInput:
         skip = next(each for each in page.data_picker.findChildren(QPushButton) if each.text() == "Skip bad rows")
         qtbot.mouseClick(skip, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+
+    @pytest.mark.parametrize(
+        ("content", "fix"),
+        [
+            (b"frage,antwort\nWer?,Ich.\n", "Map columns\u2026"),
+            (b"PK\x03\x04 not rows", "Choose another file\u2026"),
+            (b'prompt,completion\n"open quote,x\n', "Choose another file\u2026"),
+        ],
+    )
+    def test_only_what_helps_is_offered(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path, content: bytes, fix: str
+    ) -> None:
+        data = tmp_path / "odd.csv"
+        data.write_bytes(content)
+        fill_in(qtbot, page, model, data)
+        qtbot.waitUntil(lambda: shown_words(page.data_picker) != "", timeout=5000)
+        (banner,) = [each for each in page.data_picker.findChildren(Banner) if each.isVisible()]
+        assert [each.text() for each in banner.buttons] == [fix]
+
+    def test_unreadable_data_does_not_make_the_model_too_large(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
+    ) -> None:
+        devices[:] = [Hardware("cpu", "x86", GIB, GIB, GIB, GIB)]
+        page.form.set_value("data.context_length", 1_000_000)
+        unreadable_data(model, data_file)
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: page.start_bar.start.text() == "The data can't be used", timeout=5000)
+        qtbot.waitUntil(lambda: "until the data can be read" in page.plan_card.device.text(), timeout=5000)
+        assert not page.plan_card.chip.isVisible()
+        assert not page.model_picker.chip.isVisible()
 
     def test_no_chat_template_is_told_on_start(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path

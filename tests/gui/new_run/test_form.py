@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tunesmith_assets import samples
 from tunesmith_core import presets
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.form import LISTED, SETTINGS, Missing, NewRunForm
@@ -163,3 +164,44 @@ class TestDraft:
         assert form.spec == spec
         assert form.preset == "fast-try"
         assert form.changed_paths() == ["method.dropout"]
+
+
+class TestSample:
+    @pytest.fixture
+    def sample(self) -> RunSpec:
+        return RunSpec.from_dict(samples.example_spec("en", "/models/a"))
+
+    def test_other_data_takes_nothing_of_it_along(self, ready: NewRunForm, sample: RunSpec) -> None:
+        ready.set_value("optimizer.learning_rate", 5e-5)
+        ready.set_name("mine")
+        before = ready.spec
+        ready.load_spec(sample)
+        ready.load_spec(sample)
+        assert ready.value("evaluation.path").endswith("heldout.jsonl")
+        ready.leave_sample()
+        ready.set_value("data.path", before.data.path)
+        assert ready.spec.to_dict() == {**before.to_dict(), "model": sample.to_dict()["model"]}
+        assert ready.preset == "custom"
+
+    def test_what_was_changed_since_stays(self, ready: NewRunForm, sample: RunSpec) -> None:
+        ready.load_spec(sample)
+        ready.set_value("schedule.max_steps", 7)
+        ready.set_text("method.rank", "many")
+        ready.leave_sample()
+        assert ready.value("schedule.max_steps") == 7
+        assert ready.text("method.rank") == "many"
+        assert ready.value("evaluation.sample_prompts") == []
+
+    def test_a_restart_between_does_not_make_it_stay(self, ready: NewRunForm, sample: RunSpec) -> None:
+        ready.load_spec(sample)
+        again = NewRunForm()
+        assert again.load_draft(json.loads(json.dumps(ready.to_draft())))
+        again.leave_sample()
+        assert again.value("evaluation.path") == ""
+
+    def test_a_spec_of_other_data_is_no_sample(self, ready: NewRunForm) -> None:
+        spec = RunSpec(name="again")
+        spec.evaluation.path = "/data/held.jsonl"
+        ready.load_spec(spec)
+        ready.leave_sample()
+        assert ready.value("evaluation.path") == "/data/held.jsonl"

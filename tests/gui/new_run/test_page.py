@@ -84,6 +84,16 @@ class TestChoosing:
         assert page.form.value("model.path") == str(model)
         assert page.form.value("schedule.max_steps") == 60
 
+    def test_the_sample_leaves_nothing_in_the_form_of_other_data(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        page.actions_.use_sample()
+        qtbot.waitUntil(lambda: bool(page.form.value("evaluation.path")), timeout=5000)
+        fill_in(qtbot, page, model, data_file)
+        spec = page.form.spec
+        assert (spec.evaluation.path, spec.evaluation.sample_prompts, spec.name) == ("", [], "")
+        assert page.form.preset == "balanced"
+
     def test_a_run_to_repeat_fills_the_form(self, page: NewRunPage) -> None:
         spec = RunSpec(name="again")
         spec.method.rank = 32
