@@ -72,19 +72,19 @@ class Settings:
     language: str = declared(
         "system",
         label="Language",
-        meaning="Language of the window.",
+        meaning="The window switches at once.",
         choices=("system", "en", "zh_CN"),
     )
     theme: str = declared(
         "system",
         label="Appearance",
-        meaning="Colours of the window; system follows the desktop.",
+        meaning="Light, dark or high contrast, or whatever your desktop uses.",
         choices=("system", "light", "dark", "high_contrast"),
     )
     font_scale_percent: int = declared(
         100,
         label="Text size",
-        meaning="Size of all text, on top of the scaling of the system.",
+        meaning="Scales all text, in addition to the system's own scaling.",
         unit="%",
         minimum=80,
         maximum=200,
@@ -92,40 +92,40 @@ class Settings:
     keep_awake: bool = declared(
         True,
         label="Keep the computer awake",
-        meaning="The computer does not go to sleep while a run is going and the window is open.",
+        meaning="Prevents sleep while a run is in progress and the window is open.",
     )
     notify_run_end: bool = declared(
         True,
         label="Notify when a run ends",
-        meaning="A message of the desktop when a run is finished, was stopped or failed.",
+        meaning="Shows a desktop notification when a run finishes, stops or fails.",
     )
     confirm_close: bool = declared(
         True,
         label="Ask before closing during a run",
-        meaning="Off: closing the window leaves the run going without asking.",
+        meaning="When off, closing the window leaves the run in the background without asking.",
     )
     package_index: str = declared(
         "",
         label="Package index",
-        meaning="Address of a mirror from which packages come. Empty: what pip and uv are set up with here.",
+        meaning="Mirror for Python packages. Leave empty to use this computer's pip and uv settings.",
         rule=_index_rule,
     )
     pytorch_index: str = declared(
         PYTORCH_INDEX,
         label="PyTorch index",
-        meaning="Address of PyTorch's wheel index or of a mirror with the same folders.",
+        meaning="PyTorch's wheel index, or a mirror with the same folders.",
         rule=_index_rule,
     )
     proxy: str = declared(
         "",
         label="Proxy",
-        meaning="Address of the proxy for every download. Empty: what this computer is set up with.",
+        meaning="Proxy for all downloads. Leave empty to use this computer's settings.",
         rule=_proxy_rule,
     )
     wheel_folder: str = declared(
         "",
         label="Folder of wheels",
-        meaning="A folder with all wheel files: packages come from there and nothing is downloaded.",
+        meaning="Installs packages from this folder of wheel files. Nothing is downloaded.",
         rule=_folder_rule,
     )
 

@@ -14,10 +14,10 @@
 <context>
     <name>CloseWindowDialog</name>
     <message numerus="yes">
-        <source>%n run(s) are still going</source>
+        <source>%n run(s) are still running</source>
         <translation>
-            <numerusform>%n run is still going</numerusform>
-            <numerusform>%n runs are still going</numerusform>
+            <numerusform>%n run is still running</numerusform>
+            <numerusform>%n runs are still running</numerusform>
         </translation>
     </message>
 </context>

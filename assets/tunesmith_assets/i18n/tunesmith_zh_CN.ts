@@ -102,12 +102,12 @@
         <translation>%1（%2）</translation>
     </message>
     <message>
-        <source>Offline: this has to be downloaded.</source>
-        <translation>离线：这需要下载。</translation>
+        <source>Offline. This fix needs a download.</source>
+        <translation>离线。此修复需要下载。</translation>
     </message>
     <message>
-        <source>Wait until the present work is done.</source>
-        <translation>请等当前的工作完成。</translation>
+        <source>Wait until the current task is done.</source>
+        <translation>请等当前任务完成。</translation>
     </message>
 </context>
 <context>
@@ -144,8 +144,8 @@
         <translation>正在检查…</translation>
     </message>
     <message>
-        <source>Nothing was checked yet.</source>
-        <translation>还没有检查过。</translation>
+        <source>No checks have run yet.</source>
+        <translation>还没有运行过检查。</translation>
     </message>
     <message numerus="yes">
         <source>All %n check(s) passed</source>
@@ -169,8 +169,8 @@
 <context>
     <name>ChooseProfileDialog</name>
     <message>
-        <source>Choose the build of PyTorch</source>
-        <translation>选择 PyTorch 的版本</translation>
+        <source>Choose a PyTorch build</source>
+        <translation>选择 PyTorch 版本</translation>
     </message>
     <message>
         <source>Recommended for this computer</source>
@@ -181,16 +181,16 @@
         <translation>%1：%2</translation>
     </message>
     <message>
-        <source>GTX 1000 to RTX 4000 and data centre GPUs up to Hopper</source>
+        <source>GTX 1000 to RTX 4000 and data center GPUs up to Hopper</source>
         <translation>GTX 1000 到 RTX 4000，以及 Hopper 及更早的数据中心 GPU</translation>
+    </message>
+    <message>
+        <source>Works on every computer. Practical for very small models only.</source>
+        <translation>任何电脑都能用，但只适合很小的模型。</translation>
     </message>
     <message>
         <source>RTX 5000 and other Blackwell GPUs, RTX 2000 and newer</source>
         <translation>RTX 5000 及其他 Blackwell GPU，RTX 2000 及更新的 GPU</translation>
-    </message>
-    <message>
-        <source>Works everywhere; only tiny models train in useful time</source>
-        <translation>在任何电脑上都能用；只有很小的模型能在可接受的时间内训练完</translation>
     </message>
     <message>
         <source>Cancel</source>
@@ -208,8 +208,8 @@
         <translation>关闭窗口</translation>
     </message>
     <message>
-        <source>It can go on without the window. Opening Tunesmith again shows it where it stands.</source>
-        <translation>没有窗口它也能继续。再次打开 Tunesmith 就能看到它的进展。</translation>
+        <source>It can continue in the background. Open Tunesmith again to see its progress.</source>
+        <translation>它可以在后台继续。再次打开 Tunesmith 即可查看进度。</translation>
     </message>
     <message>
         <source>Cancel</source>
@@ -224,11 +224,11 @@
         <translation>在后台继续运行</translation>
     </message>
     <message>
-        <source>The run %1 is still going</source>
-        <translation>运行 %1 仍在进行</translation>
+        <source>%1 is still running</source>
+        <translation>%1 仍在运行</translation>
     </message>
     <message numerus="yes">
-        <source>%n run(s) are still going</source>
+        <source>%n run(s) are still running</source>
         <translation>
             <numerusform>还有 %n 个运行在进行</numerusform>
         </translation>
@@ -288,8 +288,8 @@
         <translation>查找命令</translation>
     </message>
     <message>
-        <source>No command and no run has these words.</source>
-        <translation>没有含这些词的命令或运行。</translation>
+        <source>No matching commands or runs.</source>
+        <translation>没有匹配的命令或运行。</translation>
     </message>
 </context>
 <context>
@@ -1948,8 +1948,44 @@
         <translation>语言</translation>
     </message>
     <message>
-        <source>Language of the window.</source>
-        <translation>窗口的语言。</translation>
+        <source>The window switches at once.</source>
+        <translation>窗口会立即切换。</translation>
+    </message>
+    <message>
+        <source>Light, dark or high contrast, or whatever your desktop uses.</source>
+        <translation>浅色、深色或高对比度，也可以跟随桌面。</translation>
+    </message>
+    <message>
+        <source>Scales all text, in addition to the system&apos;s own scaling.</source>
+        <translation>在系统缩放的基础上再缩放所有文字。</translation>
+    </message>
+    <message>
+        <source>Prevents sleep while a run is in progress and the window is open.</source>
+        <translation>有运行在进行且窗口打开时，阻止电脑睡眠。</translation>
+    </message>
+    <message>
+        <source>Shows a desktop notification when a run finishes, stops or fails.</source>
+        <translation>运行完成、停止或失败时显示桌面通知。</translation>
+    </message>
+    <message>
+        <source>When off, closing the window leaves the run in the background without asking.</source>
+        <translation>关闭此项后，关窗时不再询问，运行在后台继续。</translation>
+    </message>
+    <message>
+        <source>Mirror for Python packages. Leave empty to use this computer&apos;s pip and uv settings.</source>
+        <translation>Python 软件包的镜像地址。留空则使用这台电脑上 pip 和 uv 的设置。</translation>
+    </message>
+    <message>
+        <source>PyTorch&apos;s wheel index, or a mirror with the same folders.</source>
+        <translation>PyTorch 的 wheel 索引地址，或目录结构相同的镜像。</translation>
+    </message>
+    <message>
+        <source>Proxy for all downloads. Leave empty to use this computer&apos;s settings.</source>
+        <translation>所有下载使用的代理。留空则使用这台电脑的设置。</translation>
+    </message>
+    <message>
+        <source>Installs packages from this folder of wheel files. Nothing is downloaded.</source>
+        <translation>从这个 wheel 文件夹安装软件包，不下载任何内容。</translation>
     </message>
     <message>
         <source>system</source>
@@ -1968,10 +2004,6 @@
         <translation>外观</translation>
     </message>
     <message>
-        <source>Colours of the window; system follows the desktop.</source>
-        <translation>窗口的配色；可跟随桌面。</translation>
-    </message>
-    <message>
         <source>light</source>
         <translation>浅色</translation>
     </message>
@@ -1988,64 +2020,32 @@
         <translation>文字大小</translation>
     </message>
     <message>
-        <source>Size of all text, on top of the scaling of the system.</source>
-        <translation>所有文字的大小，在系统缩放的基础上再调整。</translation>
-    </message>
-    <message>
         <source>Keep the computer awake</source>
         <translation>让电脑保持唤醒</translation>
-    </message>
-    <message>
-        <source>The computer does not go to sleep while a run is going and the window is open.</source>
-        <translation>有运行在进行且窗口打开时，电脑不会睡眠。</translation>
     </message>
     <message>
         <source>Notify when a run ends</source>
         <translation>运行结束时通知</translation>
     </message>
     <message>
-        <source>A message of the desktop when a run is finished, was stopped or failed.</source>
-        <translation>运行完成、停止或失败时发出桌面通知。</translation>
-    </message>
-    <message>
         <source>Ask before closing during a run</source>
         <translation>运行中关闭窗口前询问</translation>
-    </message>
-    <message>
-        <source>Off: closing the window leaves the run going without asking.</source>
-        <translation>关闭此项后：关窗时不再询问，运行继续。</translation>
     </message>
     <message>
         <source>Package index</source>
         <translation>软件包索引</translation>
     </message>
     <message>
-        <source>Address of a mirror from which packages come. Empty: what pip and uv are set up with here.</source>
-        <translation>获取软件包的镜像地址。留空则使用这里 pip 和 uv 的设置。</translation>
-    </message>
-    <message>
         <source>PyTorch index</source>
         <translation>PyTorch 索引</translation>
-    </message>
-    <message>
-        <source>Address of PyTorch&apos;s wheel index or of a mirror with the same folders.</source>
-        <translation>PyTorch 的 wheel 索引地址，或目录结构相同的镜像地址。</translation>
     </message>
     <message>
         <source>Proxy</source>
         <translation>代理</translation>
     </message>
     <message>
-        <source>Address of the proxy for every download. Empty: what this computer is set up with.</source>
-        <translation>所有下载使用的代理地址。留空则使用这台电脑的设置。</translation>
-    </message>
-    <message>
         <source>Folder of wheels</source>
         <translation>wheel 文件夹</translation>
-    </message>
-    <message>
-        <source>A folder with all wheel files: packages come from there and nothing is downloaded.</source>
-        <translation>存放全部 wheel 文件的文件夹：软件包从那里安装，不下载任何内容。</translation>
     </message>
     <message>
         <source>Data folder</source>
@@ -2809,24 +2809,24 @@
 <context>
     <name>Diagnosis</name>
     <message>
-        <source>Sure</source>
-        <translation>确定</translation>
-    </message>
-    <message>
         <source>Likely</source>
         <translation>很可能</translation>
     </message>
     <message>
-        <source>Perhaps</source>
-        <translation>也许</translation>
+        <source>Certain</source>
+        <translation>确定</translation>
+    </message>
+    <message>
+        <source>Possible</source>
+        <translation>可能</translation>
     </message>
     <message>
         <source>The answer appears here.</source>
         <translation>答案会显示在这里。</translation>
     </message>
     <message>
-        <source>This failure is not known here.</source>
-        <translation>这里不认识这个错误。</translation>
+        <source>Cause not recognized.</source>
+        <translation>未能识别原因。</translation>
     </message>
     <message>
         <source>Code: %1</source>
@@ -2840,8 +2840,8 @@
         <translation>诊断信息</translation>
     </message>
     <message>
-        <source>Names, addresses and tokens were taken out. Nothing is sent: you decide where to paste it.</source>
-        <translation>姓名、地址和令牌都已去除。不会发送任何内容：贴到哪里由你决定。</translation>
+        <source>Names, addresses and tokens are removed. Nothing is sent. You decide where to paste it.</source>
+        <translation>姓名、地址和令牌均已去除。不会发送任何内容，粘贴到哪里由您决定。</translation>
     </message>
     <message>
         <source>Close</source>
@@ -2912,16 +2912,16 @@
         <translation>检查</translation>
     </message>
     <message>
-        <source>%1 warned</source>
-        <translation>%1 项警告</translation>
-    </message>
-    <message>
         <source>%1 failed</source>
         <translation>%1 项失败</translation>
     </message>
     <message>
         <source>%1 of %2 checks done</source>
         <translation>已完成 %1/%2 项检查</translation>
+    </message>
+    <message>
+        <source>%1 with warnings</source>
+        <translation>%1 项有警告</translation>
     </message>
     <message>
         <source>%1 unknown</source>
@@ -2940,24 +2940,24 @@
         <translation>磁盘</translation>
     </message>
     <message>
-        <source>Environments, the previous one included</source>
+        <source>Environments, including the previous one</source>
         <translation>各环境，包括上一个</translation>
     </message>
     <message>
-        <source>Compiled kernels; made again when they are needed</source>
-        <translation>已编译的内核；需要时会重新生成</translation>
+        <source>Compiled kernels, rebuilt when needed</source>
+        <translation>已编译的内核，需要时重新生成</translation>
     </message>
     <message>
-        <source>Downloads that save fetching them again</source>
-        <translation>下载的文件，可免去再次下载</translation>
+        <source>Download cache</source>
+        <translation>下载缓存</translation>
+    </message>
+    <message>
+        <source>Runs, with checkpoints and adapters</source>
+        <translation>运行及其检查点和适配器</translation>
     </message>
     <message>
         <source>Base models</source>
         <translation>基础模型</translation>
-    </message>
-    <message>
-        <source>Runs with their checkpoints and adapters</source>
-        <translation>运行及其检查点和适配器</translation>
     </message>
     <message>
         <source>Not checked yet</source>
@@ -3020,8 +3020,8 @@
         <translation>计算能力 %1</translation>
     </message>
     <message>
-        <source>With %1 of memory, models under about 1 B parameters fit.</source>
-        <translation>显存为 %1，大约 10 亿参数以下的模型放得下。</translation>
+        <source>%1 of VRAM is enough for models up to about 1B parameters.</source>
+        <translation>%1 显存可训练约 10 亿参数以下的模型。</translation>
     </message>
     <message>
         <source>process %1</source>
@@ -3082,10 +3082,6 @@
 <context>
     <name>EnvironmentPage</name>
     <message>
-        <source>What trains here, whether it works, and what to do when it does not.</source>
-        <translation>这里用什么训练、能不能用，以及不能用时怎么办。</translation>
-    </message>
-    <message>
         <source>Environment</source>
         <translation>环境</translation>
     </message>
@@ -3102,10 +3098,6 @@
         <translation>出了问题时</translation>
     </message>
     <message>
-        <source>Paste or drop what any training tool printed, and the cause is named with its fix.</source>
-        <translation>粘贴或拖入任何训练工具的输出，就会指出原因和解决办法。</translation>
-    </message>
-    <message>
         <source>Explain a log…</source>
         <translation>解释日志…</translation>
     </message>
@@ -3116,10 +3108,6 @@
     <message>
         <source>Save report…</source>
         <translation>保存报告…</translation>
-    </message>
-    <message>
-        <source>Set up again…</source>
-        <translation>重新设置…</translation>
     </message>
     <message>
         <source>Try again</source>
@@ -3134,18 +3122,6 @@
         <translation>已编译的内核</translation>
     </message>
     <message>
-        <source>Everything is checked, and what is damaged is replaced.</source>
-        <translation>会检查所有内容，并替换损坏的部分。</translation>
-    </message>
-    <message>
-        <source>One thing at a time; what does not help is undone. Runs and models are left alone.</source>
-        <translation>一次修一处；没有帮助的改动会撤销。运行和模型不受影响。</translation>
-    </message>
-    <message>
-        <source>Up to %1 are downloaded. %2</source>
-        <translation>最多下载 %1。%2</translation>
-    </message>
-    <message>
         <source>Repair the environment?</source>
         <translation>要修复环境吗？</translation>
     </message>
@@ -3154,28 +3130,52 @@
         <translation>修复</translation>
     </message>
     <message>
-        <source>The environment %1 is used again.</source>
-        <translation>将重新使用环境 %1。</translation>
-    </message>
-    <message>
-        <source>The present one stays, so that you can come back to it. Nothing is downloaded.</source>
-        <translation>当前的环境会保留，以便随时换回来。不需要下载。</translation>
-    </message>
-    <message>
-        <source>Go back to the previous environment?</source>
-        <translation>要回到上一个环境吗？</translation>
-    </message>
-    <message>
         <source>Roll back</source>
         <translation>回退</translation>
     </message>
     <message>
-        <source>Windows may ask for administrator rights and for a restart; afterwards, ask for this again.</source>
-        <translation>Windows 可能会要求管理员权限并重新启动；之后请再次执行此操作。</translation>
+        <source>The software that trains models on this computer, and its state.</source>
+        <translation>这台电脑上用于训练的软件及其状态。</translation>
     </message>
     <message>
-        <source>Linux gets an environment of its own, of the same size as the one here. Your files stay here.</source>
-        <translation>Linux 中会有一个独立的环境，大小与这里的相同。您的文件仍在这里。</translation>
+        <source>Paste or drop the output of any training tool to see the cause and the fix.</source>
+        <translation>粘贴或拖入任何训练工具的输出，即可看到原因和解决办法。</translation>
+    </message>
+    <message>
+        <source>Open setup…</source>
+        <translation>打开设置向导…</translation>
+    </message>
+    <message>
+        <source>Checks everything and replaces what is damaged.</source>
+        <translation>检查所有内容，并替换损坏的部分。</translation>
+    </message>
+    <message>
+        <source>Repairs run one at a time, and one that does not help is undone. Runs and models are not touched.</source>
+        <translation>逐项修复，没有效果的修复会撤销。不会改动运行和模型。</translation>
+    </message>
+    <message>
+        <source>Downloads up to %1. %2</source>
+        <translation>最多下载 %1。%2</translation>
+    </message>
+    <message>
+        <source>Tunesmith will use the environment %1 again.</source>
+        <translation>将重新使用环境 %1。</translation>
+    </message>
+    <message>
+        <source>The current one is kept, so you can switch back. Nothing is downloaded.</source>
+        <translation>当前环境会保留，可以随时换回来。不需要下载。</translation>
+    </message>
+    <message>
+        <source>Roll back to the previous environment?</source>
+        <translation>要回退到上一个环境吗？</translation>
+    </message>
+    <message>
+        <source>Windows may ask for administrator rights and a restart. After a restart, choose Use WSL again.</source>
+        <translation>Windows 可能要求管理员权限并重启。重启后请再次选择“使用 WSL”。</translation>
+    </message>
+    <message>
+        <source>Linux gets its own environment of the same size. Your files stay in Windows.</source>
+        <translation>Linux 中会另建一个同样大小的环境。您的文件仍在 Windows 中。</translation>
     </message>
     <message>
         <source>Set up the Windows Subsystem for Linux?</source>
@@ -3217,12 +3217,12 @@
         <translation>选择版本…</translation>
     </message>
     <message>
-        <source>Offline: the packages have to be downloaded.</source>
-        <translation>离线：需要下载软件包。</translation>
+        <source>Offline. The packages must be downloaded first.</source>
+        <translation>离线。需要先下载软件包。</translation>
     </message>
     <message>
-        <source>The drive has too little room: free %1, or choose another folder in step 2.</source>
-        <translation>磁盘空间不足：请腾出 %1，或在第 2 步选择另一个文件夹。</translation>
+        <source>Not enough disk space. Free %1, or choose another folder in step 2.</source>
+        <translation>磁盘空间不足。请腾出 %1，或在第 2 步选择另一个文件夹。</translation>
     </message>
 </context>
 <context>
@@ -3289,8 +3289,8 @@
         <translation>这个文件夹不能用</translation>
     </message>
     <message>
-        <source>Environments, models, runs and caches all go here; the program itself stays where it is.</source>
-        <translation>环境、模型、运行和缓存都放在这里；程序本身的位置不变。</translation>
+        <source>Environments, models, runs and caches are stored here. The program itself does not move.</source>
+        <translation>环境、模型、运行和缓存都存放在这里。程序本身不会移动。</translation>
     </message>
 </context>
 <context>
@@ -3323,10 +3323,6 @@
 <context>
     <name>GpuCard</name>
     <message>
-        <source>The driver does not tell how much of it is in use.</source>
-        <translation>驱动没有提供占用情况。</translation>
-    </message>
-    <message>
         <source>Memory of %1</source>
         <translation>%1 的显存</translation>
     </message>
@@ -3335,7 +3331,11 @@
         <translation>已用 %1，共 %2，剩余 %3</translation>
     </message>
     <message>
-        <source>Which programs use it could not be found out.</source>
+        <source>The driver does not report memory use.</source>
+        <translation>驱动未提供显存占用情况。</translation>
+    </message>
+    <message>
+        <source>The programs that use it could not be determined.</source>
         <translation>无法查明哪些程序在使用。</translation>
     </message>
     <message>
@@ -3529,19 +3529,19 @@
 <context>
     <name>MainWindow</name>
     <message>
-        <source>End the installation?</source>
-        <translation>要结束安装吗？</translation>
+        <source>Stop the installation?</source>
+        <translation>要停止安装吗？</translation>
     </message>
     <message>
-        <source>The installer is at work and ends with the window. It goes on where it was the next time.</source>
-        <translation>安装程序正在工作，会随窗口一起结束。下次会从中断处继续。</translation>
+        <source>Closing the window stops the installation. It continues where it left off next time.</source>
+        <translation>关闭窗口会停止安装。下次会从中断处继续。</translation>
     </message>
     <message>
-        <source>End it</source>
-        <translation>结束</translation>
+        <source>Stop and close</source>
+        <translation>停止并关闭</translation>
     </message>
     <message>
-        <source>A run is going</source>
+        <source>A run is in progress</source>
         <translation>有运行在进行</translation>
     </message>
     <message>
@@ -3563,8 +3563,8 @@
         </translation>
     </message>
     <message>
-        <source>The run %1 is still going. Reattached.</source>
-        <translation>运行 %1 仍在进行，已重新连接。</translation>
+        <source>%1 is still running. Reattached.</source>
+        <translation>%1 仍在运行，已重新连接。</translation>
     </message>
 </context>
 <context>
@@ -3785,20 +3785,20 @@
 <context>
     <name>Places</name>
     <message>
-        <source>The variable %1 names this folder, so it can&apos;t be changed here.</source>
+        <source>This folder is set by the variable %1 and can&apos;t be changed here.</source>
         <translation>这个文件夹由变量 %1 指定，不能在这里更改。</translation>
     </message>
     <message>
-        <source>It holds an environment, models or runs already, so it can&apos;t be changed here.</source>
-        <translation>其中已有环境、模型或运行，不能在这里更改。</translation>
+        <source>This folder already contains an environment, models or runs and can&apos;t be changed here.</source>
+        <translation>这个文件夹中已有环境、模型或运行，不能在这里更改。</translation>
+    </message>
+    <message>
+        <source>Can&apos;t write to %1. Choose another folder.</source>
+        <translation>无法写入 %1。请选择其他文件夹。</translation>
     </message>
     <message>
         <source>Environments and caches go to a short folder on the same drive: %1</source>
         <translation>环境和缓存会放到同一磁盘上的短路径文件夹：%1</translation>
-    </message>
-    <message>
-        <source>%1 can&apos;t be written to. Choose a folder of your own.</source>
-        <translation>%1 不能写入。请选择您自己的文件夹。</translation>
     </message>
 </context>
 <context>
@@ -4497,10 +4497,6 @@
         <translation>设置</translation>
     </message>
     <message>
-        <source>Reset</source>
-        <translation>重置</translation>
-    </message>
-    <message>
         <source>General</source>
         <translation>常规</translation>
     </message>
@@ -4533,16 +4529,32 @@
         <translation>网络</translation>
     </message>
     <message>
-        <source>This is no address such as https://mirror.example/simple or http://proxy.example:8080.</source>
-        <translation>这不是地址，例如 https://mirror.example/simple 或 http://proxy.example:8080。</translation>
+        <source>Enter an address such as https://mirror.example/simple or http://proxy.example:8080.</source>
+        <translation>请输入地址，例如 https://mirror.example/simple 或 http://proxy.example:8080。</translation>
     </message>
     <message>
-        <source>This is not the full path of a folder.</source>
-        <translation>这不是文件夹的完整路径。</translation>
+        <source>Enter the full path of a folder.</source>
+        <translation>请输入文件夹的完整路径。</translation>
+    </message>
+    <message>
+        <source>To move them, set the variable TUNESMITH_HOME to the new folder.</source>
+        <translation>要移动它们，请把环境变量 TUNESMITH_HOME 设为新的文件夹。</translation>
+    </message>
+    <message>
+        <source>Free software under the Apache License 2.0. No account, no telemetry, no open ports.</source>
+        <translation>Apache 2.0 许可的自由软件。无需账号，没有遥测，不开放端口。</translation>
+    </message>
+    <message>
+        <source>All settings were reset to their defaults.</source>
+        <translation>所有设置都已恢复默认值。</translation>
     </message>
     <message>
         <source>Storage</source>
         <translation>存储</translation>
+    </message>
+    <message>
+        <source>Reset all settings</source>
+        <translation>重置所有设置</translation>
     </message>
     <message>
         <source>Runs, models and environments</source>
@@ -4551,10 +4563,6 @@
     <message>
         <source>Open folder</source>
         <translation>打开文件夹</translation>
-    </message>
-    <message>
-        <source>To move them, set the variable TUNESMITH_HOME to another folder.</source>
-        <translation>要移动它们，请把环境变量 TUNESMITH_HOME 设为别的文件夹。</translation>
     </message>
     <message>
         <source>Keyboard</source>
@@ -4567,14 +4575,6 @@
     <message>
         <source>Tunesmith %1</source>
         <translation>Tunesmith %1</translation>
-    </message>
-    <message>
-        <source>Free software under the Apache licence 2.0. No account, no telemetry, no open port.</source>
-        <translation>Apache 2.0 许可的自由软件。没有账号，没有遥测，没有开放端口。</translation>
-    </message>
-    <message>
-        <source>All settings have their first values again.</source>
-        <translation>所有设置都已恢复初始值。</translation>
     </message>
     <message>
         <source>No file manager was found.</source>
@@ -4631,20 +4631,24 @@
         <translation>正在修复</translation>
     </message>
     <message>
-        <source>Going back to the previous environment</source>
-        <translation>正在回到上一个环境</translation>
+        <source>Rolling back to the previous environment</source>
+        <translation>正在回退到上一个环境</translation>
+    </message>
+    <message>
+        <source>Canceling…</source>
+        <translation>正在取消…</translation>
     </message>
     <message>
         <source>Setting up the Windows Subsystem for Linux</source>
         <translation>正在安装适用于 Linux 的 Windows 子系统</translation>
     </message>
     <message>
-        <source>WSL is ready: choose it under Hardware for a run.</source>
-        <translation>WSL 已就绪：可在运行的“硬件”中选择它。</translation>
+        <source>Canceled. Downloads are kept, and the environment in use did not change.</source>
+        <translation>已取消。已下载的内容会保留，正在使用的环境没有改动。</translation>
     </message>
     <message>
-        <source>Cancelled. What was downloaded is kept, and nothing in use was changed.</source>
-        <translation>已取消。已下载的内容会保留，正在使用的内容没有改动。</translation>
+        <source>WSL is ready: choose it under Hardware for a run.</source>
+        <translation>WSL 已就绪：可在运行的“硬件”中选择它。</translation>
     </message>
     <message>
         <source>It did not work.</source>
@@ -4661,10 +4665,6 @@
     <message>
         <source>The previous environment is in use again.</source>
         <translation>已重新使用上一个环境。</translation>
-    </message>
-    <message>
-        <source>Cancelling…</source>
-        <translation>正在取消…</translation>
     </message>
     <message>
         <source>Working…</source>
@@ -4702,8 +4702,8 @@
         <translation>失败</translation>
     </message>
     <message>
-        <source>Wait until everything is in the chosen folder.</source>
-        <translation>请等待所有内容放入所选的文件夹。</translation>
+        <source>Wait until the folder is ready.</source>
+        <translation>请等待文件夹准备就绪。</translation>
     </message>
     <message>
         <source>This computer</source>
@@ -4770,12 +4770,28 @@
         <translation>连同模型约需 %1</translation>
     </message>
     <message>
-        <source>The plan is being made…</source>
-        <translation>正在制定计划…</translation>
+        <source>Planning…</source>
+        <translation>正在计划…</translation>
     </message>
     <message>
-        <source>Everything is here already: nothing has to be downloaded.</source>
-        <translation>一切都已就绪：不需要下载。</translation>
+        <source>Everything is already installed. Nothing to download.</source>
+        <translation>一切都已安装，无需下载。</translation>
+    </message>
+    <message>
+        <source>Unknown, no response in time</source>
+        <translation>未知，没有及时响应</translation>
+    </message>
+    <message>
+        <source>No NVIDIA GPU found. Training will use the processor, which is slow.</source>
+        <translation>未找到 NVIDIA GPU。将使用处理器训练，速度较慢。</translation>
+    </message>
+    <message>
+        <source>Other GPU</source>
+        <translation>其他 GPU</translation>
+    </message>
+    <message>
+        <source>supports CUDA %1</source>
+        <translation>支持 CUDA %1</translation>
     </message>
     <message>
         <source>%1 to download</source>
@@ -4810,20 +4826,8 @@
         <translation>没有 NVIDIA GPU</translation>
     </message>
     <message>
-        <source>unknown: it did not answer in time</source>
-        <translation>未知：没有及时回应</translation>
-    </message>
-    <message>
         <source>GPU</source>
         <translation>GPU</translation>
-    </message>
-    <message>
-        <source>none of NVIDIA</source>
-        <translation>没有 NVIDIA 的</translation>
-    </message>
-    <message>
-        <source>serves CUDA %1</source>
-        <translation>支持 CUDA %1</translation>
     </message>
     <message>
         <source>Driver</source>
@@ -4921,8 +4925,8 @@
         <translation>查看运行</translation>
     </message>
     <message>
-        <source>There is no result. Open it to resume it or to see why.</source>
-        <translation>没有结果。打开它可以继续或查看原因。</translation>
+        <source>Open it to resume, or to see what happened.</source>
+        <translation>打开它可以继续，或查看发生了什么。</translation>
     </message>
 </context>
 <context>
@@ -5089,24 +5093,24 @@
         <translation>进度</translation>
     </message>
     <message>
-        <source>Install the training environment first; then this shows that it works.</source>
-        <translation>请先安装训练环境；之后这里会显示它能用。</translation>
+        <source>Install the training environment first.</source>
+        <translation>请先安装训练环境。</translation>
     </message>
     <message>
-        <source>The check is going.</source>
-        <translation>检查正在进行。</translation>
+        <source>Training…</source>
+        <translation>正在训练…</translation>
     </message>
     <message>
-        <source>It works: the model has learned the facts.</source>
-        <translation>可以使用：模型学会了这些事实。</translation>
+        <source>It works. The model learned the facts.</source>
+        <translation>可以使用。模型学会了这些知识。</translation>
     </message>
     <message>
-        <source>The check was stopped.</source>
-        <translation>检查已停止。</translation>
+        <source>Training was stopped.</source>
+        <translation>训练已停止。</translation>
     </message>
     <message>
-        <source>The check failed; its page says why.</source>
-        <translation>检查失败；原因见它的页面。</translation>
+        <source>Training failed. Its page shows why.</source>
+        <translation>训练失败。原因见其页面。</translation>
     </message>
     <message>
         <source>Step %1 of %2</source>
@@ -5120,8 +5124,8 @@
 <context>
     <name>Wsl</name>
     <message>
-        <source>It did not answer in time. Training in Windows itself does not need it.</source>
-        <translation>它没有及时回应。直接在 Windows 中训练不需要它。</translation>
+        <source>WSL did not respond in time. Training in Windows does not need it.</source>
+        <translation>WSL 没有及时响应。直接在 Windows 中训练不需要它。</translation>
     </message>
     <message>
         <source>Unknown</source>
@@ -5140,40 +5144,40 @@
         <translation>没有发行版</translation>
     </message>
     <message>
-        <source>It is switched on, but no Linux distribution is installed in it.</source>
-        <translation>它已启用，但其中没有安装 Linux 发行版。</translation>
+        <source>WSL is enabled, but no Linux distribution is installed.</source>
+        <translation>WSL 已启用，但没有安装 Linux 发行版。</translation>
+    </message>
+    <message>
+        <source>The distribution uses WSL version 1, which can&apos;t use the GPU.</source>
+        <translation>发行版使用的是 WSL 1，不能使用 GPU。</translation>
+    </message>
+    <message>
+        <source>Setup needs administrator rights and a restart.</source>
+        <translation>安装需要管理员权限并重启电脑。</translation>
+    </message>
+    <message>
+        <source>No reason was given.</source>
+        <translation>没有给出原因。</translation>
+    </message>
+    <message>
+        <source>Training on several GPUs needs Linux. WSL provides it.</source>
+        <translation>多 GPU 训练需要 Linux，可通过 WSL 实现。</translation>
+    </message>
+    <message>
+        <source>Needed only if Triton does not work in Windows.</source>
+        <translation>仅当 Triton 无法在 Windows 中使用时才需要。</translation>
     </message>
     <message>
         <source>Version 1</source>
         <translation>版本 1</translation>
     </message>
     <message>
-        <source>Its distribution is of version 1, which can&apos;t use the GPU.</source>
-        <translation>其中的发行版是版本 1，不能使用 GPU。</translation>
-    </message>
-    <message>
         <source>Not installed</source>
         <translation>未安装</translation>
     </message>
     <message>
-        <source>It is not installed. Setting it up needs administrator rights and a restart.</source>
-        <translation>它没有安装。安装需要管理员权限并重新启动电脑。</translation>
-    </message>
-    <message>
         <source>Does not work</source>
         <translation>无法使用</translation>
-    </message>
-    <message>
-        <source>It gave no reason.</source>
-        <translation>它没有说明原因。</translation>
-    </message>
-    <message>
-        <source>Several GPUs can be used together only in Linux: WSL makes that possible here.</source>
-        <translation>只有在 Linux 中才能同时使用多块 GPU：在这里可以通过 WSL 做到。</translation>
-    </message>
-    <message>
-        <source>A fallback where Triton can&apos;t be made to work in Windows. It is not needed otherwise.</source>
-        <translation>当 Triton 无法在 Windows 中使用时的备用办法。其他情况下不需要它。</translation>
     </message>
     <message>
         <source>Windows Subsystem for Linux</source>

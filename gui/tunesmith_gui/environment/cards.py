@@ -137,7 +137,7 @@ class ChecksCard(Card):
         self._model = model
         nothing = not model.checks
         self.empty.setVisible(nothing)
-        self.empty.setText(self.tr("Checking…") if model.busy else self.tr("Nothing was checked yet."))
+        self.empty.setText(self.tr("Checking…") if model.busy else self.tr("No checks have run yet."))
         self.check.setVisible(nothing and not model.busy)
         checks = list(model.checks.values() if model.busy else model.gravest_first())
         known = [check for check in checks if not _is_missing_part(check, model)]
@@ -171,7 +171,7 @@ def _count_words(checks: list[CheckEvent]) -> str:
         return fill(words, number(len(states) - num_open), number(len(states)))
     words_by_state = {
         "failed": translate("Environment", "%1 failed"),
-        "warning": translate("Environment", "%1 warned"),
+        "warning": translate("Environment", "%1 with warnings"),
         "unknown": translate("Environment", "%1 unknown"),
         "ok": translate("Environment", "%1 passed"),
     }
@@ -209,7 +209,7 @@ class GpuCard(Card):
         column.setSpacing(SPACE // 2)
         column.addWidget(SafeLabel(f"{gpu.index}: {gpu.name}", role="strong", wrap=True, parent=row))
         if gpu.total_bytes is None or gpu.free_bytes is None:
-            words = self.tr("The driver does not tell how much of it is in use.")
+            words = self.tr("The driver does not report memory use.")
             column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=row))
         else:
             self._add_use(gpu, gpu.total_bytes, gpu.free_bytes, column)
@@ -231,7 +231,7 @@ class GpuCard(Card):
 
     def _holders(self, gpu: Gpu) -> str:
         if gpu.processes is None:
-            return self.tr("Which programs use it could not be found out.")
+            return self.tr("The programs that use it could not be determined.")
         if not gpu.processes:
             return self.tr("No other program uses it.")
         unknown = self.tr("unknown")
@@ -299,9 +299,9 @@ class DiskCard(Card):
 def disk_words(key: str) -> str:
     """Name of a part of the data folder."""
     return {
-        "environments": translate("Environment", "Environments, the previous one included"),
-        "compiled": translate("Environment", "Compiled kernels; made again when they are needed"),
-        "downloads": translate("Environment", "Downloads that save fetching them again"),
+        "environments": translate("Environment", "Environments, including the previous one"),
+        "compiled": translate("Environment", "Compiled kernels, rebuilt when needed"),
+        "downloads": translate("Environment", "Download cache"),
         "models": translate("Environment", "Base models"),
-        "runs": translate("Environment", "Runs with their checkpoints and adapters"),
+        "runs": translate("Environment", "Runs, with checkpoints and adapters"),
     }[key]

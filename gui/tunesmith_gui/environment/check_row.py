@@ -83,9 +83,9 @@ class CheckRow(QWidget):
         self.fix.setAccessibleName(fill(translate("CheckRow", "%1: %2"), core_text(self.check.title), label))
         reason = ""
         if offline and fix.needs_network:
-            reason = translate("CheckRow", "Offline: this has to be downloaded.")
+            reason = translate("CheckRow", "Offline. This fix needs a download.")
         elif busy:
-            reason = translate("CheckRow", "Wait until the present work is done.")
+            reason = translate("CheckRow", "Wait until the current task is done.")
         self.fix.setEnabled(not reason)
         self.fix.setToolTip(reason)
         self.fix.setAccessibleDescription(reason)

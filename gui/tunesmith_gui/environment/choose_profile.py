@@ -25,7 +25,7 @@ class ChooseProfileDialog(QDialog):
     def __init__(self, recommended: str, sentence: str, chosen: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.profile = chosen
-        title = self.tr("Choose the build of PyTorch")
+        title = self.tr("Choose a PyTorch build")
         self.setWindowTitle(title)
         self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
         column = QVBoxLayout(self)
@@ -37,9 +37,11 @@ class ChooseProfileDialog(QDialog):
         self.choices: dict[str, QRadioButton] = {}
         best = self.tr("Recommended for this computer")
         self._add("", fill(self.tr("%1: %2"), best, profile_words(recommended)) if recommended else best, "")
-        self._add("cu124", profile_words("cu124"), self.tr("GTX 1000 to RTX 4000 and data centre GPUs up to Hopper"))
+        self._add("cu124", profile_words("cu124"), self.tr("GTX 1000 to RTX 4000 and data center GPUs up to Hopper"))
         self._add("cu128", profile_words("cu128"), self.tr("RTX 5000 and other Blackwell GPUs, RTX 2000 and newer"))
-        self._add("cpu", profile_words("cpu"), self.tr("Works everywhere; only tiny models train in useful time"))
+        self._add(
+            "cpu", profile_words("cpu"), self.tr("Works on every computer. Practical for very small models only.")
+        )
         self.choices[chosen if chosen in self.choices else ""].setChecked(True)
         row = QHBoxLayout()
         row.setContentsMargins(0, SPACE, 0, 0)

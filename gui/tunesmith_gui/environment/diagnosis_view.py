@@ -23,9 +23,9 @@ from tunesmith_gui.widgets.status_chip import StatusChip
 def confidence_words(confidence: str) -> tuple[str, str]:
     """Word and tone of how sure a diagnosis is."""
     return {
-        "high": (translate("Diagnosis", "Sure"), "ok"),
+        "high": (translate("Diagnosis", "Certain"), "ok"),
         "medium": (translate("Diagnosis", "Likely"), "accent"),
-    }.get(confidence, (translate("Diagnosis", "Perhaps"), "warn"))
+    }.get(confidence, (translate("Diagnosis", "Possible"), "warn"))
 
 
 class DiagnosisView(QFrame):
@@ -60,7 +60,7 @@ class DiagnosisView(QFrame):
         if found is None:
             self._show("neutral", translate("Diagnosis", "The answer appears here."))
         elif not found.code:
-            words = translate("Diagnosis", "This failure is not known here.")
+            words = translate("Diagnosis", "Cause not recognized.")
             self._show("neutral", words, cause=found.fix)
         else:
             entry = CODES[found.code]

@@ -276,7 +276,7 @@ def gpu_notes(gpu: Gpu) -> list[tuple[str, str]]:
     """(tone, sentence) about a GPU that is small or in use by others."""
     notes = []
     if gpu.total_bytes is not None and gpu.total_bytes < SMALL_GPU_BYTES:
-        words = translate("Environment", "With %1 of memory, models under about 1 B parameters fit.")
+        words = translate("Environment", "%1 of VRAM is enough for models up to about 1B parameters.")
         notes.append(("warn", fill(words, size(gpu.total_bytes))))
     for process in gpu.processes or ():
         name = process.name or fill(translate("Environment", "process %1"), process.pid)

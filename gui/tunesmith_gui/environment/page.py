@@ -51,7 +51,7 @@ class EnvironmentPage(Page):
         self._problem_of: Activity | None = None
         self._column = page_column(self, max_width_px=_COLUMN_PX)
         (self._scroll,) = self.findChildren(QScrollArea)
-        words = self.tr("What trains here, whether it works, and what to do when it does not.")
+        words = self.tr("The software that trains models on this computer, and its state.")
         self.header = PageHeader(self.tr("Environment"), words, parent=self)
         self.offline = StatusChip(self.tr("Offline"), "neutral", parent=self)
         self.offline.setToolTip(self.tr("The network can't be reached. Everything on this computer works."))
@@ -93,13 +93,13 @@ class EnvironmentPage(Page):
 
     def _build_help(self) -> Card:
         card = Card(self.tr("When something goes wrong"), parent=self)
-        words = self.tr("Paste or drop what any training tool printed, and the cause is named with its fix.")
+        words = self.tr("Paste or drop the output of any training tool to see the cause and the fix.")
         card.body.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=card))
         texts = (
             ("explain", self.tr("Explain a log…")),
             ("diagnostics", self.tr("Copy diagnostics")),
             ("save_report", self.tr("Save report…")),
-            ("setup", self.tr("Set up again…")),
+            ("setup", self.tr("Open setup…")),
         )
         buttons = [button(text, partial(self.ask, name), parent=card) for name, text in texts]
         card.body.addWidget(FlowRow(buttons, card))
@@ -215,18 +215,20 @@ class EnvironmentPage(Page):
             return
         fixes = [check for check in self.setup.model.checks.values() if check.fix and check.fix.automatic]
         lines = [f"{core_text(check.title)}: {fix_words(check.fix)}" for check in fixes if check.fix]
-        text = "\n".join(lines) or self.tr("Everything is checked, and what is damaged is replaced.")
+        text = "\n".join(lines) or self.tr("Checks everything and replaces what is damaged.")
         num_bytes = sum(check.fix.num_bytes or 0 for check in fixes if check.fix)
-        note = self.tr("One thing at a time; what does not help is undone. Runs and models are left alone.")
+        note = self.tr(
+            "Repairs run one at a time, and one that does not help is undone. Runs and models are not touched."
+        )
         if num_bytes:
-            note = fill(self.tr("Up to %1 are downloaded. %2"), size(num_bytes), note)
+            note = fill(self.tr("Downloads up to %1. %2"), size(num_bytes), note)
         self._confirm(self.tr("Repair the environment?"), text, note, self.tr("Repair"), self.setup.repair)
 
     def _ask_roll_back(self) -> None:
         installed = self.setup.model.installed
-        text = fill(self.tr("The environment %1 is used again."), installed.previous if installed else "")
-        note = self.tr("The present one stays, so that you can come back to it. Nothing is downloaded.")
-        title = self.tr("Go back to the previous environment?")
+        text = fill(self.tr("Tunesmith will use the environment %1 again."), installed.previous if installed else "")
+        note = self.tr("The current one is kept, so you can switch back. Nothing is downloaded.")
+        title = self.tr("Roll back to the previous environment?")
         self._confirm(title, text, note, self.tr("Roll back"), self.setup.roll_back)
 
     def _ask_profile(self) -> None:
@@ -240,8 +242,8 @@ class EnvironmentPage(Page):
         self.navigate.emit("setup", "environment")
 
     def _ask_wsl(self) -> None:
-        text = self.tr("Windows may ask for administrator rights and for a restart; afterwards, ask for this again.")
-        note = self.tr("Linux gets an environment of its own, of the same size as the one here. Your files stay here.")
+        text = self.tr("Windows may ask for administrator rights and a restart. After a restart, choose Use WSL again.")
+        note = self.tr("Linux gets its own environment of the same size. Your files stay in Windows.")
         title = self.tr("Set up the Windows Subsystem for Linux?")
         self._confirm(title, text, note, self.tr("Set up WSL"), self.setup.set_up_wsl)
 

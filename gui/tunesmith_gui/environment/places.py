@@ -34,11 +34,13 @@ def look_at(folder: Path, machine: Machine | None = None) -> Place:
 def _fixed() -> str:
     """Say why the data folder can't be changed here any more; "" when it can."""
     if os.environ.get(paths.HOME_VARIABLE):
-        words = translate("Places", "The variable %1 names this folder, so it can't be changed here.")
+        words = translate("Places", "This folder is set by the variable %1 and can't be changed here.")
         return fill(words, paths.HOME_VARIABLE)
     in_use = (paths.envs_dir() / environments.TRAINING_POINTER, paths.runs_dir(), paths.models_dir())
     if any(path.is_file() or (path.is_dir() and any(path.iterdir())) for path in in_use):
-        return translate("Places", "It holds an environment, models or runs already, so it can't be changed here.")
+        return translate(
+            "Places", "This folder already contains an environment, models or runs and can't be changed here."
+        )
     return ""
 
 
@@ -79,7 +81,7 @@ def _problem(folder: Path, machine: Machine) -> str:
         return f"{refused.message}\n{core_text(refused.hint)}"
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        return fill(translate("Places", "%1 can't be written to. Choose a folder of your own."), existing)
+        return fill(translate("Places", "Can't write to %1. Choose another folder."), existing)
     return ""
 
 

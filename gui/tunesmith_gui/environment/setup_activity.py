@@ -137,7 +137,7 @@ class Activity:
             Command.PLAN: translate("Setup", "Planning the installation"),
             Command.INSTALL: translate("Setup", "Installing the training environment"),
             Command.REPAIR: translate("Setup", "Repairing"),
-            Command.ROLL_BACK: translate("Setup", "Going back to the previous environment"),
+            Command.ROLL_BACK: translate("Setup", "Rolling back to the previous environment"),
             Command.WSL: translate("Setup", "Setting up the Windows Subsystem for Linux"),
         }
         return words[self.command]
@@ -146,7 +146,7 @@ class Activity:
     def outcome(self) -> str:
         """How it ended, in a sentence; "" while it goes on."""
         if self.stage is Stage.CANCELLED:
-            return translate("Setup", "Cancelled. What was downloaded is kept, and nothing in use was changed.")
+            return translate("Setup", "Canceled. Downloads are kept, and the environment in use did not change.")
         if self.stage is Stage.FAILED:
             return core_text(self.error.title) if self.error else translate("Setup", "It did not work.")
         if self.stage is Stage.DONE:
@@ -163,7 +163,7 @@ class Activity:
         if not self.running:
             return ""
         if self.cancelling:
-            return translate("Setup", "Cancelling…")
+            return translate("Setup", "Canceling…")
         parts = []
         if self.share is not None:
             parts.append(f"{number(self.share * 100)} %")

@@ -106,7 +106,7 @@ class SetupFlow:
     def blocked(self) -> str:
         """Why one can't go on from the present step, "" when one can."""
         if self.moving:
-            return translate("SetupFlow", "Wait until everything is in the chosen folder.")
+            return translate("SetupFlow", "Wait until the folder is ready.")
         if self.current == FOLDER and self.place is not None and self.place.problem:
             return self.place.problem
         return ""
@@ -243,9 +243,9 @@ class SetupFlow:
         """Download, disk and time of the installation, each where it is known."""
         plan = self.model.plan
         if plan is None:
-            return translate("SetupFlow", "The plan is being made…")
+            return translate("SetupFlow", "Planning…")
         if not plan.disk_bytes and not plan.download_bytes:
-            return translate("SetupFlow", "Everything is here already: nothing has to be downloaded.")
+            return translate("SetupFlow", "Everything is already installed. Nothing to download.")
         parts = [
             fill(translate("SetupFlow", "%1 to download"), size(plan.download_bytes)),
             fill(translate("SetupFlow", "%1 on the drive while installing"), size(plan.disk_bytes)),
@@ -281,7 +281,7 @@ def _first_gpu(machine: Machine) -> str:
 
 def machine_facts(machine: Machine) -> list[Fact]:
     """GPUs, driver, memory and system as labelled lines; what is unknown says so."""
-    unknown = translate("SetupFlow", "unknown: it did not answer in time")
+    unknown = translate("SetupFlow", "Unknown, no response in time")
     facts = []
     gpu_label = translate("SetupFlow", "GPU")
     if machine.gpus is None:
@@ -291,12 +291,12 @@ def machine_facts(machine: Machine) -> list[Fact]:
         facts.append(Fact(label, gpu_words(gpu)))
         facts.extend(Fact("", words, tone) for tone, words in gpu_notes(gpu))
     if machine.gpus == ():
-        others = ", ".join(machine.other_gpus or ())
-        words = translate("SetupFlow", "none of NVIDIA")
-        facts.append(Fact(gpu_label, f"{words} ({others})" if others else words, "warn"))
+        words = translate("SetupFlow", "No NVIDIA GPU found. Training will use the processor, which is slow.")
+        facts.append(Fact(gpu_label, words, "warn"))
+        facts.extend(Fact(translate("SetupFlow", "Other GPU"), name) for name in machine.other_gpus or ())
     if machine.driver is not None:
         cuda = machine.driver.cuda_version
-        served = fill(translate("SetupFlow", "serves CUDA %1"), ".".join(map(str, cuda))) if cuda else ""
+        served = fill(translate("SetupFlow", "supports CUDA %1"), ".".join(map(str, cuda))) if cuda else ""
         facts.append(
             Fact(translate("SetupFlow", "Driver"), SEPARATOR.join(filter(None, (machine.driver.version, served))))
         )

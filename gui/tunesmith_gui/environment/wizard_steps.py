@@ -168,7 +168,7 @@ class FolderStep(StepCard):
         self.problem.setVisible(bool(problem))
         if problem:
             self.problem.set_message("error", self.tr("This folder can't be used"), problem)
-        meaning = self.tr("Environments, models, runs and caches all go here; the program itself stays where it is.")
+        meaning = self.tr("Environments, models, runs and caches are stored here. The program itself does not move.")
         self.note.setText(" ".join(filter(None, (meaning, place.note if place else ""))))
         self.browse.setEnabled(place is not None and place.can_change and not flow.model.changing and not flow.moving)
         self.browse.setToolTip("" if place is None or place.can_change else place.note)
@@ -246,13 +246,13 @@ class EnvironmentStep(StepCard):
     def _reason(self, flow: SetupFlow) -> str:
         plan, place = flow.model.plan, flow.place
         if flow.model.offline and plan is not None and plan.download_bytes:
-            return self.tr("Offline: the packages have to be downloaded.")
+            return self.tr("Offline. The packages must be downloaded first.")
         if place is not None and place.problem:
             return place.problem
         if plan is not None and place is not None and place.free_bytes is not None:
             missing = plan.disk_bytes - place.free_bytes
             if missing > 0:
-                words = self.tr("The drive has too little room: free %1, or choose another folder in step 2.")
+                words = self.tr("Not enough disk space. Free %1, or choose another folder in step 2.")
                 return fill(words, size(missing))
         return ""
 
@@ -298,7 +298,7 @@ class TryStep(StepCard):
         self.proof.setText(
             proof_words(installed.proof, installed.built_at)
             if installed is not None and ready
-            else self.tr("Install the training environment first; then this shows that it works.")
+            else self.tr("Install the training environment first.")
         )
         self.steps.show_facts(proof_facts(installed.proof) if installed is not None and installed.proof else [])
         self.run.setEnabled(ready and not model.changing and flow.trial != "going")
@@ -310,11 +310,11 @@ class TryStep(StepCard):
         known = trial is not None and bool(trial.run_id)
         self.row.show_only([self.run, self.watch] if known else [self.run])
         words, tone = {
-            "going": (self.tr("The check is going."), "text"),
-            "finished": (self.tr("It works: the model has learned the facts."), "ok"),
-            "stopped": (self.tr("The check was stopped."), "muted"),
+            "going": (self.tr("Training…"), "text"),
+            "finished": (self.tr("It works. The model learned the facts."), "ok"),
+            "stopped": (self.tr("Training was stopped."), "muted"),
             "": ("", "muted"),
-        }.get(state, (self.tr("The check failed; its page says why."), "error"))
+        }.get(state, (self.tr("Training failed. Its page shows why."), "error"))
         if trial is not None and trial.problem is not None:
             words, tone = error_words(trial.problem), "error"
         elif trial is not None and going and trial.num_steps:

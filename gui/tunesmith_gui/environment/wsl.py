@@ -16,7 +16,7 @@ from tunesmith_gui.widgets.status_chip import StatusChip
 def wsl_words(wsl: Wsl | None) -> tuple[str, str, str]:
     """Word, tone and sentence for a state of the subsystem."""
     if wsl is None:
-        words = translate("Wsl", "It did not answer in time. Training in Windows itself does not need it.")
+        words = translate("Wsl", "WSL did not respond in time. Training in Windows does not need it.")
         return translate("Wsl", "Unknown"), "neutral", words
     if wsl.state == "ready":
         names = ", ".join(each.name for each in wsl.distributions if each.version == 2)
@@ -25,28 +25,28 @@ def wsl_words(wsl: Wsl | None) -> tuple[str, str, str]:
         "no-distribution": (
             translate("Wsl", "No distribution"),
             "neutral",
-            translate("Wsl", "It is switched on, but no Linux distribution is installed in it."),
+            translate("Wsl", "WSL is enabled, but no Linux distribution is installed."),
         ),
         "version-1": (
             translate("Wsl", "Version 1"),
             "warn",
-            translate("Wsl", "Its distribution is of version 1, which can't use the GPU."),
+            translate("Wsl", "The distribution uses WSL version 1, which can't use the GPU."),
         ),
         "not-installed": (
             translate("Wsl", "Not installed"),
             "neutral",
-            translate("Wsl", "It is not installed. Setting it up needs administrator rights and a restart."),
+            translate("Wsl", "Setup needs administrator rights and a restart."),
         ),
     }
-    failed = (translate("Wsl", "Does not work"), "error", wsl.detail or translate("Wsl", "It gave no reason."))
+    failed = (translate("Wsl", "Does not work"), "error", wsl.detail or translate("Wsl", "No reason was given."))
     return table.get(wsl.state, failed)
 
 
 def wsl_reason(machine: Machine) -> str:
     """Why one would train in the subsystem on this computer."""
     if machine.gpus is not None and len(machine.gpus) > 1:
-        return translate("Wsl", "Several GPUs can be used together only in Linux: WSL makes that possible here.")
-    return translate("Wsl", "A fallback where Triton can't be made to work in Windows. It is not needed otherwise.")
+        return translate("Wsl", "Training on several GPUs needs Linux. WSL provides it.")
+    return translate("Wsl", "Needed only if Triton does not work in Windows.")
 
 
 class WslCard(Card):

@@ -37,7 +37,9 @@ class SettingsPage(Page):
         self._texts: dict[str, QLineEdit] = {}
         column = page_column(self, max_width_px=_COLUMN_PX)
         header = PageHeader(self.tr("Settings"), parent=self)
-        header.add_action(button(self.tr("Reset"), self._reset, kind="quiet", icon_name="reset", parent=self))
+        header.add_action(
+            button(self.tr("Reset all settings"), self._reset, kind="quiet", icon_name="reset", parent=self)
+        )
         column.addWidget(header)
         column.addWidget(self._build_general())
         column.addWidget(self._build_runs())
@@ -89,10 +91,8 @@ class SettingsPage(Page):
 
     def _build_network(self) -> Card:
         card = Card(self.tr("Network"), parent=self)
-        wrong_address = self.tr(
-            "This is no address such as https://mirror.example/simple or http://proxy.example:8080."
-        )
-        wrong_folder = self.tr("This is not the full path of a folder.")
+        wrong_address = self.tr("Enter an address such as https://mirror.example/simple or http://proxy.example:8080.")
+        wrong_folder = self.tr("Enter the full path of a folder.")
         for name in ("package_index", "pytorch_index", "proxy", "wheel_folder"):
             card.body.addWidget(self._text(name, wrong_folder if name == "wheel_folder" else wrong_address))
         return card
@@ -107,7 +107,7 @@ class SettingsPage(Page):
         row.addWidget(folder, 1)
         row.addWidget(button(self.tr("Open folder"), self._open_folder, icon_name="folder", parent=card))
         card.body.addLayout(row)
-        note = self.tr("To move them, set the variable TUNESMITH_HOME to another folder.")
+        note = self.tr("To move them, set the variable TUNESMITH_HOME to the new folder.")
         card.body.addWidget(SafeLabel(note, role="caption", tone="muted", wrap=True, parent=card))
         return card
 
@@ -129,7 +129,7 @@ class SettingsPage(Page):
     def _build_about(self) -> Card:
         card = Card(self.tr("About"), parent=self)
         card.body.addWidget(SafeLabel(tr.fill(self.tr("Tunesmith %1"), __version__), selectable=True, parent=card))
-        words = self.tr("Free software under the Apache licence 2.0. No account, no telemetry, no open port.")
+        words = self.tr("Free software under the Apache License 2.0. No account, no telemetry, no open ports.")
         card.body.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=card))
         return card
 
@@ -178,7 +178,7 @@ class SettingsPage(Page):
         for name, edit in self._texts.items():
             edit.setText(getattr(default, name))
             edit.editingFinished.emit()
-        self.notify.emit("ok", self.tr("All settings have their first values again."))
+        self.notify.emit("ok", self.tr("All settings were reset to their defaults."))
 
     def _open_folder(self) -> None:
         paths.data_root().mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ class ShellBanners(QWidget):
         else:
             title = self.tr("%n run(s) were interrupted", "", len(fresh))
             label, target = self.tr("Show runs"), ("runs", None)
-        words = self.tr("There is no result. Open it to resume it or to see why.")
+        words = self.tr("Open it to resume, or to see what happened.")
         go = (label, lambda: self.navigate.emit(*target))
         self._add(Banner("warn", title, words, actions=(go,), dismissable=True, parent=self))
 

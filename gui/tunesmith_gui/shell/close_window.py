@@ -40,7 +40,7 @@ class CloseWindowDialog(QDialog):
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
         column.setSpacing(SPACE)
         column.addWidget(SafeLabel(self._question(runs), role="heading", wrap=True, parent=self))
-        explanation = self.tr("It can go on without the window. Opening Tunesmith again shows it where it stands.")
+        explanation = self.tr("It can continue in the background. Open Tunesmith again to see its progress.")
         column.addWidget(SafeLabel(explanation, tone="muted", wrap=True, parent=self))
         column.addSpacing(SPACE * 2)
         row = QHBoxLayout()
@@ -63,8 +63,8 @@ class CloseWindowDialog(QDialog):
 
     def _question(self, runs: list[LiveRun]) -> str:
         if len(runs) == 1:
-            return tr.fill(self.tr("The run %1 is still going"), runs[0].name)
-        return self.tr("%n run(s) are still going", "", len(runs))
+            return tr.fill(self.tr("%1 is still running"), runs[0].name)
+        return self.tr("%n run(s) are still running", "", len(runs))
 
     def _choose(self, choice: CloseChoice) -> None:
         self.choice = choice

@@ -210,9 +210,9 @@ class MainWindow(QMainWindow):
             return True
         from tunesmith_gui.widgets.confirm import ConfirmDialog
 
-        title = self.tr("End the installation?")
-        text = self.tr("The installer is at work and ends with the window. It goes on where it was the next time.")
-        dialog = ConfirmDialog(title, text, "", self.tr("End it"), self)
+        title = self.tr("Stop the installation?")
+        text = self.tr("Closing the window stops the installation. It continues where it left off next time.")
+        dialog = ConfirmDialog(title, text, "", self.tr("Stop and close"), self)
         answer = bool(dialog.exec())
         dialog.deleteLater()
         return answer
@@ -273,7 +273,7 @@ class MainWindow(QMainWindow):
         live = self.context.runs.live_runs()
         self._show_live_runs()
         wanted = bool(live) and self.context.preferences.values.keep_awake
-        self.context.desktop.keep_awake(wanted, self.tr("A run is going"))
+        self.context.desktop.keep_awake(wanted, self.tr("A run is in progress"))
 
     def _show_live_runs(self) -> None:
         live = self.context.runs.live_runs() if "runs" in self.context.__dict__ else []
@@ -302,7 +302,7 @@ class MainWindow(QMainWindow):
     def _on_run_started(self, run_id: str) -> None:
         if self.context.runs.run(run_id).created_at < self._opened_at:
             name = next(run.name for run in self.context.runs.live_runs() if run.id == run_id)
-            self.toast.show_message("accent", tr.fill(self.tr("The run %1 is still going. Reattached."), name))
+            self.toast.show_message("accent", tr.fill(self.tr("%1 is still running. Reattached."), name))
 
     def _on_run_ended(self, _run_id: str, name: str, state: str) -> None:
         word = state_word(RunState(state))

@@ -78,7 +78,7 @@ class CommandPalette(Popup):
         self.list.itemClicked.connect(self._run)
         self.body.addWidget(self.search)
         self.body.addWidget(self.list)
-        self.nothing = SafeLabel(self.tr("No command and no run has these words."), tone="muted", parent=self)
+        self.nothing = SafeLabel(self.tr("No matching commands or runs."), tone="muted", parent=self)
         self.body.addWidget(self.nothing)
 
     def open_with(self, entries: list[Entry]) -> None:

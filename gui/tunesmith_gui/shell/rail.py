@@ -15,7 +15,8 @@ from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
-_WIDTH_LETTERS = 26
+_WIDTH_LETTERS, _FEWER_LETTERS = 26, 6
+_MARK_PX = SPACE * 3
 _COLLAPSED_PX = SPACE * 8
 
 
@@ -104,7 +105,6 @@ class Rail(QFrame):
         row = self._head = QHBoxLayout()
         row.setSpacing(SPACE)
         self._mark = SafeLabel(parent=self)
-        self._mark.setPixmap(app_icon().pixmap(QSize(24, 24), self.devicePixelRatio()))
         self._name = SafeLabel("Tunesmith", role="strong", parent=self)
         self._fold = IconButton("sidebar", self.tr("Collapse the side bar"), self.toggle, parent=self)
         row.addWidget(self._mark)
@@ -136,5 +136,8 @@ class Rail(QFrame):
         self._resize()
 
     def _resize(self) -> None:
-        letters_px = self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS
+        self._mark.setPixmap(app_icon().pixmap(QSize(_MARK_PX, _MARK_PX) * theme().font_scale, self.devicePixelRatio()))
+        # Large text takes room from the page: the words of the entries still fit in fewer letters.
+        num_letters = _WIDTH_LETTERS - round(_FEWER_LETTERS * max(theme().font_scale - 1, 0))
+        letters_px = self.fontMetrics().averageCharWidth() * num_letters
         self.setFixedWidth(round(_COLLAPSED_PX * max(theme().font_scale, 1)) if self.collapsed else letters_px)

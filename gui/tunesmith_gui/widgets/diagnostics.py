@@ -22,7 +22,7 @@ class DiagnosticsDialog(QDialog):
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
         column.setSpacing(SPACE)
         column.addWidget(SafeLabel(self.tr("Diagnostics"), role="heading", parent=self))
-        words = self.tr("Names, addresses and tokens were taken out. Nothing is sent: you decide where to paste it.")
+        words = self.tr("Names, addresses and tokens are removed. Nothing is sent. You decide where to paste it.")
         column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
         self.text = QPlainTextEdit(report, self)
         self.text.setReadOnly(True)

@@ -64,7 +64,7 @@ RUNTIME = CheckEvent(
     "dll-load-failed-vcredist",
     fix=Fix("Install the Visual C++ runtime", "install-vc-runtime", automatic=False, needs_network=True),
 )
-OK = CheckEvent("driver", "GPU and driver", "ok", "Driver 560.94 serves CUDA 12.6.")
+OK = CheckEvent("driver", "GPU and driver", "ok", "Driver 560.94 supports CUDA 12.6.")
 PROBLEM = EnvironmentProblem("hub-ssl-or-proxy", "certificate verify failed", context="long log")
 
 

@@ -68,7 +68,7 @@ def test_a_pasted_log_is_named_with_evidence_fix_and_buttons(dialog: ExplainLogD
     press(dialog.answer, "Free disk space")
     assert dialog.asked == ["free-disk"]  # type: ignore[attr-defined]
     dialog.text.setPlainText("all is well")
-    qtbot.waitUntil(lambda: "This failure is not known here." in words(dialog), timeout=15_000)
+    qtbot.waitUntil(lambda: "Cause not recognized." in words(dialog), timeout=15_000)
     dialog.text.clear()
     qtbot.waitUntil(lambda: "The answer appears here." in words(dialog), timeout=15_000)
 

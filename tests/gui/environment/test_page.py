@@ -84,7 +84,7 @@ def accept(window: QWidget, kind: type[QDialog]) -> QDialog:
 def test_the_first_look_begins_by_itself_and_says_so(page: EnvironmentPage, quiet: Any) -> None:
     assert quiet.asked == ["probe --json", "doctor --events"]
     assert "Reading what is installed…" in words(page)
-    assert "Nothing was checked yet." in words(page)
+    assert "No checks have run yet." in words(page)
     page.on_shown()
     assert quiet.asked == ["probe --json", "doctor --events"], "coming back starts nothing"
 
@@ -98,11 +98,11 @@ def test_a_healthy_environment_is_described(page: EnvironmentPage, quiet: Any) -
     for part in ("Healthy", "PyTorch for CUDA 12.4", "torch 2.6.0+cu124", "Proven on", "RTX 3060", "Roll back…"):
         assert part in text
     assert "Repair…" not in text
-    assert "Driver 560.94 serves CUDA 12.6." in text
+    assert "Driver 560.94 supports CUDA 12.6." in text
     assert "chrome.exe (4412): 3.0 GiB" in text
     assert "Another program uses 3.0 GiB (chrome.exe)." in text
-    assert "The driver does not tell how much of it is in use." in text
-    assert "models under about 1 B" in text
+    assert "The driver does not report memory use." in text
+    assert "models up to about 1B" in text
 
 
 def test_faults_have_words_and_buttons(page: EnvironmentPage, quiet: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,7 +111,7 @@ def test_faults_have_words_and_buttons(page: EnvironmentPage, quiet: Any, monkey
     states.fill(quiet.model, checks=(states.OK, states.FULL, states.DAMAGED, states.RUNTIME))
     show(quiet)
     text = words(page)
-    for part in ("Needs repair", "Warning", "Failed", "3 files differ", "2 failed  ·  1 warned  ·  1 passed"):
+    for part in ("Needs repair", "Warning", "Failed", "3 files differ", "2 failed  ·  1 with warnings  ·  1 passed"):
         assert part in text
     assert list(page.checks.list.rows) == ["training-files", "vc-runtime", "disk"], "the gravest first"
     press(page, "Show all")
@@ -254,8 +254,8 @@ def test_disk_and_subsystem_have_their_buttons(page: EnvironmentPage, quiet: Any
     show(quiet)
     quiet.asked.clear()
     press(page.disk, "Clear")
-    assert "It is not installed." in words(page.wsl)
-    assert "Several GPUs" in words(page.wsl)
+    assert "Setup needs administrator rights" in words(page.wsl)
+    assert "several GPUs" in words(page.wsl)
     press(page.wsl, "Use WSL…")
     accept(window, ConfirmDialog)
     assert quiet.asked == ["repair --yes --check caches --events", "wsl install --yes --events"]

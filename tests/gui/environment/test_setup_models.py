@@ -198,7 +198,7 @@ def test_states_of_an_installation() -> None:
     model.apply(PhaseEvent("Copy", True), 1e9)
     assert model.activity.progress_words() == "Working…"
     model.activity.cancelling = True
-    assert model.activity.progress_words() == "Cancelling…"
+    assert model.activity.progress_words() == "Canceling…"
     model.end(PROBLEM)
     assert flow.state(ENVIRONMENT) == "failed"
     assert model.activity.outcome == "The disk is full"
@@ -206,7 +206,7 @@ def test_states_of_an_installation() -> None:
     model.end(None, cancelled=True)
     assert flow.state(ENVIRONMENT) == "waiting"
     assert model.activity.progress_words() == ""
-    assert model.activity.outcome.startswith("Cancelled.")
+    assert model.activity.outcome.startswith("Canceled.")
     model.begin(Activity(Command.INSTALL))
     model.end(None)
     model.installed = THERE
@@ -276,12 +276,12 @@ def test_words_about_computers() -> None:
     flow.place = Place(Path("/d"), 50 * GIB)
     facts = {fact.label: fact for fact in flow.facts()}
     assert facts["GPU"].value == "RTX 3060  ·  6.0 GiB (5.0 GiB free)  ·  compute 8.6"
-    assert facts["Driver"].value == "560.94  ·  serves CUDA 12.6"
+    assert facts["Driver"].value == "560.94  ·  supports CUDA 12.6"
     assert facts["Disk"].value == "50.0 GiB free at /d"
     assert (flow.model.profile, flow.model.choice, flow.summary(COMPUTER)) == ("cu124", "because", "because")
     for gpus, words, state in (
-        ((), "none of NVIDIA (Radeon)", "warning"),
-        (None, "unknown: it did not answer in time", "ok"),
+        ((), "No NVIDIA GPU found. Training will use the processor, which is slow.", "warning"),
+        (None, "Unknown, no response in time", "ok"),
     ):
         flow.model.know_machine(Machine(system="linux", gpus=gpus, other_gpus=("Radeon",)).to_dict())
         assert next(fact for fact in flow.facts() if fact.label == "GPU").value == words
@@ -298,18 +298,18 @@ def test_small_and_busy_gpus_are_remarked_upon() -> None:
     tones = [tone for tone, _words in gpu_notes(gpu)]
     sentences = " ".join(words for _tone, words in gpu_notes(gpu))
     assert tones == ["warn", "warn"]
-    assert "models under about 1 B" in sentences
+    assert "models up to about 1B" in sentences
     assert "Another program uses 3.0 GiB (game.exe)" in sentences
     assert gpu_notes(RTX) == []
 
 
 def test_plans_and_proofs_in_words() -> None:
     flow = SetupFlow(EnvironmentModel())
-    assert flow.plan_words() == "The plan is being made…"
+    assert flow.plan_words() == "Planning…"
     flow.model.plan = PLAN
     assert flow.plan_words() == "4.0 GiB to download  ·  9.0 GiB on the drive while installing  ·  about 9 min"
     flow.model.plan = PlanEvent((PlanPart("Libraries"),))
-    assert "nothing has to be downloaded" in flow.plan_words()
+    assert "Nothing to download" in flow.plan_words()
     assert "RTX 3060" in proof_words(Proof(1e9, "RTX 3060"), 1e9)
     assert "not proven" in proof_words(None, 1e9)
     assert proof_words(None, None) == "Not proven on this computer yet"

@@ -218,5 +218,5 @@ def test_folders_are_judged_without_touching_them(tmp_path: Path, home: Path, mo
     assert "belongs to the system" in look_at(Path("/usr/lib/x")).problem
     assert "synchronised" in look_at(tmp_path / "OneDrive" / "x").problem
     (tmp_path / "file").touch()
-    assert "can't be written" in look_at(tmp_path / "file" / "below").problem
+    assert "Can't write to" in look_at(tmp_path / "file" / "below").problem
     assert "short folder" in look_at(tmp_path / "a b", Machine(system="windows")).note

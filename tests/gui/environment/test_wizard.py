@@ -113,7 +113,7 @@ def test_facts_choice_and_faults_of_the_computer(wizard: SetupWizard, quiet: Any
     text = words(wizard.computer)
     for part in (
         "NVIDIA GeForce RTX 3060 Laptop GPU  ·  6.0 GiB (2.0 GiB free)  ·  compute 8.6",
-        "560.94  ·  serves CUDA 12.6",
+        "560.94  ·  supports CUDA 12.6",
         "RTX 3060, driver 560: CUDA 12.4",
         "GTX 1650 trains without Triton kernels.",
         "1 of 3 checks are OK",
@@ -202,7 +202,7 @@ def test_install_says_why_it_can_not(wizard: SetupWizard, quiet: Any) -> None:
     wizard.open_step(ENVIRONMENT)
     cases = (
         ("Offline", Place(Path("/d"), 50 * states.GIB), True),
-        ("free 6.0 GiB", Place(Path("/d"), 3 * states.GIB), False),
+        ("Free 6.0 GiB", Place(Path("/d"), 3 * states.GIB), False),
         ("It lies in a cloud.", Place(Path("/d"), problem="It lies in a cloud."), False),
     )
     for reason, place, offline in cases:

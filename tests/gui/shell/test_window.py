@@ -429,7 +429,7 @@ class TestInterruptedRuns:
         settle()
         runs.show(training())
         runs.run_started.emit("id-support-01")
-        assert window.toast.label.text() == "The run support-01 is still going. Reattached."
+        assert window.toast.label.text() == "support-01 is still running. Reattached."
 
 
 class TestDamagedSettings:
