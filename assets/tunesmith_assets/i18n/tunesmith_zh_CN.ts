@@ -3756,6 +3756,13 @@
     </message>
 </context>
 <context>
+    <name>PathCombo</name>
+    <message>
+        <source>%1 in %2</source>
+        <translation>%1（位于 %2）</translation>
+    </message>
+</context>
+<context>
     <name>Phase</name>
     <message>
         <source>Starting</source>

@@ -15,7 +15,7 @@ from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.facts import NewRunFacts
-from tunesmith_gui.new_run.form import Missing, NewRunForm
+from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing, NewRunForm
 from tunesmith_gui.new_run.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.engine_task import EngineTask
@@ -54,6 +54,8 @@ class NewRunActions(QObject):
         self._draft_timer.setInterval(DRAFT_DELAY_MS)
         self._draft_timer.timeout.connect(self.save_draft)
         form.changed.connect(self._on_changed)
+        facts.model_changed.connect(self._remember_model)
+        facts.data_changed.connect(self._remember_data)
 
     # Draft
 
@@ -96,20 +98,33 @@ class NewRunActions(QObject):
     def choose_model(self, path: str) -> None:
         """Takes a model folder or hub id."""
         if path:
-            self.recent_models = remembered(self.recent_models, path)
             self._facts.suggest_for_next_model()
         self._form.set_value("model.path", path)
-        self.recent_changed.emit()
+
+    def _remember_model(self) -> None:
+        model = self._facts.model
+        if model is not None and model.error is None and not model.is_hub_id:
+            self._remember(models=model.path)
+
+    def _remember_data(self) -> None:
+        data = self._facts.data
+        if data is not None and data.sniffed is not None and data.path not in SAMPLE_FILES:
+            self._remember(data=data.path)
+
+    def _remember(self, *, models: str = "", data: str = "") -> None:
+        """Keeps what proved to be a model or data, so that no slip of the keyboard stays in the lists."""
+        before = (self.recent_models, self.recent_data)
+        self.recent_models = remembered(self.recent_models, models)
+        self.recent_data = remembered(self.recent_data, data)
+        if (self.recent_models, self.recent_data) != before:
+            self.recent_changed.emit()
 
     def choose_data(self, path: str) -> None:
         """Takes a data file; what was said about the former one does not fit it."""
-        if path:
-            self.recent_data = remembered(self.recent_data, path)
         self._form.leave_sample()
         self._form.set_value("data.columns", {})
         self._form.set_value("data.format", "auto")
         self._form.set_value("data.path", path)
-        self.recent_changed.emit()
 
     def map_columns(self, format_name: str, mapping: dict[str, str]) -> None:
         """Takes the answer of the mapping dialog."""
@@ -179,6 +194,7 @@ class NewRunActions(QObject):
 
     def _started(self, run_id: str) -> None:
         self._set_starting(False)
+        self._remember(models=self._form.value("model.path"))  # by now also a hub id
         self._form.set_name("")
         self._page.navigate.emit("dashboard", run_id)
 

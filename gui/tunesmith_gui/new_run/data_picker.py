@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.datafmt import PARQUET
 from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
-from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo
+from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, size, translate
 from tunesmith_gui.widgets.buttons import button
@@ -91,7 +90,7 @@ class DataPicker(Card):
 
     def set_choices(self, recent: Sequence[str]) -> None:
         """Fills the list with files used lately."""
-        self.combo.set_choices([PathChoice(Path(path).name or path, path) for path in recent])
+        self.combo.set_choices([PathChoice(short_name(path), path) for path in recent])
 
     def show_data(self, data: DataFacts | None, mapping: Mapping[str, str] | None = None, num_skipped: int = 0) -> None:
         """Shows what is known about the chosen file.

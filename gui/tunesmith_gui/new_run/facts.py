@@ -171,9 +171,11 @@ class NewRunFacts(QObject):
         form.changed.connect(self._on_changed)
 
     def refresh(self) -> None:
-        """Looks again at everything: the page came to the front."""
+        """Looks again at everything: the page came to the front. What was measured holds while the data is the same."""
         self._surveys.ask(lambda: take_survey(self._hardware_cache), self._take_survey)
-        self._on_changed("")
+        self._ask_model()
+        self._data_timer.start(0)
+        self._plan_timer.start()
 
     def suggest_for_next_model(self) -> None:
         """The person chose a model: settings that suit it on this computer are to follow."""
@@ -220,8 +222,11 @@ class NewRunFacts(QObject):
             self.longest_tokens = None if path in ("", "data.path", "data.columns") else self.longest_tokens
             self._data_timer.start(0 if path in ("", "data.path") else DEBOUNCE_MS)
         if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", "data.path", "model.dtype"):
-            self.measured_bytes = self.tokens_per_second = None
+            self._forget_check()
             self._plan_timer.start()
+
+    def _forget_check(self) -> None:
+        self.measured_bytes = self.tokens_per_second = None
 
     def _take_survey(self, survey: Survey) -> None:
         self.survey = survey
@@ -259,6 +264,9 @@ class NewRunFacts(QObject):
             )
 
     def _take_data(self, data: DataFacts | None) -> None:
+        if self.data and data and self.data.path == data.path and self.data.sniffed != data.sniffed:
+            self.longest_tokens = None
+            self._forget_check()
         self.data = data
         self._form.surroundings.data_broken = data is not None and data.error is not None
         self.data_changed.emit()

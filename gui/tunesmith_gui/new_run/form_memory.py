@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files, paths
+from tunesmith_core.model_folder import is_hub_id
 from tunesmith_core.runs import default_name, slug
 from tunesmith_core.spec import RunSpec
 
@@ -26,7 +27,7 @@ class FormMemory:
         with contextlib.suppress(OSError, ValueError):
             content = files.read_json(draft_path())
             if isinstance(content, dict):
-                return content
+                return content | {"models": _found(content.get("models")), "data": _found(content.get("data"))}
         return {}
 
     def save(self, content: dict[str, Any], number: int) -> None:  # Any: JSON values
@@ -52,5 +53,11 @@ def write_command_spec(spec: RunSpec) -> str:
 
 
 def remembered(recent: list[str], path: str) -> list[str]:
-    """The list of recent paths with one more at its head."""
-    return [path, *(each for each in recent if each != path)][:MAX_RECENT]
+    """The list of recent paths with one more at its head; "" adds none."""
+    return [path, *(each for each in recent if each != path)][:MAX_RECENT] if path else recent
+
+
+def _found(paths: object) -> list[str]:
+    """The paths that lead somewhere, and ids of the hub."""
+    texts = [each for each in paths if isinstance(each, str)] if isinstance(paths, list) else []
+    return [each for each in texts if is_hub_id(each) or Path(each).expanduser().exists()]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.catalog import ModelCard
 from tunesmith_gui.new_run.facts import ModelFacts, PlanFacts
-from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo
+from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, size, translate
 from tunesmith_gui.widgets.buttons import button
@@ -72,7 +71,7 @@ class ModelPicker(Card):
         """Fills the list: models of the models folder, then those used lately."""
         known = [PathChoice(card.name, str(card.path)) for card in models]
         paths = {choice.path for choice in known}
-        known += [PathChoice(Path(path).name or path, path) for path in recent if path not in paths]
+        known += [PathChoice(short_name(path), path) for path in recent if path not in paths]
         self.combo.set_choices(known)
 
     def show_model(self, model: ModelFacts | None) -> None:

@@ -11,17 +11,38 @@ from PySide6.QtGui import QFocusEvent
 from PySide6.QtWidgets import QComboBox, QCompleter, QLineEdit, QSizePolicy, QWidget
 
 from tunesmith_gui.icons import icon
+from tunesmith_gui.tr import fill, translate
 from tunesmith_gui.widgets.field import guard_wheel
 
 MIN_CHARACTERS = 18
 
 
 class PathChoice(NamedTuple):
-    """One entry: what is shown, the path it stands for, and where it comes from (shown as tool tip)."""
+    """One entry: its name and the path it stands for."""
 
-    label: str
+    name: str
     path: str
-    place: str = ""
+
+
+def short_name(path: str) -> str:
+    """The last part of a full path; what is none, such as a hub id, whole."""
+    return Path(path).name if Path(path).is_absolute() else path
+
+
+def labels(choices: Sequence[PathChoice]) -> list[str]:
+    """The names of the entries; those of one name are followed by as many folders as tell them apart."""
+    return [_label(choice, [each for each in choices if each.name == choice.name]) for choice in choices]
+
+
+def _label(choice: PathChoice, alike: list[PathChoice]) -> str:
+    folders = Path(choice.path).parts[:-1]
+    others = [Path(each.path).parts[:-1] for each in alike if each.path != choice.path]
+    if not others or not folders:
+        return choice.name
+    depth = 1
+    while depth < len(folders) and any(folders[-depth:] == each[-depth:] for each in others):
+        depth += 1
+    return fill(translate("PathCombo", "%1 in %2"), choice.name, Path(*folders[-depth:]))
 
 
 class PathCombo(QComboBox):
@@ -37,6 +58,7 @@ class PathCombo(QComboBox):
         super().__init__(parent)
         self._icon_name = icon_name
         self._path = ""
+        self._choices: list[PathChoice] = []
         self.setEditable(True)
         self.setInsertPolicy(QComboBox.InsertPolicy.NoInsert)
         self.setAccessibleName(name)
@@ -63,22 +85,25 @@ class PathCombo(QComboBox):
         return self._path
 
     def set_choices(self, choices: Sequence[PathChoice]) -> None:
-        """Fills the list; what is shown stays."""
-        self.blockSignals(True)
-        self.clear()
-        for choice in choices:
-            self.addItem(icon(self._icon_name, "muted"), choice.label, choice.path)
-            self.setItemData(self.count() - 1, choice.place or choice.path, Qt.ItemDataRole.ToolTipRole)
-        self.blockSignals(False)
+        """Fills the list; what is shown stays, and so does what is being typed."""
+        typed = self._edit.text() if self._edit.isModified() else None
+        self._choices = list(choices)
         self.show_path(self._path)
+        if typed is not None:
+            self._edit.setText(typed)
+            self._edit.setModified(True)
 
     def show_path(self, path: str) -> None:
         """Shows a path by its entry's name, or as it is, without a signal."""
         self._path = path
+        listed = self._choices
+        if Path(path).is_absolute() and path not in {each.path for each in listed}:
+            listed = [PathChoice(Path(path).name, path), *listed]
         self.blockSignals(True)
-        if path and self.findData(path) < 0 and Path(path).is_absolute():
-            self.insertItem(0, icon(self._icon_name, "muted"), Path(path).name, path)
-            self.setItemData(0, path, Qt.ItemDataRole.ToolTipRole)
+        self.clear()
+        for choice, label in zip(listed, labels(listed), strict=True):
+            self.addItem(icon(self._icon_name, "muted"), label, choice.path)
+            self.setItemData(self.count() - 1, choice.path, Qt.ItemDataRole.ToolTipRole)
         self.setCurrentIndex(self.findData(path) if path else -1)
         self.setEditText(self._shown_text())
         self.blockSignals(False)
@@ -105,6 +130,7 @@ class PathCombo(QComboBox):
         self._choose(str(self.itemData(index)) if index >= 0 else text.strip("\"'"))
 
     def _choose(self, path: str) -> None:
-        if path != self._path:
-            self.show_path(path)
+        before = self._path
+        self.show_path(path)
+        if path != before:
             self.path_chosen.emit(path)

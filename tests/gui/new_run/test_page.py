@@ -22,6 +22,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
+from tunesmith_gui.new_run.facts import DEBOUNCE_MS
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.form_memory import draft_path
 from tunesmith_gui.new_run.page import NewRunPage
@@ -100,6 +101,46 @@ class TestChoosing:
         page.on_shown(spec)
         assert page.form.value("method.rank") == 32
         assert page.goal_card.name.text() == "again"
+
+
+class TestRecent:
+    def test_junk_is_not_remembered(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
+        fill_in(qtbot, page, model, data_file)
+        fill_in(qtbot, page, Path("blah blah"), Path("no such file.jsonl"))
+        qtbot.waitUntil(lambda: page.facts.model.error is not None and page.facts.data.error is not None, timeout=5000)
+        assert entries(page.model_picker.combo) == ["tiny-chat"]
+        assert entries(page.data_picker.combo) == ["data.jsonl"]
+        assert page.model_picker.combo.currentText() == "blah blah", "what was typed can be corrected"
+
+    def test_what_is_gone_is_forgotten(self, qtbot: QtBot, home: Path, data_file: Path, context: Context) -> None:
+        (home / "config").mkdir()
+        lists = {"models": ["blah blah", "org/name"], "data": [str(home / "gone.jsonl"), str(data_file)]}
+        draft_path().write_text(json.dumps(lists))
+        page = make_page(qtbot, context)
+        qtbot.waitUntil(lambda: entries(page.model_picker.combo) == ["org/name"], timeout=5000)
+        assert entries(page.data_picker.combo) == ["data.jsonl"]
+        close(page)
+
+    def test_files_of_one_name_can_be_told_apart(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, tmp_path: Path
+    ) -> None:
+        others = [tmp_path / "a" / "x" / "data.jsonl", tmp_path / "b" / "x" / "data.jsonl"]
+        for each in others:
+            each.parent.mkdir(parents=True)
+            each.write_bytes(data_file.read_bytes())
+            fill_in(qtbot, page, model, each)
+            qtbot.waitUntil(lambda each=each: page.facts.data.path == str(each), timeout=5000)
+        assert entries(page.data_picker.combo) == [f"data.jsonl in {Path('b/x')}", f"data.jsonl in {Path('a/x')}"]
+        assert page.data_picker.combo.currentText() == f"data.jsonl in {Path('b/x')}"
+
+    def test_a_longer_list_leaves_what_is_being_typed(self, qtbot: QtBot, page: NewRunPage) -> None:
+        type_into(qtbot, page.data_picker.combo.lineEdit(), "half a pa")
+        page.data_picker.set_choices(["/data/a.jsonl"])
+        assert page.data_picker.combo.currentText() == "half a pa"
+
+
+def entries(combo: QComboBox) -> list[str]:
+    return [combo.itemText(place) for place in range(combo.count())]
 
 
 class TestDraft:
@@ -260,7 +301,24 @@ class TestPlan:
         tasks[0].succeeded({"peak_bytes": 2 * GIB, "longest_tokens": 100, "micro_batch_size": 2, "step_s": 0.5})
         qtbot.waitUntil(lambda: page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
         assert page.plan_card.check.text() == "Check now"
+        page.on_hidden()
+        page.on_shown()
+        with qtbot.waitSignal(page.facts.data_changed, timeout=5000):
+            pass
+        qtbot.wait(DEBOUNCE_MS * 2)
+        settle()
+        assert page.plan_card.total.text().startswith("2.0 of"), "another page was looked at meanwhile"
         page.form.set_value("method.rank", 8)
+        qtbot.waitUntil(lambda: not page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
+
+    def test_other_rows_in_the_file_make_a_measured_step_void(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.facts.know_check({"peak_bytes": 2 * GIB, "longest_tokens": 100, "micro_batch_size": 2, "step_s": 0.5})
+        qtbot.waitUntil(lambda: page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
+        data_file.write_text(data_file.read_text() * 2)
+        page.on_shown()
         qtbot.waitUntil(lambda: not page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
 
     def test_changing_the_form_ends_a_check(
