@@ -129,8 +129,9 @@ def test_missing_libraries_stop_the_window_but_not_the_example(
         raise EnvironmentProblem("system-library-missing", "Missing: libEGL.so.1.", hint="Run: sudo apt-get install x")
 
     monkeypatch.setattr(system_libraries, "ensure", ensure)
-    with pytest.raises(EnvironmentProblem, match=r"libEGL\.so\.1"):
-        install.run(None, progress, demo_wanted=False)
+    for profile in (None, "cpu"):
+        with pytest.raises(EnvironmentProblem, match=r"libEGL\.so\.1"):
+            install.run(profile, progress, demo_wanted=False)
     assert steps == []
     assert install.run(None, progress, demo_wanted=True) == 0
     assert "for the window: Run: sudo apt-get install x" in progress.text
