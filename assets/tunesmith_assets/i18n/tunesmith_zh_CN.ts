@@ -5108,8 +5108,8 @@
         <translation>正在训练…</translation>
     </message>
     <message>
-        <source>It works. The model learned the facts.</source>
-        <translation>可以使用。模型学会了这些知识。</translation>
+        <source>It works. The model learned the facts in %1.</source>
+        <translation>可以使用。模型用 %1 学会了这些知识。</translation>
     </message>
     <message>
         <source>Training was stopped.</source>

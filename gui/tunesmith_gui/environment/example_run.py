@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from PySide6.QtCore import QLocale, QObject, Signal
 
 from tunesmith_assets import samples
@@ -21,6 +23,7 @@ class ExampleRun(QObject):
         state: "" before, "going", then the RunState's value at its end.
         step, num_steps: how far it is; 0 when unknown.
         eta_s: time left at the speed so far, None while unknown.
+        seconds: how long the whole took.
         problem: why it could not be started, None when it could.
 
     Signals:
@@ -35,6 +38,7 @@ class ExampleRun(QObject):
         self.run_id = self.state = ""
         self.step = self.num_steps = 0
         self.eta_s: float | None = None
+        self._started_s = self.seconds = 0.0
         self.problem: TunesmithError | None = None
         runs.live_runs_changed.connect(self._follow)
         runs.run_ended.connect(self._on_ended)
@@ -45,6 +49,7 @@ class ExampleRun(QObject):
             return
         self.run_id, self.state, self.problem = "", "going", None
         self.step, self.num_steps, self.eta_s = 0, 0, None
+        self._started_s = time.monotonic()
         language = "zh" if QLocale().language() == QLocale.Language.Chinese else "en"
         Job.start(self, lambda: _spec(language), self._start, self._fail)
         self.changed.emit()
@@ -68,7 +73,7 @@ class ExampleRun(QObject):
 
     def _on_ended(self, run_id: str, _name: str, state: str) -> None:
         if run_id and run_id == self.run_id:
-            self.state = state
+            self.state, self.seconds = state, time.monotonic() - self._started_s
             self.changed.emit()
 
 

@@ -311,12 +311,14 @@ class TryStep(StepCard):
         self.row.show_only([self.run, self.watch] if known else [self.run])
         words, tone = {
             "going": (self.tr("Training…"), "text"),
-            "finished": (self.tr("It works. The model learned the facts."), "ok"),
+            "finished": (self.tr("It works. The model learned the facts in %1."), "ok"),
             "stopped": (self.tr("Training was stopped."), "muted"),
             "": ("", "muted"),
         }.get(state, (self.tr("Training failed. Its page shows why."), "error"))
         if trial is not None and trial.problem is not None:
             words, tone = error_words(trial.problem), "error"
+        elif trial is not None and state == "finished":
+            words = fill(words, duration(trial.seconds))
         elif trial is not None and going and trial.num_steps:
             words = fill(self.tr("Step %1 of %2"), number(trial.step), number(trial.num_steps))
             if trial.eta_s is not None:
