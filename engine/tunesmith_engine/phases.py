@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tunesmith_core
@@ -17,7 +16,7 @@ from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
 
 if TYPE_CHECKING:
-    from tunesmith_engine.train.trainer import Trainer
+    from tunesmith_engine.train.loop import Loop
 
 
 def run(host: Host, kernels: bool = True) -> int:
@@ -77,73 +76,39 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     host.phase("model")
     # It misses an optional package by which it could download kernels; nobody need hear of that.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    from tunesmith_engine.build import build_trainer
+    from tunesmith_engine.train.assembly import make_parts
+    from tunesmith_engine.train.conductor import Conductor
+    from tunesmith_engine.train.loop import Loop
 
-    built = build_trainer(host, spec, compute, checkpoints)
-    if built is None:
+    def enter(phase: str) -> bool:
+        if not host.stop_requested():
+            host.phase(phase)
+        return host.stop_mode is None
+
+    parts = make_parts(spec, compute, enter)
+    if parts is None or host.stop_requested():
         return stopped
-    trainer, folder = built
+    loop = Loop(parts, host.warning)
+    conductor = Conductor(host, parts, checkpoints, loop)
     if snapshot:
-        trainer.restore(snapshot, manifest)
-    trainer.try_out()
-    _emit_setup(trainer)
-    host.phase("training", trainer.progress.step, trainer.plan.total_steps, "steps")
-    trainer.train()
-    return _finish(trainer, folder)
+        conductor.restore(snapshot, manifest)
+    loop.try_out()
+    _emit_setup(host, loop)
+    loop.train(conductor)
+    return conductor.finish()
 
 
-def _emit_setup(trainer: Trainer) -> None:
-    from tunesmith_engine.model.load import num_parameters
-
-    spec, data = trainer.spec, trainer.data
-    trainer.host.event(
+def _emit_setup(host: Host, loop: Loop) -> None:
+    parts = loop.parts
+    host.event(
         "setup",
-        total_steps=trainer.plan.total_steps,
-        steps_per_epoch=trainer.plan.steps_per_epoch,
-        num_train_rows=len(data.train),
-        num_eval_rows=len(data.eval),
-        num_skipped_rows=data.stats.num_skipped_rows,
-        num_truncated_rows=data.stats.num_truncated_rows,
-        num_trained_tokens=data.stats.num_trained_tokens,
-        num_parameters=num_parameters(trainer.model.get_base_model()),
-        num_trainable_parameters=sum(parameter.numel() for parameter in trainer.parameters.values()),
-        dtype=trainer.compute.dtype_name,
-        micro_batch_size=trainer.ladder.micro_batch_size,
-        gradient_accumulation_steps=spec.schedule.gradient_accumulation_steps,
-        kernels=trainer.path.report,
-        planned_bytes=trainer.path.plan_bytes if trainer.tried_bytes is not None else None,
-        tried_bytes=trainer.tried_bytes,
+        total_steps=loop.plan.total_steps,
+        steps_per_epoch=loop.plan.steps_per_epoch,
+        **parts.method.report(parts),
+        dtype=parts.compute.dtype_name,
+        micro_batch_size=loop.ladder.micro_batch_size,
+        gradient_accumulation_steps=parts.spec.schedule.gradient_accumulation_steps,
+        kernels=loop.path.report,
+        planned_bytes=loop.path.plan_bytes if loop.tried_bytes is not None else None,
+        tried_bytes=loop.tried_bytes,
     )
-
-
-def _finish(trainer: Trainer, folder: Path) -> dict[str, Any]:  # Any: JSON values
-    """Save what the run has made and return the fields of the result event."""
-    from tunesmith_engine.export.adapter import export_adapter
-    from tunesmith_engine.export.adapter_card import adapter_card
-
-    host, progress = trainer.host, trainer.progress
-    artifacts = {}
-    if host.stop_mode != "discard":
-        host.phase("saving")
-        trainer.save()
-        card = adapter_card(
-            trainer.spec,
-            model_folder=folder,
-            data_hash=trainer.data_hash,
-            num_train_rows=len(trainer.data.train),
-            num_eval_rows=len(trainer.data.eval),
-            step=progress.step,
-            eval_loss_before=progress.eval_loss_before,
-            eval_loss_after=progress.eval_loss,
-        )
-        export_adapter(trainer.model, trainer.tokenizer, card, host.run.adapter_path, host.run.path / "tmp")
-        artifacts["adapter"] = host.run.adapter_path.name
-    return {
-        "status": "stopped" if host.stop_mode else "finished",
-        "code": None,
-        "step": progress.step,
-        "seconds": trainer.seconds(),
-        "artifacts": artifacts,
-        "eval_loss_before": progress.eval_loss_before,
-        "eval_loss_after": progress.eval_loss,
-    }

@@ -9,13 +9,8 @@ import psutil
 import torch
 
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import prepare
 from tunesmith_engine.device import choose_compute
-from tunesmith_engine.model.load import load_model, load_tokenizer, model_folder, padding_id
-from tunesmith_engine.model.lora import attach_adapter, trainable
-from tunesmith_engine.train.loss import num_trained_tokens
-from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.paths import open_path
+from tunesmith_engine.train.assembly import Assembly, make_parts
 from tunesmith_engine.train.probe import longest_rows
 
 
@@ -30,20 +25,15 @@ def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
         TunesmithError: whatever a run would meet as well, `cuda-oom` among it.
     """
     compute = choose_compute(spec)
-    folder = model_folder(spec.model)
-    tokenizer = load_tokenizer(folder)
-    data = prepare(spec, tokenizer)
-    model = attach_adapter(load_model(folder, compute, spec.method.kind == "qlora"), spec)
-    model.train()
+    parts = make_parts(spec, compute)
+    assert parts is not None, "nobody asked to stop"
+    parts.model.train()
     size = spec.schedule.micro_batch_size
-    path = open_path(model, spec, compute, data, padding_id(tokenizer), size, lambda *_: None)
-    updater = Updater(trainable(model), spec.optimizer, compute.device, compute.dtype, path.arena)
-    longest = longest_rows(data.train, size)
+    path = parts.open_path(size, lambda *_: None)
+    assembly = Assembly(parts, path)
+    longest = longest_rows(parts.data.train, size)
     started_s = time.monotonic()
-    for portion in path.portions(longest):
-        path.add_gradients(portion, max(1, num_trained_tokens(longest)), updater)
-    updater.update(spec.optimizer.learning_rate).item()
-    path.weights_changed()
+    assembly.update(longest, spec.optimizer.learning_rate)[0].item()
     result = {
         "device": str(compute.device),
         "dtype": compute.dtype_name,

@@ -18,8 +18,9 @@ from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
-from tunesmith_engine.train import paths as paths_module
-from tunesmith_engine.train import trainer as trainer_module
+from tunesmith_engine.methods.sft import SupervisedFineTuning
+from tunesmith_engine.train import assembly as assembly_module
+from tunesmith_engine.train import loop as loop_module
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
@@ -178,7 +179,7 @@ def test_our_own_mistake_keeps_its_traceback(
     def fail(*_: object) -> None:
         raise ZeroDivisionError("never thought of that")
 
-    monkeypatch.setattr(trainer_module, "num_trained_tokens", fail)
+    monkeypatch.setattr(assembly_module, "num_trained_tokens", fail)
     run = new_run(tiny_spec())
     assert train(run) == 1
     (error,) = events(run, "error")
@@ -195,9 +196,9 @@ PLAIN = {"hardware": {"kernels": False}}
 
 def _poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
     """Make the losses of some steps, counted from 1, not a number."""
-    real = paths_module.summed_loss
+    real = SupervisedFineTuning.summed_loss
     updates = {"num": 0}
-    update = trainer_module.Trainer._update
+    update = assembly_module.Assembly.update
 
     def counted(self: object, examples: object, lr: float) -> object:
         updates["num"] += 1
@@ -207,8 +208,8 @@ def _poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
         factor = float("nan") if updates["num"] in steps else 1.0
         return real(*arguments) * factor  # type: ignore[arg-type]
 
-    monkeypatch.setattr(trainer_module.Trainer, "_update", counted)
-    monkeypatch.setattr(paths_module, "summed_loss", loss)
+    monkeypatch.setattr(assembly_module.Assembly, "update", counted)
+    monkeypatch.setattr(SupervisedFineTuning, "summed_loss", loss)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adamw_8bit"])
@@ -244,19 +245,19 @@ def test_three_nan_steps_fail_and_keep_the_last_good_checkpoint(
 
 def _short_of_memory(monkeypatch: pytest.MonkeyPatch, fits: Callable[[int, bool], bool]) -> list[int]:
     """Let training batches fit by their rows and by activation checkpointing; returns the sizes that were tried."""
-    real = paths_module.summed_loss
+    real = SupervisedFineTuning.summed_loss
     tried: list[int] = []
 
-    def loss(model: object, batch: object, some_positions: bool) -> torch.Tensor:
+    def loss(self: SupervisedFineTuning, model: object, batch: object, some_positions: bool) -> torch.Tensor:
         rows = batch.input_ids.shape[0]  # type: ignore[attr-defined]
         base = model.get_base_model()  # type: ignore[attr-defined]
         tried.append(rows)
-        result = real(model, batch, some_positions)  # type: ignore[arg-type]
+        result = real(self, model, batch, some_positions)  # type: ignore[arg-type]
         if not fits(rows, base.is_gradient_checkpointing):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return result
 
-    monkeypatch.setattr(paths_module, "summed_loss", loss)
+    monkeypatch.setattr(SupervisedFineTuning, "summed_loss", loss)
     return tried
 
 
@@ -296,7 +297,7 @@ def test_retried_step_applies_no_half_step(
     """The second micro-batch of the third step fails once: its first half must not count twice."""
     plain = new_run(tiny_spec(**PLAIN))
     assert train(plain) == 0
-    real, calls = paths_module.summed_loss, {"num": 0}
+    real, calls = SupervisedFineTuning.summed_loss, {"num": 0}
 
     def loss(*arguments: object) -> torch.Tensor:
         calls["num"] += 1
@@ -304,7 +305,7 @@ def test_retried_step_applies_no_half_step(
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(paths_module, "summed_loss", loss)
+    monkeypatch.setattr(SupervisedFineTuning, "summed_loss", loss)
     run = new_run(tiny_spec(**PLAIN))
     assert train(run) == 0
     assert step_losses(run) == pytest.approx(step_losses(plain), rel=1e-4)
@@ -406,7 +407,7 @@ def test_sample_without_memory_is_left_out(
     def fail(*_: object) -> str:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(trainer_module, "generate", fail)
+    monkeypatch.setattr(loop_module, "generate", fail)
     run = new_run(tiny_spec(evaluation={"sample_prompts": ["Hi"], "sample_every_steps": 3}))
     assert train(run) == 0
     assert not events(run, "sample")

@@ -24,8 +24,8 @@ from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
 from tunesmith_engine.plan_check import plan_check
 from tunesmith_engine.shapes import NotFusableError
+from tunesmith_engine.train import loop as loop_module
 from tunesmith_engine.train import paths as paths_module
-from tunesmith_engine.train import trainer as trainer_module
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.optim import Updater
 
@@ -283,7 +283,7 @@ def test_samples_get_the_memory_of_activations_where_it_is_short(
     evaluation = {"percent": 0.0, "sample_prompts": ["Hi"], "sample_max_tokens": 3, "sample_every_steps": 2}
     plain = new_run(tiny_spec(evaluation=evaluation))
     assert train(plain) == 0
-    real_generate = trainer_module.generate
+    real_generate = loop_module.generate
 
     def generate(model: object, *arguments: object) -> str:
         if fused[-1].plan.capacity_tokens > 64:
@@ -292,7 +292,7 @@ def test_samples_get_the_memory_of_activations_where_it_is_short(
 
     fused: list[FusedModel] = []
     _spoiled(monkeypatch, lambda model, _: fused.append(model))
-    monkeypatch.setattr(trainer_module, "generate", generate)
+    monkeypatch.setattr(loop_module, "generate", generate)
     run = new_run(tiny_spec(evaluation=evaluation))
     assert train(run) == 0
     texts = [[e.data["text"] for e in events(each, "sample")] for each in (run, plain)]

@@ -11,13 +11,13 @@ from tests.engine.conftest import after_step, events, result_of, step_losses, tr
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.methods.sft import SupervisedFineTuning
 from tunesmith_engine.plan_check import plan_check
 from tunesmith_engine.proof.prove import prove
 from tunesmith_engine.selftest import STEPS, selftest
 from tunesmith_engine.sensors import Sensors
+from tunesmith_engine.train import assembly as assembly_module
 from tunesmith_engine.train import kernel_check
-from tunesmith_engine.train import paths as paths_module
-from tunesmith_engine.train import trainer as trainer_module
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -73,7 +73,7 @@ def test_run_learns_and_resumes(tiny_spec: MakeSpec, new_run: NewRun, name: str)
 def test_host_never_waits_inside_a_step(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    update, calls = trainer_module.Trainer._update, {"num": 0}
+    update, calls = assembly_module.Assembly.update, {"num": 0}
 
     def watched(self: object, examples: object, lr: float) -> object:
         calls["num"] += 1
@@ -84,7 +84,7 @@ def test_host_never_waits_inside_a_step(
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
-    monkeypatch.setattr(trainer_module.Trainer, "_update", watched)
+    monkeypatch.setattr(assembly_module.Assembly, "update", watched)
     run = new_run(_on_gpu(tiny_spec, CASES[name]))
     assert train(run) == 0, (result_of(run), events(run, "error"))
     assert calls["num"] == 12
@@ -107,14 +107,14 @@ def test_old_gpu_gets_float16(tiny_spec: MakeSpec, new_run: NewRun, monkeypatch:
 def test_real_lack_of_memory_ends_on_a_lower_rung(
     tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = paths_module.summed_loss
+    real = SupervisedFineTuning.summed_loss
 
-    def loss(model: object, batch: object, some_positions: bool) -> torch.Tensor:
+    def loss(self: SupervisedFineTuning, model: object, batch: object, some_positions: bool) -> torch.Tensor:
         if batch.input_ids.shape[0] > 1:  # type: ignore[attr-defined]
             torch.empty(1 << 50, device="cuda")
-        return real(model, batch, some_positions)  # type: ignore[arg-type]
+        return real(self, model, batch, some_positions)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(paths_module, "summed_loss", loss)
+    monkeypatch.setattr(SupervisedFineTuning, "summed_loss", loss)
     run = new_run(_on_gpu(tiny_spec, {"hardware": {"device": "cuda", "kernels": False}, "schedule": {"max_steps": 3}}))
     assert train(run) == 0
     assert [e.data["code"] for e in events(run, "warning")] == ["cuda-oom"]

@@ -12,6 +12,7 @@ from tunesmith_core.errors import RunFailure
 from tunesmith_core.spec_sections import OptimizerSpec
 from tunesmith_engine.data import Example
 from tunesmith_engine.fused.arena import AdapterArena
+from tunesmith_engine.methods.sft import METHOD
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.oom import MemoryLadder
@@ -111,7 +112,7 @@ def test_nothing_is_left_behind(fused: bool) -> None:
     path = (
         FusedPath(model, compute(), RowLengths(30, 111), 6)
         if fused
-        else PlainPath(model, compute(), 0, 6, False, "A test.")
+        else PlainPath(model, compute(), 0, 6, False, "A test.", METHOD)
     )
     updater = updater_for(model, path.arena)
     before = {name: parameter.clone() for name, parameter in trainable(model).items()}

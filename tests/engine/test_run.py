@@ -21,7 +21,7 @@ from tunesmith_core.environments import module_command
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.train import trainer as trainer_module
+from tunesmith_engine.train import loop as loop_module
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
@@ -66,7 +66,7 @@ def test_run_continues_after_a_sample_that_fails(
     def generate(*_: object) -> str:
         raise TypeError("this model has no cache")
 
-    monkeypatch.setattr(trainer_module, "generate", generate)
+    monkeypatch.setattr(loop_module, "generate", generate)
     run = new_run(tiny_spec(evaluation={"percent": 0, "sample_every_steps": 3, "sample_prompts": ["Hi"]}))
     assert train(run) == 0
     warnings = [event.data for event in events(run, "warning")]

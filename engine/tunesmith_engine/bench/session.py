@@ -9,7 +9,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,21 +17,19 @@ import numpy as np
 import torch
 
 from tunesmith_core.errors import RunFailure
-from tunesmith_core.planner import optimizer_bytes
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.bench import floor
 from tunesmith_engine.bench.workload import Workload
-from tunesmith_engine.data import Example
+from tunesmith_engine.data import DataStats, Example, PreparedData
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.failures import translate
-from tunesmith_engine.model.load import load_model
-from tunesmith_engine.model.lora import attach_adapter, trainable
-from tunesmith_engine.shapes import NotFusableError
-from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.methods import method_of
+from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.train.assembly import Assembly, Parts
+from tunesmith_engine.train.fused_path import RowLengths
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder
-from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.paths import PlainPath
+from tunesmith_engine.train.paths import LossPath, Timing
 
 GIB = 2**30
 VERSIONED = ("torch", "triton", "transformers", "peft", "bitsandbytes")
@@ -89,9 +87,11 @@ class Session:
         self.on_gpu = self.compute.device.type == "cuda"
         self._limit_memory(vram_gib)
         start_s = time.perf_counter()
-        base = load_model(settings.model, self.compute, settings.method == "qlora")
-        self.model = attach_adapter(base, self.spec)
+        method = method_of("sft")
+        self.model = method.load(settings.model, self.spec, self.compute)
         self.model.train()
+        no_rows = PreparedData([], [], DataStats())
+        self._parts = Parts(self.spec, self.compute, method, settings.model, None, no_rows, self.model)
         self.load_s = time.perf_counter() - start_s
         self.load_peak_bytes = torch.cuda.max_memory_allocated() if self.on_gpu else 0
         # On the host: the device's memory is measured.
@@ -147,14 +147,21 @@ class Session:
 
     def _train_and_measure(self, workload: Workload, believe_plan: bool = False) -> Row:
         steps, num_warmups, warnings = self.steps(workload), workload.num_warmup_steps, []
-        ladder = MemoryLadder(max(map(len, steps)), lambda _, words: warnings.append(words))
+
+        def warn(code: str, words: str) -> None:
+            # A report says what is not fused.
+            if code != "not-fused":
+                warnings.append(words)
+
+        ladder = MemoryLadder(max(map(len, steps)), warn)
         start = Memory.peak_so_far()
-        path = ladder.path = self._open_path(workload, steps)
+        assembly = self._assemble(workload, steps, warn)
+        path = ladder.path = assembly.path
         attach = Memory.peak_so_far()
         try:
-            if believe_plan and isinstance(path, FusedPath) and path.plan_bytes > (workload.vram_gib or math.inf) * GIB:
-                raise RunFailure("cuda-oom", f"{_gib(path.plan_bytes)} GiB are planned.")
-            reports, seconds = self._train(path, ladder, steps, num_warmups)
+            if believe_plan and (path.plan_bytes or 0) > (workload.vram_gib or math.inf) * GIB:
+                raise RunFailure("cuda-oom", f"{_gib(path.plan_bytes or 0)} GiB are planned.")
+            reports, seconds = self._train(assembly, ladder, steps, num_warmups)
             losses = {"loss_first": reports[0].loss, "loss_last": reports[-1].loss, "warnings": warnings}
             row = {"path": path.name, "report": path.report} | speed(reports[num_warmups:], seconds) | losses
             return row | (self._memory(path, start, attach) if self.on_gpu else {})
@@ -171,38 +178,31 @@ class Session:
             for rows in workload.steps(num_token_ids)
         ]
 
-    def _open_path(self, workload: Workload, steps: Sequence[Sequence[Example]]) -> FusedPath | PlainPath:
+    def _assemble(
+        self, workload: Workload, steps: Sequence[list[Example]], warn: Callable[[str, str], None]
+    ) -> Assembly:
         """Make ready to train on these steps, one micro-batch each, with the first weights again."""
         parameters = trainable(self.model)
         with torch.no_grad():
             for name, weight in self._first_weights.items():
                 parameters[name].copy_(weight)
-        longest = max(len(example.input_ids) for examples in steps for example in examples)
-        try:
-            return FusedPath(
-                self.model,
-                self.compute,
-                RowLengths(longest, max(map(_num_tokens, steps))),
-                max(map(len, steps)),
-                workload.policy,
-                round(workload.vram_gib * GIB * PLANNED_SHARE) if workload.vram_gib else None,
-                optimizer_bytes(self.spec),
-                self.settings.fp8,
-            )
-        except NotFusableError as error:
-            return PlainPath(self.model, self.compute, 0, workload.batch_size, workload.checkpointing, str(error))
+        rows = [example for examples in steps for example in examples]
+        lengths = RowLengths(max(len(row.input_ids) for row in rows), max(map(_num_tokens, steps)))
+        memory_bytes = round(workload.vram_gib * GIB * PLANNED_SHARE) if workload.vram_gib else None
+        parts = replace(self._parts, data=PreparedData(rows, [], DataStats()))
+        self.spec.hardware.activation_checkpointing = workload.checkpointing
+        path = parts.open_path(max(map(len, steps)), warn, Timing(lengths, workload.policy, memory_bytes))
+        return Assembly(parts, path)
 
     def _train(
-        self, path: FusedPath | PlainPath, ladder: MemoryLadder, steps: Sequence[list[Example]], num_warmups: int
+        self, assembly: Assembly, ladder: MemoryLadder, steps: Sequence[list[Example]], num_warmups: int
     ) -> tuple[list[StepReport], float]:
         """Train as a run does: the host reads a step's numbers when the next one is under way.
 
         Returns:
             The reports of all steps; seconds of the steps after the warm-up, all together.
         """
-        compute, lr = self.compute, self.spec.optimizer.learning_rate
-        updater = Updater(trainable(self.model), self.spec.optimizer, compute.device, compute.dtype, path.arena)
-        meter, start_s = StepMeter(compute.device), 0.0
+        lr, meter, start_s = self.spec.optimizer.learning_rate, StepMeter(self.compute.device), 0.0
         reports: list[StepReport] = []
         for number, examples in enumerate(steps):
             if number == num_warmups:
@@ -211,9 +211,9 @@ class Session:
                 meter.restart_clock()
                 start_s = time.perf_counter()
             loss, norm = ladder.fit(
-                lambda: self._update(path, updater, examples),  # noqa: B023 - called at once
+                lambda: assembly.update(examples, lr),  # noqa: B023 - called at once
                 f"Step {number + 1}",
-                updater.drop_gradients,
+                assembly.updater.drop_gradients,
             )
             reports += meter.submit(
                 step=number,
@@ -228,18 +228,7 @@ class Session:
         self._wait()
         return reports, time.perf_counter() - start_s
 
-    def _update(
-        self, path: FusedPath | PlainPath, updater: Updater, examples: list[Example]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        num_trained = sum(example.num_trained_tokens for example in examples)
-        loss = torch.zeros((), device=self.compute.device)
-        for portion in path.portions(examples):
-            loss += path.add_gradients(portion, num_trained, updater)
-        norm = updater.update(self.spec.optimizer.learning_rate)
-        path.weights_changed()
-        return loss, norm
-
-    def _memory(self, path: FusedPath | PlainPath, start: Memory, attach: Memory) -> Row:
+    def _memory(self, path: LossPath, start: Memory, attach: Memory) -> Row:
         """Return what was allocated before, at most while getting ready, and at most in the steps."""
         steps = Memory.peak_so_far()
         row: Row = {
@@ -249,9 +238,9 @@ class Session:
             "peak_gib": _gib(max(attach.allocated_bytes, steps.allocated_bytes)),
             "reserved_gib": _gib(max(attach.reserved_bytes, steps.reserved_bytes)),
         }
-        if isinstance(path, FusedPath):
-            plan_bytes = path.plan_bytes
-            row |= {"plan_gib": _gib(plan_bytes), "peak_over_plan": round(steps.allocated_bytes / plan_bytes, 4)}
+        if path.plan_bytes:
+            over_plan = round(steps.allocated_bytes / path.plan_bytes, 4)
+            row |= {"plan_gib": _gib(path.plan_bytes), "peak_over_plan": over_plan}
         return row
 
     def _share_of_floor(self, workload: Workload, step_ms: float) -> Row:

@@ -32,16 +32,16 @@ class DataStats:
         longest_tokens: length of the longest example.
     """
 
-    num_train_rows: int
-    num_eval_rows: int
-    num_skipped_rows: int
-    num_bad_rows: int
-    num_overlong_rows: int
-    num_untrained_rows: int
-    num_truncated_rows: int
-    num_tokens: int
-    num_trained_tokens: int
-    longest_tokens: int
+    num_train_rows: int = 0
+    num_eval_rows: int = 0
+    num_skipped_rows: int = 0
+    num_bad_rows: int = 0
+    num_overlong_rows: int = 0
+    num_untrained_rows: int = 0
+    num_truncated_rows: int = 0
+    num_tokens: int = 0
+    num_trained_tokens: int = 0
+    longest_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

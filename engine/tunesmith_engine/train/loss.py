@@ -1,4 +1,4 @@
-"""The training objective: the sum of the cross-entropies of the trained tokens."""
+"""What an objective is computed from: batches on their device and the logits of their trained places."""
 
 from __future__ import annotations
 
@@ -48,17 +48,15 @@ def takes_positions(model: PeftModel) -> bool:
     return "logits_to_keep" in inspect.signature(model.get_base_model().forward).parameters
 
 
-def summed_loss(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-    """Return the sum of the trained tokens' cross-entropies in nats, a float32 scalar.
+def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+    """Return the float32 logits at a batch's places, [rows, P, vocabulary].
 
     Rows are padded on the right and attention looks back only, so padding needs no mask; without one, attention takes
     its fast path and the host need not look into a mask on the GPU.
     """
     if some_positions:
         arguments: dict[str, Any] = {"logits_to_keep": batch.positions}
-        logits = model(input_ids=batch.input_ids, use_cache=False, **arguments).logits
+        logits: torch.Tensor = model(input_ids=batch.input_ids, use_cache=False, **arguments).logits
     else:
         logits = model(input_ids=batch.input_ids, use_cache=False).logits[:, batch.positions]
-    return torch.nn.functional.cross_entropy(
-        logits.float().flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"
-    )
+    return logits.float()

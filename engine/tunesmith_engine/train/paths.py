@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -19,11 +20,12 @@ from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.methods import Method
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.kernel_check import check_kernels
-from tunesmith_engine.train.loss import make_batch, summed_loss, takes_positions
+from tunesmith_engine.train.loss import make_batch, takes_positions
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -62,7 +64,7 @@ class LossPath(Protocol):
         """
 
     def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
-        """Return the sum of the trained tokens' cross-entropies in nats, on the device, without gradients."""
+        """Return the objective summed over the trained tokens, on the device, without gradients."""
 
     def weights_changed(self) -> None:
         """Take note of an update of the trained weights."""
@@ -100,8 +102,10 @@ class PlainPath:
         micro_batch_size: int,
         activation_checkpointing: bool,
         reason: str,
+        method: Method,
     ) -> None:
         self.report = [f"The model runs as plain PyTorch. {reason}"]
+        self._method = method
         self._model = model
         self._compute = compute
         self._pad_token_id = pad_token_id
@@ -130,7 +134,7 @@ class PlainPath:
     def _loss(self, portion: list[Example]) -> torch.Tensor:
         batch = make_batch(portion, self._pad_token_id, self._compute.device)
         with self._compute.autocast():
-            return summed_loss(self._model, batch, self._some_positions)
+            return self._method.summed_loss(self._model, batch, self._some_positions)
 
     def weights_changed(self) -> None:
         """See LossPath; autograd reads the weights themselves."""
@@ -159,6 +163,21 @@ class PlainPath:
             self._model.get_base_model().gradient_checkpointing_disable()
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a timing decides itself, where a run goes by its schedule and its device.
+
+    Attributes:
+        lengths: of the timed steps.
+        policy: what the memory policy is told.
+        memory_bytes: most that the fused path may plan with; None for all there is.
+    """
+
+    lengths: RowLengths
+    policy: str
+    memory_bytes: int | None
+
+
 def open_path(
     model: PeftModel,
     spec: RunSpec,
@@ -167,23 +186,27 @@ def open_path(
     pad_token_id: int,
     micro_batch_size: int,
     warn: Callable[[str, str], None],
+    method: Method,
+    timing: Timing | None = None,
 ) -> LossPath:
     """Return the way in which a run computes; what is not fused against the person's wish is a warning."""
     checkpoints = spec.hardware.activation_checkpointing
     reason = "The fused kernels are switched off."
     if spec.hardware.kernels:
-        lengths = RowLengths.of(data, StepPlan(spec.schedule, len(data.train)))
+        lengths = timing.lengths if timing else RowLengths.of(data, StepPlan(spec.schedule, len(data.train)))
+        policy = timing.policy if timing else "full" if checkpoints else "auto"
         try:
-            _check_products(compute)
+            _check_possible(compute, method)
             checked = check_kernels(recognise(model), compute, spec, lengths.capacity_tokens(micro_batch_size))
             path = FusedPath(
                 model,
                 compute,
                 lengths,
                 micro_batch_size,
-                "full" if checkpoints else "auto",
-                optimizer_bytes_per_weight=optimizer_bytes(spec),
-                fp8=spec.hardware.fp8_weights,
+                policy,
+                timing.memory_bytes if timing else None,
+                optimizer_bytes(spec),
+                spec.hardware.fp8_weights,
             )
         except NotFusableError as error:
             reason = str(error)
@@ -194,10 +217,13 @@ def open_path(
             if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
                 warn("not-fused", " ".join(notes))
             return path
-    return PlainPath(model, compute, pad_token_id, micro_batch_size, checkpoints, reason)
+    return PlainPath(model, compute, pad_token_id, micro_batch_size, checkpoints, reason, method)
 
 
-def _check_products(compute: Compute) -> None:
-    """Raise NotFusableError where PyTorch multiplies parts of buffers a thousand times slower (measured with 2.6)."""
+def _check_possible(compute: Compute, method: Method) -> None:
+    """Raise NotFusableError where the objective is not fused or the processor is no good at it."""
+    if not method.fused:
+        raise NotFusableError("The fused path does not compute this objective.")
     if compute.device.type == "cpu" and compute.dtype == torch.float16:
+        # PyTorch multiplies parts of buffers a thousand times slower (measured with 2.6).
         raise NotFusableError("PyTorch has no fast float16 products for the fused path's buffers on a processor.")

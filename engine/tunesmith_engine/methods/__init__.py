@@ -1,0 +1,83 @@
+"""Ways to train. A method is one file in this folder, named as its objective is.
+
+The file defines METHOD, an instance of Method. Nothing else has to know of it: the list of objectives is this folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunesmith_core.spec import RunSpec
+
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+
+    from tunesmith_engine.data import PreparedData
+    from tunesmith_engine.device import Compute
+    from tunesmith_engine.train.assembly import Parts
+    from tunesmith_engine.train.loss import Batch
+
+
+class Method(ABC):
+    """What distinguishes one way to train from another; the conductor does what all have in common.
+
+    Attributes:
+        fused: whether the fused path computes this objective; else it runs as plain PyTorch.
+    """
+
+    fused = False
+
+    def prepare(self, spec: RunSpec, tokenizer: Any) -> PreparedData:  # Any: a transformers tokenizer
+        """Return the rows that are trained and held out."""
+        from tunesmith_engine.data import prepare
+
+        return prepare(spec, tokenizer)
+
+    def load(self, folder: Path, spec: RunSpec, compute: Compute) -> PeftModel:
+        """Return the base model with what is trained of it."""
+        from tunesmith_engine.model.load import load_model
+        from tunesmith_engine.model.lora import attach_adapter
+
+        return attach_adapter(load_model(folder, compute, spec.method.kind == "qlora"), spec)
+
+    @abstractmethod
+    def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+        """Return the objective of a batch summed over its trained tokens, a float32 scalar on the device.
+
+        Args:
+            model: with its adapter.
+            batch: rows, and the places whose next token is trained.
+            some_positions: whether the model can compute logits at chosen places only.
+        """
+
+    def report(self, parts: Parts) -> dict[str, Any]:  # Any: JSON values
+        """Return what the journal's "setup" event says about data and model."""
+        from tunesmith_engine.model.load import num_parameters
+        from tunesmith_engine.model.lora import trainable
+
+        stats = parts.data.stats
+        return {
+            "num_train_rows": len(parts.data.train),
+            "num_eval_rows": len(parts.data.eval),
+            "num_skipped_rows": stats.num_skipped_rows,
+            "num_truncated_rows": stats.num_truncated_rows,
+            "num_trained_tokens": stats.num_trained_tokens,
+            "num_parameters": num_parameters(parts.model.get_base_model()),
+            "num_trainable_parameters": sum(each.numel() for each in trainable(parts.model).values()),
+        }
+
+    def save(self, model: PeftModel, tokenizer: Any, card: str, target: Path, tmp: Path) -> None:
+        """Write what the run has made into a folder; `export_adapter` describes the arguments."""
+        from tunesmith_engine.export.adapter import export_adapter
+
+        export_adapter(model, tokenizer, card, target, tmp)
+
+
+def method_of(objective: str) -> Method:
+    """Import and return the method of an objective."""
+    method: Method = importlib.import_module(f"{__name__}.{objective}").METHOD
+    return method

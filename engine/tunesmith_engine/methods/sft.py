@@ -1,0 +1,26 @@
+"""Supervised fine-tuning and continued pretraining: the cross-entropy of each trained token."""
+
+from __future__ import annotations
+
+import torch
+from peft import PeftModel
+
+from tunesmith_engine.data import IGNORED_LABEL
+from tunesmith_engine.methods import Method
+from tunesmith_engine.train.loss import Batch, logits_of
+
+
+class SupervisedFineTuning(Method):
+    """Raises the probability of the next token."""
+
+    fused = True
+
+    def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
+        """Return the sum of the trained tokens' cross-entropies in nats."""
+        logits = logits_of(model, batch, some_positions)
+        return torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"
+        )
+
+
+METHOD = SupervisedFineTuning()

@@ -1,0 +1,98 @@
+"""What trains: model, adapter, the way gradients come about, and what applies them. Run, plan check and bench alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.device import Compute
+from tunesmith_engine.methods import Method, method_of
+from tunesmith_engine.model.load import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.optim import Updater
+from tunesmith_engine.train.paths import LossPath, Timing, open_path
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a method makes of a spec: its rows, and the model with what is trained of it."""
+
+    spec: RunSpec
+    compute: Compute
+    method: Method
+    folder: Path
+    tokenizer: Any  # a transformers tokenizer; None where rows are tokens already
+    data: PreparedData
+    model: PeftModel
+
+    def open_path(
+        self, micro_batch_size: int, warn: Callable[[str, str], None], timing: Timing | None = None
+    ) -> LossPath:
+        """Return the way in which the objective's gradients come about; see `paths.open_path`."""
+        pad_token_id = padding_id(self.tokenizer) if self.tokenizer else 0
+        return open_path(
+            self.model,
+            self.spec,
+            self.compute,
+            self.data,
+            pad_token_id,
+            micro_batch_size,
+            warn,
+            self.method,
+            timing,
+        )
+
+
+def make_parts(spec: RunSpec, compute: Compute, enter: Callable[[str], bool] = lambda _: True) -> Parts | None:
+    """Read the data of a spec and load its model.
+
+    The data is read before the weights: its mistakes are the likelier ones and show within a second.
+
+    Args:
+        spec: the run.
+        compute: its device.
+        enter: told the phase that begins, "data" or "model"; returns False to end here, with None.
+    """
+    method = method_of("sft")
+    folder = model_folder(spec.model)
+    tokenizer = load_tokenizer(folder)
+    if not enter("data"):
+        return None
+    data = method.prepare(spec, tokenizer)
+    if not enter("model"):
+        return None
+    return Parts(spec, compute, method, folder, tokenizer, data, method.load(folder, spec, compute))
+
+
+class Assembly:
+    """A model that can take a step.
+
+    Attributes:
+        model: with its adapter.
+        path: computes gradients.
+        parameters: what is trained, by name.
+        updater: applies gradients.
+    """
+
+    def __init__(self, parts: Parts, path: LossPath) -> None:
+        self.model, self.path, self._device = parts.model, path, parts.compute.device
+        self.parameters = trainable(parts.model)
+        self.updater = Updater(self.parameters, parts.spec.optimizer, self._device, parts.compute.dtype, path.arena)
+
+    def update(self, examples: list[Example], learning_rate: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """Do one update and return its loss and gradient norm, both on the device."""
+        num_trained = max(1, num_trained_tokens(examples))
+        loss = torch.zeros((), device=self._device)
+        for portion in self.path.portions(examples):
+            loss += self.path.add_gradients(portion, num_trained, self.updater)
+        grad_norm = self.updater.update(learning_rate)
+        self.path.weights_changed()
+        return loss, grad_norm

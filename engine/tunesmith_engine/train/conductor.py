@@ -1,0 +1,338 @@
+"""What happens around the steps of a run, whoever takes them: commands, evaluation, samples, checkpoints, the end.
+
+Our loop asks it between two steps; a trainer of another library would by its callbacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from tunesmith_core import files
+from tunesmith_core.errors import RunFailure, UserError
+from tunesmith_core.protocol import Command
+from tunesmith_engine.export.adapter_card import adapter_card
+from tunesmith_engine.failures import MAX_MESSAGE_CHARS
+from tunesmith_engine.host import Host
+from tunesmith_engine.train.assembly import Parts
+from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
+from tunesmith_engine.train.metrics import StepReport
+from tunesmith_engine.train.schedule import StepPlan
+
+EVALUATIONS_PER_RUN = 10
+MAX_NONFINITE_STEPS = 3
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run is; saved with each checkpoint."""
+
+    step: int = 0
+    num_tokens: int = 0
+    seconds: float = 0.0
+    base_model_seen: bool = False
+    eval_loss_before: float | None = None
+    eval_loss: float | None = None
+    eval_step: int = -1
+    best_eval_loss: float | None = None
+    num_evals_without_gain: int = 0
+    num_nonfinite_steps: int = 0
+
+
+class Trainee(Protocol):
+    """Whoever takes the steps, as the conductor sees it."""
+
+    plan: StepPlan
+
+    def flush(self) -> list[StepReport]:
+        """Wait for the step that is under way, if any, and return its report."""
+
+    def restart_clock(self) -> None:
+        """Leave the time since the last step out of the next one's."""
+
+    def held_out_loss(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> tuple[float, int] | None:
+        """Return the mean loss of the held-out rows and their trained tokens, or None when stopped on the way."""
+
+    def without_adapter(self) -> AbstractContextManager[None]:
+        """Return the context in which the model is the base model."""
+
+    def answer(self, prompt: str) -> str | None:
+        """Return the model's answer, or None when memory is short."""
+
+    def snapshot(self, step: int) -> Snapshot:
+        """Return what a checkpoint holds beside the progress."""
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to where a checkpoint was made."""
+
+    def fingerprint(self) -> dict[str, Any]:  # Any: JSON values
+        """Return what decides, beside settings and data, whether the same step gives the same bits."""
+
+
+class Conductor:
+    """Conducts one run."""
+
+    def __init__(self, host: Host, parts: Parts, checkpoints: Checkpoints, trainee: Trainee) -> None:
+        self.progress = Progress()
+        self.data_hash = files.sha256_file(Path(parts.spec.data.path))[:16]
+        self._host, self._parts, self._checkpoints, self._trainee = host, parts, checkpoints, trainee
+        self._spec = parts.spec
+        self._total_steps = trainee.plan.total_steps
+        self._evaluate_every = self._spec.evaluation.every_steps or max(1, self._total_steps // EVALUATIONS_PER_RUN)
+        self._stopped_early = False
+        self._started_s = self._saved_s = time.monotonic()
+
+    # What the loop calls
+
+    def begin(self) -> None:
+        """Do what comes before the first step of this part of the run."""
+        self._host.phase("training", self.progress.step, self._total_steps, "steps")
+        if self.progress.step:
+            # A stop may have cut it short.
+            self._evaluate_if_due()
+        elif self._spec.method.bias != "none":
+            self._look_at_base_model()
+
+    def wants_step(self) -> bool:
+        """Carry out waiting commands and return whether there shall be another step."""
+        if self.progress.step >= self._total_steps or self._stopped_early:
+            return False
+        self._obey()
+        return not self._host.stop_requested()
+
+    def take(self, reports: list[StepReport]) -> None:
+        """Publish the numbers of steps and watch over their losses. Raises RunFailure `nan-loss`."""
+        for report in reports:
+            self._take(report)
+
+    def do_what_is_due(self) -> None:
+        """Evaluate, sample and save after a step where it is time."""
+        step, saving = self.progress.step, self._spec.saving
+        if not self.progress.base_model_seen and self._spec.method.bias == "none":
+            self._look_at_base_model()
+        self._evaluate_if_due()
+        if step % (self._spec.evaluation.sample_every_steps or self._evaluate_every) == 0:
+            self._sample_all(step)
+        minutes = (time.monotonic() - self._saved_s) / 60
+        if minutes >= saving.every_minutes or (saving.every_steps and step % saving.every_steps == 0):
+            self.save()
+
+    def end(self) -> None:
+        """Do what comes after the last step."""
+        self._flush()
+        if not self._host.stop_requested() and self.progress.eval_step != self.progress.step:
+            self._evaluate()
+
+    # Steps
+
+    def _take(self, report: StepReport) -> None:
+        host, progress = self._host, self.progress
+        host.progress(report.step_s)
+        event: dict[str, Any] = {  # Any: JSON values
+            "step": report.step,
+            "epoch": round(report.epoch, 4),
+            "loss": report.loss,
+            "lr": report.lr,
+            "grad_norm": report.grad_norm,
+            "tokens": report.num_tokens,
+            "tokens_per_s": round(report.tokens_in_step / max(report.step_s, 1e-9), 1),
+            "step_s": round(report.step_s, 4),
+        }
+        device = self._parts.compute.device
+        if device.type == "cuda":
+            event["vram_peak_bytes"] = torch.cuda.max_memory_allocated(device)
+        host.event("step", **event)
+        if report.finite:
+            progress.num_nonfinite_steps = 0
+            return
+        progress.num_nonfinite_steps += 1
+        if progress.num_nonfinite_steps >= MAX_NONFINITE_STEPS:
+            raise RunFailure(
+                "nan-loss", f"The loss was no number for {MAX_NONFINITE_STEPS} steps running, up to step {report.step}."
+            )
+        host.warning("nan-loss", f"The loss of step {report.step} is no number; the step was not applied.")
+
+    def _flush(self) -> None:
+        self.take(self._trainee.flush())
+
+    def _back_to_training(self) -> None:
+        self._trainee.restart_clock()
+        self._host.progress()
+
+    # Evaluation and samples
+
+    def _evaluate_if_due(self) -> None:
+        step = self.progress.step
+        if step % self._evaluate_every == 0 and self.progress.eval_step != step:
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        """Measure the held-out loss and decide about an early stop."""
+        progress = self.progress
+        loss = self._measure(progress.step)
+        if loss is None:
+            return
+        progress.eval_loss, progress.eval_step = loss, progress.step
+        better = progress.best_eval_loss is None or loss < progress.best_eval_loss
+        progress.best_eval_loss = loss if better else progress.best_eval_loss
+        progress.num_evals_without_gain = 0 if better else progress.num_evals_without_gain + 1
+        patience = self._spec.evaluation.early_stopping
+        if patience and progress.num_evals_without_gain >= patience:
+            self._stopped_early = True
+
+    def _look_at_base_model(self) -> None:
+        """Measure and sample the model as it was before the first step.
+
+        That comes after the first step, so that a person soon sees training work: with the adapter switched off, the
+        base model is still there. Only trained biases can't be switched off, so then it comes before.
+        """
+        with_adapter = self.progress.step == 0
+        loss = self._measure(0, with_adapter)
+        with contextlib.nullcontext() if with_adapter else self._trainee.without_adapter():
+            self._sample_all(0)
+        self.progress.eval_loss_before = self.progress.best_eval_loss = loss
+        # A stop on the way leaves it to the resumed run.
+        self.progress.base_model_seen = not self._host.stop_requested()
+
+    def _measure(self, step: int, with_adapter: bool = True) -> float | None:
+        """Publish the held-out loss as that of a step and return it, or None without data or after a stop."""
+        if not self._parts.data.eval:
+            return None
+        self._flush()
+        started_s = time.monotonic()
+        self._host.phase("evaluating", step, self._total_steps, "steps")
+        result = self._trainee.held_out_loss(self.progress.step, with_adapter, self._interrupted)
+        self._host.phase("training", self.progress.step, self._total_steps, "steps")
+        self._back_to_training()
+        if result is None:
+            return None
+        loss, num_tokens = result
+        seconds = round(time.monotonic() - started_s, 3)
+        self._host.event("eval", step=step, loss=loss, num_tokens=num_tokens, seconds=seconds)
+        return loss
+
+    def _interrupted(self) -> bool:
+        """Say between two portions of an evaluation that all is well, and return whether to break off."""
+        self._host.progress()
+        return self._host.stop_requested()
+
+    def _sample_all(self, step: int) -> None:
+        for prompt in self._spec.evaluation.sample_prompts:
+            if self._host.stop_requested():
+                return
+            self._sample(step, prompt)
+
+    def _sample(self, step: int, prompt: str) -> None:
+        self._flush()
+        try:
+            text = self._trainee.answer(prompt)
+        except Exception as error:
+            # Training needs no sample, and transformers can't generate with every model that it trains.
+            self._host.warning("sample-failed", f"Step {step}: {str(error)[:MAX_MESSAGE_CHARS]}")
+        else:
+            if text is None:
+                self._host.warning("cuda-oom", "There was not enough memory for a sample; it is left out.")
+            else:
+                self._host.event("sample", step=step, prompt=prompt, text=text)
+        self._back_to_training()
+
+    # Commands
+
+    def _obey(self) -> None:
+        for command in self._host.take_commands():
+            try:
+                self._carry_out(command)
+            except UserError as error:
+                self._host.ack(command, False, error.message)
+            else:
+                self._host.ack(command)
+
+    def _carry_out(self, command: Command) -> None:
+        if command.name == "checkpoint":
+            self.save()
+        elif command.name == "evaluate":
+            if not self._parts.data.eval:
+                raise UserError("usage", "This run has no evaluation data.")
+            self._measure(self.progress.step)
+        else:
+            prompt = str(command.data.get("prompt", "")).strip()
+            if not prompt:
+                raise UserError("usage", "A sample needs a prompt.")
+            self._sample(self.progress.step, prompt)
+
+    # Checkpoints
+
+    def save(self) -> None:
+        """Save a checkpoint of the present step and publish it."""
+        self._flush()
+        self.progress.seconds = self.seconds()
+        self._started_s = time.monotonic()
+        snapshot = self._trainee.snapshot(self.progress.step)
+        snapshot.state["progress"] = asdict(self.progress)
+        saved = self._checkpoints.save(snapshot, self._fingerprint())
+        self._saved_s = time.monotonic()
+        path = saved.path.relative_to(self._host.run.path).as_posix()
+        self._host.event(
+            "checkpoint", step=saved.step, path=path, bytes=saved.num_bytes, seconds=round(saved.seconds, 3)
+        )
+        self._back_to_training()
+
+    def restore(self, snapshot: Snapshot, manifest: dict[str, Any]) -> None:  # Any: JSON values
+        """Go on where a checkpoint was made, and say what is not as it was then."""
+        here = self._fingerprint()
+        differences = [
+            f"{key} was {old}, is {here[key]}" for key, old in manifest["fingerprint"].items() if here.get(key) != old
+        ]
+        if differences:
+            self._host.warning("resume-differs", f"{'; '.join(differences)}.")
+        self.progress = Progress(**snapshot.state["progress"])
+        self._trainee.restore(snapshot)
+
+    def _fingerprint(self) -> dict[str, Any]:  # Any: JSON values
+        return self._trainee.fingerprint() | {"rows": len(self._parts.data.train), "data": self.data_hash}
+
+    def seconds(self) -> float:
+        """Return the time spent in the run so far, earlier parts included."""
+        return round(self.progress.seconds + time.monotonic() - self._started_s, 3)
+
+    # The end
+
+    def finish(self) -> dict[str, Any]:  # Any: JSON values
+        """Save what the run has made and return the fields of the result event."""
+        host, progress = self._host, self.progress
+        artifacts = {}
+        if host.stop_mode != "discard":
+            host.phase("saving")
+            self.save()
+            self._publish()
+            artifacts["adapter"] = host.run.adapter_path.name
+        return {
+            "status": "stopped" if host.stop_mode else "finished",
+            "code": None,
+            "step": progress.step,
+            "seconds": self.seconds(),
+            "artifacts": artifacts,
+            "eval_loss_before": progress.eval_loss_before,
+            "eval_loss_after": progress.eval_loss,
+        }
+
+    def _publish(self) -> None:
+        parts, run, progress = self._parts, self._host.run, self.progress
+        card = adapter_card(
+            parts.spec,
+            model_folder=parts.folder,
+            data_hash=self.data_hash,
+            num_train_rows=len(parts.data.train),
+            num_eval_rows=len(parts.data.eval),
+            step=progress.step,
+            eval_loss_before=progress.eval_loss_before,
+            eval_loss_after=progress.eval_loss,
+        )
+        parts.method.save(parts.model, parts.tokenizer, card, run.adapter_path, run.path / "tmp")

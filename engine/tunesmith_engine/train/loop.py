@@ -1,0 +1,155 @@
+"""The training loop, readable from top to bottom.
+
+A step is: rows -> micro-batches -> gradients of (sum of token losses / trained tokens of the
+whole step) -> clip -> AdamW.
+On a GPU the host never waits inside a step; loss and gradient norm are read after the next step was submitted.
+What happens between steps is decided by the conductor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from tunesmith_engine.train.assembly import Assembly, Parts
+from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
+from tunesmith_engine.train.conductor import Conductor, Progress
+from tunesmith_engine.train.evaluate import generate, held_out_loss
+from tunesmith_engine.train.metrics import StepMeter, StepReport
+from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
+from tunesmith_engine.train.probe import probe
+from tunesmith_engine.train.schedule import StepPlan
+
+
+class Loop:
+    """Trains what a method has put together."""
+
+    def __init__(self, parts: Parts, warn: Callable[[str, str], None]) -> None:
+        self.parts = parts
+        self.plan = StepPlan(parts.spec.schedule, len(parts.data.train))
+        self.ladder = MemoryLadder(parts.spec.schedule.micro_batch_size, warn)
+        path = self.ladder.fit(lambda: parts.open_path(self.ladder.micro_batch_size, warn), "Before the first step")
+        self.path = self.ladder.path = path
+        self.assembly = Assembly(parts, path)
+        self.tried_bytes: int | None = None
+        self._meter = StepMeter(parts.compute.device)
+
+    def try_out(self) -> None:
+        """On a GPU, step down until the largest micro-batch fits: before the first step, not in the middle of a run."""
+        device, rows = self.parts.compute.device, self.parts.data.train
+        if device.type == "cuda":
+            self.parts.model.train()
+            num_rows = len(self.plan.rows(0))
+            self.tried_bytes = probe(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
+
+    def train(self, conductor: Conductor) -> None:
+        """Train to the end, an early stop or a stop request.
+
+        Raises:
+            RunFailure: `nan-loss` or `cuda-oom`.
+        """
+        self.parts.model.train()
+        conductor.begin()
+        while conductor.wants_step():
+            conductor.take(self._step(conductor.progress))
+            conductor.do_what_is_due()
+        conductor.end()
+
+    def _step(self, progress: Progress) -> list[StepReport]:
+        """Train on the rows of one step; after a lack of memory, again and in smaller portions."""
+        step = progress.step
+        examples = [self.parts.data.train[row] for row in self.plan.rows(step)]
+        lr = self.parts.spec.optimizer.learning_rate * self.plan.learning_rate_factor(step)
+        loss, grad_norm = self._fit(lambda: self.assembly.update(examples, lr), step)
+        num_tokens = sum(len(example.input_ids) for example in examples)
+        progress.step += 1
+        progress.num_tokens += num_tokens
+        return self._meter.submit(
+            step=progress.step,
+            epoch=self.plan.epoch(progress.step),
+            lr=lr,
+            num_tokens=progress.num_tokens,
+            tokens_in_step=num_tokens,
+            loss=loss,
+            grad_norm=grad_norm,
+        )
+
+    def _fit(self, work: Callable[[], Result], step: int) -> Result:
+        """Do the work, stepping down the memory ladder until it fits; no half step is ever applied."""
+        return self.ladder.fit(work, f"Step {step + 1}", self.assembly.updater.drop_gradients)
+
+    # What the conductor asks for between steps, see Trainee
+
+    def flush(self) -> list[StepReport]:
+        """Wait for the step that is under way and return its report."""
+        return self._meter.flush()
+
+    def restart_clock(self) -> None:
+        """Leave the time since the last step out of the next one's."""
+        self._meter.restart_clock()
+
+    def held_out_loss(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> tuple[float, int] | None:
+        """Return the mean loss of the held-out rows and their trained tokens, or None when stopped on the way."""
+        model, rows, device = self.parts.model, self.parts.data.eval, self.parts.compute.device
+        return self._fit(lambda: held_out_loss(model, self.path, rows, device, with_adapter, should_stop), step)
+
+    def without_adapter(self) -> AbstractContextManager[None]:
+        """Return the context in which the model is the base model."""
+        context: AbstractContextManager[None] = self.parts.model.disable_adapter()
+        return context
+
+    def answer(self, prompt: str) -> str | None:
+        """Return the model's answer, or None when memory is short."""
+        text = self._generate(prompt)
+        if text is None:
+            with self.path.out_of_the_way():
+                text = self._generate(prompt)
+        return text
+
+    def _generate(self, prompt: str) -> str | None:
+        parts = self.parts
+        system_prompt, max_tokens = parts.spec.data.system_prompt, parts.spec.evaluation.sample_max_tokens
+        try:
+            return generate(parts.model, parts.tokenizer, parts.compute, prompt, system_prompt, max_tokens)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+
+    # State
+
+    def snapshot(self, step: int) -> Snapshot:
+        """Return what a checkpoint holds of the loop."""
+        tensors, numbers = self.assembly.updater.state()
+        state = {
+            "optimizer_numbers": numbers,
+            "micro_batch_size": self.ladder.micro_batch_size,
+            "num_kept_less": self.ladder.num_kept_less,
+        }
+        adapter = {name: parameter.detach() for name, parameter in self.assembly.parameters.items()}
+        return Snapshot(step, adapter, tensors, random_states(self.parts.compute.device), state)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to where a checkpoint was made."""
+        for name, parameter in self.assembly.parameters.items():
+            parameter.data.copy_(snapshot.adapter[name])
+        self.assembly.updater.load_state(snapshot.optimizer, snapshot.state["optimizer_numbers"])
+        # Checkpoints of versions before the fused path name no number.
+        self.ladder.restore(snapshot.state["micro_batch_size"], snapshot.state.get("num_kept_less", 0))
+        self.path.weights_changed()
+        restore_random_states(snapshot.random, self.parts.compute.device)
+
+    def fingerprint(self) -> dict[str, Any]:  # Any: JSON values
+        """Return what decides, beside settings and data, whether the same step gives the same bits."""
+        compute = self.parts.compute
+        return {
+            "torch": torch.__version__,
+            "cuda": torch.version.cuda or "",
+            "device": compute.name,
+            "dtype": compute.dtype_name,
+            "kernels": self.path.name,
+            "threads": compute.num_threads,
+        }
