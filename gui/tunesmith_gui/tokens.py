@@ -34,6 +34,7 @@ class Tokens:
         muted: secondary words.
         border: hairlines between areas.
         outline: the edge of an input or a secondary button.
+        track: the empty part of a progress bar.
         hover: background of a row or quiet button under the pointer.
         accent: fill of the one primary action, of progress and of a checked control.
         accent_hover: the same fill under the pointer.
@@ -53,6 +54,7 @@ class Tokens:
     muted: str
     border: str
     outline: str
+    track: str
     hover: str
     accent: str
     accent_hover: str
@@ -85,6 +87,7 @@ LIGHT = Tokens(
     muted="#585e6b",
     border="#e1e4ea",
     outline="#c9ced8",
+    track="#d3d7e0",
     hover="#eceef2",
     accent="#4f46e5",
     accent_hover="#4338ca",
@@ -109,6 +112,7 @@ DARK = Tokens(
     muted="#a0a6b4",
     border="#2a2d37",
     outline="#3d424f",
+    track="#22252e",
     hover="#262933",
     accent="#5f5cf0",
     accent_hover="#514eea",
@@ -133,6 +137,7 @@ HIGH_CONTRAST = Tokens(
     muted="#e8e8e8",
     border="#ffffff",
     outline="#ffffff",
+    track="#4d4d4d",
     hover="#2e2e2e",
     accent="#ffd60a",
     accent_hover="#ffe666",

@@ -41,6 +41,13 @@ def test_focus_ring_and_curves_have_a_contrast_of_at_least_3(palette: Tokens) ->
             assert contrast_ratio(colour, area) >= 3, (colour, area)
 
 
+@PALETTES
+def test_how_full_a_bar_is_can_be_seen(palette: Tokens) -> None:
+    fills = {name: palette.tone(name)[0] for name in ("ok", "warn", "error")} | {"accent": palette.accent}
+    low = {name: contrast_ratio(fill, palette.track) for name, fill in fills.items()}
+    assert {name: round(ratio, 2) for name, ratio in low.items() if ratio < 3} == {}
+
+
 def test_high_contrast_words_reach_7() -> None:
     assert min(contrast_ratio(front, back) for _what, front, back in text_pairs(HIGH_CONTRAST)) >= 7
 

@@ -14,6 +14,7 @@ from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.shortcuts import actions
+from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.buttons import button
@@ -73,6 +74,7 @@ class SettingsPage(Page):
 
     def _build_runs(self) -> Card:
         card = Card(self.tr("Runs"), parent=self)
+        self._meanings: list[SafeLabel] = []
         for name in ("keep_awake", "notify_run_end", "confirm_close"):
             box = QCheckBox(core_text(self._declared[name].label), card)
             box.setAccessibleDescription(core_text(self._declared[name].meaning))
@@ -80,14 +82,21 @@ class SettingsPage(Page):
             self._boxes[name] = box
             meaning = core_text(self._declared[name].meaning)
             words = SafeLabel(meaning, role="caption", tone="muted", wrap=True, parent=card)
-            words.setIndent(SPACE * 4)
+            self._meanings.append(words)
             pair = QVBoxLayout()
             pair.setSpacing(0)
             pair.setContentsMargins(-SPACE // 2, 0, 0, 0)  # the mark stands under the heading
             pair.addWidget(box)
             pair.addWidget(words)
             card.body.addLayout(pair)
+        theme().changed.connect(self._indent)
+        self._indent()
         return card
+
+    def _indent(self) -> None:
+        """Puts what a box means below its words: the mark grows with the text, the room around it doesn't."""
+        for words in self._meanings:
+            words.setIndent(round(SPACE * 2 * (theme().font_scale + 1)))
 
     def _build_network(self) -> Card:
         card = Card(self.tr("Network"), parent=self)

@@ -47,7 +47,7 @@ class Meter(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         rect = QRectF(self.rect())
         radius = rect.height() / 2
-        painter.setBrush(QColor(colours.outline))
+        painter.setBrush(QColor(colours.track))
         painter.drawRoundedRect(rect, radius, radius)
         if self._share > 0:
             painter.setBrush(QColor(colours.accent if self._tone == "accent" else colours.tone(self._tone)[0]))
