@@ -241,24 +241,16 @@
         <translation>映射列</translation>
     </message>
     <message>
-        <source>The file has the columns %1.</source>
-        <translation>文件的列：%1。</translation>
-    </message>
-    <message>
-        <source>Found by itself: %1</source>
-        <translation>自动识别：%1</translation>
-    </message>
-    <message>
-        <source>Row format</source>
-        <translation>行格式</translation>
-    </message>
-    <message>
         <source>Cancel</source>
         <translation>取消</translation>
     </message>
     <message>
-        <source>Use this mapping</source>
-        <translation>使用这个映射</translation>
+        <source>Choose what each column holds. What could be guessed is filled in.</source>
+        <translation>请选择每一列的内容。能推测的已预先填好。</translation>
+    </message>
+    <message>
+        <source>Each row holds</source>
+        <translation>每行内容</translation>
     </message>
     <message>
         <source>None</source>
@@ -269,8 +261,16 @@
         <translation>选择列</translation>
     </message>
     <message>
-        <source>Choose a column for %1</source>
-        <translation>请为“%1”选择列</translation>
+        <source>Choose a column for %1.</source>
+        <translation>请为“%1”选择一列。</translation>
+    </message>
+    <message>
+        <source>%1 is chosen twice.</source>
+        <translation>%1 被选了两次。</translation>
+    </message>
+    <message>
+        <source>Not used: %1</source>
+        <translation>未使用：%1</translation>
     </message>
 </context>
 <context>
@@ -2515,36 +2515,8 @@
 <context>
     <name>DataPicker</name>
     <message>
-        <source>chats (messages)</source>
-        <translation>对话（messages）</translation>
-    </message>
-    <message>
-        <source>chats (ShareGPT)</source>
-        <translation>对话（ShareGPT）</translation>
-    </message>
-    <message>
-        <source>instructions (Alpaca)</source>
-        <translation>指令（Alpaca）</translation>
-    </message>
-    <message>
-        <source>prompt and completion</source>
-        <translation>提示与补全</translation>
-    </message>
-    <message>
-        <source>plain text</source>
-        <translation>纯文本</translation>
-    </message>
-    <message>
-        <source>unknown shape</source>
-        <translation>未知结构</translation>
-    </message>
-    <message>
         <source>%1 → %2</source>
         <translation>%1 → %2</translation>
-    </message>
-    <message>
-        <source>Conversation</source>
-        <translation>对话</translation>
     </message>
     <message>
         <source>System prompt</source>
@@ -2559,16 +2531,40 @@
         <translation>输入</translation>
     </message>
     <message>
-        <source>Answer</source>
-        <translation>回答</translation>
-    </message>
-    <message>
         <source>Prompt</source>
         <translation>提问</translation>
     </message>
     <message>
-        <source>Completion</source>
-        <translation>补全</translation>
+        <source>Chat</source>
+        <translation>对话</translation>
+    </message>
+    <message>
+        <source>Chat (ShareGPT)</source>
+        <translation>对话（ShareGPT）</translation>
+    </message>
+    <message>
+        <source>Instruction and response (Alpaca)</source>
+        <translation>指令与回复（Alpaca）</translation>
+    </message>
+    <message>
+        <source>Prompt and response</source>
+        <translation>提问与回复</translation>
+    </message>
+    <message>
+        <source>Plain text</source>
+        <translation>纯文本</translation>
+    </message>
+    <message>
+        <source>Format not recognized</source>
+        <translation>无法识别格式</translation>
+    </message>
+    <message>
+        <source>Messages</source>
+        <translation>消息</translation>
+    </message>
+    <message>
+        <source>Response</source>
+        <translation>回复</translation>
     </message>
     <message>
         <source>Text</source>
@@ -2603,8 +2599,8 @@
         <translation>使用示例数据</translation>
     </message>
     <message>
-        <source>One example per row. The shape is found by itself: chats, instructions or text.</source>
-        <translation>每行一个样本。结构会自动识别：对话、指令或文本。</translation>
+        <source>One example per row: a chat, a prompt and its response, or text.</source>
+        <translation>每行一个样本：一段对话、一条提示及其回复，或一段文本。</translation>
     </message>
     <message>
         <source>Skip bad rows</source>
@@ -5196,6 +5192,13 @@
     <message>
         <source>Use WSL…</source>
         <translation>使用 WSL…</translation>
+    </message>
+</context>
+<context>
+    <name>_RoleRow</name>
+    <message>
+        <source>First value: %1</source>
+        <translation>首个值：%1</translation>
     </message>
 </context>
 <context>

@@ -1,107 +1,171 @@
-"""Says which column of the data plays which role."""
+"""Says what each column of the data holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
+from tunesmith_core.datafmt.reading import Row
+from tunesmith_gui.new_run.column_guess import ALIKE, example_of, guess_columns, guess_format
 from tunesmith_gui.new_run.data_picker import format_word, role_word
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.field import Field
-from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+
+_WIDTH_LETTERS = 72
+_COMBO_LETTERS = 22
+
+
+class _RoleRow(QWidget):
+    """One role: its name, the list of columns, and below it what the chosen column holds."""
+
+    def __init__(self, words: str, nothing: str, head: Sequence[Row], parent: QWidget) -> None:
+        super().__init__(parent)
+        self._head = head
+        self.combo = QComboBox(self)
+        self.combo.setMinimumContentsLength(_COMBO_LETTERS)
+        self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.combo.addItem(nothing, "")
+        for name in dict.fromkeys(name for row in head for name in row):
+            self.combo.addItem(name, name)
+        self.example = ElidedLabel(role="caption", tone="muted", parent=self)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE // 2)
+        column.addWidget(Field(words, self.combo, inline=True, parent=self))
+        column.addWidget(self.example)
+
+    def choose(self, column: str) -> None:
+        """Chooses a column, or none."""
+        self.combo.setCurrentIndex(max(0, self.combo.findData(column)))
+        self.show_example()
+
+    def show_example(self) -> None:
+        """Shows the first value of the chosen column."""
+        text = example_of(str(self.combo.currentData()), self._head)
+        self.example.setText(fill(self.tr("First value: %1"), text) if text else "")
+        self.combo.setAccessibleDescription(self.example.text())
 
 
 class ColumnMappingDialog(QDialog):
-    """The row format and one choice of column per role. Open it with `open()`.
+    """The format of the rows and a column for each role, filled in as far as can be guessed. Open it with `open()`.
 
     Signals:
-        mapped: (format, dict of role -> column); roles that are found by their usual names are left out.
+        mapped: (format, dict of role -> column).
     """
 
     mapped = Signal(str, object)
 
     def __init__(
         self,
-        columns: Sequence[str],
+        head: Sequence[Row],
         found_format: str,
         format_name: str,
         mapping: Mapping[str, str],
         parent: QWidget | None = None,
     ) -> None:
+        """Fills in what is known.
+
+        Args:
+            head: the first rows of the file.
+            found_format: the format that the names of the columns tell, "auto" when they tell none.
+            format_name, mapping: what the form holds.
+        """
         super().__init__(parent)
-        self._columns = list(columns)
-        self._found_format = found_format
-        self._mapping = dict(mapping)
-        self.role_combos: dict[str, QComboBox] = {}
+        self._head = head
+        self._picked = {ALIKE.get(role, role): column for role, column in mapping.items()}
+        self._rows: dict[str, _RoleRow] = {}
         self.setWindowTitle(self.tr("Map columns"))
-        self.setMinimumWidth(SPACE * 56)
+        self.setMinimumWidth(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS)
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Map columns"), role="heading", parent=self))
-        seen = fill(self.tr("The file has the columns %1."), ", ".join(columns))
-        column.addWidget(SafeLabel(seen, tone="muted", wrap=True, parent=self))
+        words = self.tr("Choose what each column holds. What could be guessed is filled in.")
+        column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
         self.format = QComboBox(self)
-        found = fill(self.tr("Found by itself: %1"), format_word(found_format))
-        self.format.addItem(found, "auto")
         for name in ROLES:
             self.format.addItem(format_word(name), name)
-        self.format.setCurrentIndex(max(0, self.format.findData(format_name)))
+        known = format_name if format_name in ROLES else found_format
+        self.format.setCurrentIndex(self.format.findData(known if known in ROLES else guess_format(head)))
         self.format.activated.connect(lambda _index: self._build_roles())
-        column.addWidget(Field(self.tr("Row format"), self.format, parent=self))
+        column.addWidget(Field(self.tr("Each row holds"), self.format, parent=self))
         self._roles = QWidget(self)
         self._role_column = QVBoxLayout(self._roles)
         self._role_column.setContentsMargins(0, 0, 0, 0)
-        self._role_column.setSpacing(SPACE)
+        self._role_column.setSpacing(SPACE * 2)
         column.addWidget(self._roles)
+        self.note = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
+        column.addWidget(self.note)
         column.addStretch(1)
         row = QHBoxLayout()
         row.addStretch(1)
-        row.addWidget(button(self.tr("Cancel"), self.reject, parent=self))
-        self.apply = button(self.tr("Use this mapping"), self._apply, kind="primary", parent=self)
+        self.cancel = button(self.tr("Cancel"), self.reject, parent=self)
+        self.apply = button(self.tr("Map columns"), self._apply, kind="primary", parent=self)
         self.apply.setDefault(True)
+        row.addWidget(self.cancel)
         row.addWidget(self.apply)
         column.addLayout(row)
         self._build_roles()
 
+    @property
+    def role_combos(self) -> dict[str, QComboBox]:
+        """The list of columns of each role."""
+        return {role: row.combo for role, row in self._rows.items()}
+
     def _format(self) -> str:
-        chosen = str(self.format.currentData())
-        if chosen != "auto":
-            return chosen
-        return self._found_format if self._found_format in ROLES else "messages"
+        return str(self.format.currentData())
 
     def _build_roles(self) -> None:
-        for child in self._roles.findChildren(Field):
-            child.hide()
-            child.deleteLater()
-        self.role_combos = {}
+        for row in self._rows.values():
+            row.hide()
+            row.deleteLater()
+        self._rows = {}
+        guesses = guess_columns(self._format(), self._head)
         for role in ROLES[self._format()]:
-            combo = QComboBox(self._roles)
-            usual = next((name for name in self._columns if name.lower() in role.usual_names), "")
-            none = self.tr("None") if not role.required else self.tr("Choose a column")
-            combo.addItem(none, "")
-            for name in self._columns:
-                combo.addItem(name, name)
-            combo.setCurrentIndex(max(0, combo.findData(self._mapping.get(role.name, usual))))
-            combo.activated.connect(self._check)
-            self.role_combos[role.name] = combo
-            self._role_column.addWidget(Field(role_word(role.name), combo, inline=True, parent=self._roles))
+            nothing = self.tr("Choose a column") if role.required else self.tr("None")
+            row = _RoleRow(role_word(role.name), nothing, self._head, self._roles)
+            row.choose(self._picked.get(ALIKE.get(role.name, role.name), guesses.get(role.name, "")))
+            row.combo.activated.connect(lambda _index, role=role.name: self._pick(role))
+            self._rows[role.name] = row
+            self._role_column.addWidget(row)
+        stops = [self.format, *self.role_combos.values(), self.cancel, self.apply]
+        for before, after in pairwise(stops):
+            QWidget.setTabOrder(before, after)
         self._check()
 
-    def _check(self, _index: int = 0) -> None:
-        roles = {role.name: role for role in ROLES[self._format()]}
-        missing = [name for name, combo in self.role_combos.items() if roles[name].required and not combo.currentData()]
-        self.apply.setEnabled(not missing)
-        why = fill(self.tr("Choose a column for %1"), role_word(missing[0])) if missing else ""
-        self.apply.setToolTip(why)
+    def _pick(self, role: str) -> None:
+        self._picked[ALIKE.get(role, role)] = str(self._rows[role].combo.currentData())
+        self._rows[role].show_example()
+        self._check()
+
+    def _check(self) -> None:
+        mapping = self._mapping()
+        missing = [role for role in ROLES[self._format()] if role.required and role.name not in mapping]
+        twice = [column for column in mapping.values() if list(mapping.values()).count(column) > 1]
+        unused = [
+            name for name in dict.fromkeys(name for row in self._head for name in row) if name not in mapping.values()
+        ]
+        why = ""
+        if missing:
+            why = fill(self.tr("Choose a column for %1."), role_word(missing[0].name))
+        elif twice:
+            why = fill(self.tr("%1 is chosen twice."), twice[0])
+        self.apply.setEnabled(not why)
         self.apply.setAccessibleDescription(why)
+        self.note.setText(why or (fill(self.tr("Not used: %1"), ", ".join(unused)) if unused else ""))
+        self.note.set_tone("error" if why else "muted")
+        self.note.setVisible(bool(self.note.text()))
+
+    def _mapping(self) -> dict[str, str]:
+        return {role: str(combo.currentData()) for role, combo in self.role_combos.items() if combo.currentData()}
 
     def _apply(self) -> None:
-        mapping = {role: str(combo.currentData()) for role, combo in self.role_combos.items() if combo.currentData()}
-        self.mapped.emit(str(self.format.currentData()), mapping)
+        self.mapped.emit(self._format(), self._mapping())
         self.accept()

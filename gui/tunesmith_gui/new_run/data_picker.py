@@ -8,6 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.datafmt import PARQUET
+from tunesmith_core.spec_sections import DataSpec
 from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE
@@ -22,12 +23,12 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 def format_word(name: str) -> str:
     """Name of a row format."""
     return {
-        "messages": translate("DataPicker", "chats (messages)"),
-        "sharegpt": translate("DataPicker", "chats (ShareGPT)"),
-        "alpaca": translate("DataPicker", "instructions (Alpaca)"),
-        "prompt-completion": translate("DataPicker", "prompt and completion"),
-        "text": translate("DataPicker", "plain text"),
-        "auto": translate("DataPicker", "unknown shape"),
+        "messages": translate("DataPicker", "Chat"),
+        "sharegpt": translate("DataPicker", "Chat (ShareGPT)"),
+        "alpaca": translate("DataPicker", "Instruction and response (Alpaca)"),
+        "prompt-completion": translate("DataPicker", "Prompt and response"),
+        "text": translate("DataPicker", "Plain text"),
+        "auto": translate("DataPicker", "Format not recognized"),
     }.get(name, name)
 
 
@@ -40,14 +41,14 @@ def mapping_words(mapping: Mapping[str, str]) -> str:
 def role_word(role: str) -> str:
     """Name of the part that a column plays."""
     return {
-        "messages": translate("DataPicker", "Conversation"),
-        "conversations": translate("DataPicker", "Conversation"),
+        "messages": translate("DataPicker", "Messages"),
+        "conversations": translate("DataPicker", "Messages"),
         "system": translate("DataPicker", "System prompt"),
         "instruction": translate("DataPicker", "Instruction"),
         "input": translate("DataPicker", "Input"),
-        "output": translate("DataPicker", "Answer"),
+        "output": translate("DataPicker", "Response"),
         "prompt": translate("DataPicker", "Prompt"),
-        "completion": translate("DataPicker", "Completion"),
+        "completion": translate("DataPicker", "Response"),
         "text": translate("DataPicker", "Text"),
     }.get(role, role)
 
@@ -92,12 +93,12 @@ class DataPicker(Card):
         """Fills the list with files used lately."""
         self.combo.set_choices([PathChoice(short_name(path), path) for path in recent])
 
-    def show_data(self, data: DataFacts | None, mapping: Mapping[str, str] | None = None, num_skipped: int = 0) -> None:
+    def show_data(self, data: DataFacts | None, spec: DataSpec | None = None, num_skipped: int = 0) -> None:
         """Shows what is known about the chosen file.
 
         Args:
             data: the facts, None while no file is chosen.
-            mapping: the person's own mapping, role to column.
+            spec: how the form says that it is read.
             num_skipped: rows that can't be used, as counted by a preview.
         """
         if self._problem is not None:
@@ -108,10 +109,10 @@ class DataPicker(Card):
         self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
         self.preview.setEnabled(data is not None)
         if data is None:
-            words = self.tr("One example per row. The shape is found by itself: chats, instructions or text.")
+            words = self.tr("One example per row: a chat, a prompt and its response, or text.")
             self.facts.setText(words)
         elif sniffed is not None:
-            self.facts.setText(self._facts_words(data, mapping or {}, num_skipped))
+            self.facts.setText(self._facts_words(data, spec or DataSpec(), num_skipped))
         self.facts.setVisible(data is None or sniffed is not None)
         if data is not None and data.error is not None:
             fix = self._fix(data)
@@ -131,7 +132,7 @@ class DataPicker(Card):
         self.show_data(None)
         self.facts.setText(self.tr("Reading the first rows…"))
 
-    def _facts_words(self, data: DataFacts, mapping: Mapping[str, str], num_skipped: int) -> str:
+    def _facts_words(self, data: DataFacts, spec: DataSpec, num_skipped: int) -> str:
         sniffed = data.sniffed
         assert sniffed is not None
         parts = []
@@ -141,8 +142,9 @@ class DataPicker(Card):
             parts.append(fill(words, number(sniffed.num_rows_estimate)))
         parts += [sniffed.kind.upper(), size(sniffed.num_bytes)]
         if sniffed.kind != PARQUET:
-            parts.append(format_word(sniffed.format))
-            columns = mapping_words({**sniffed.mapping, **mapping})
+            own = spec.format != "auto"
+            parts.append(format_word(spec.format if own else sniffed.format))
+            columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
             if columns:
                 parts.append(columns)
         if num_skipped:

@@ -293,7 +293,7 @@ class NewRunPage(Page):
         self._show_start()
 
     def _show_data(self) -> None:
-        self.data_picker.show_data(self.facts.data, self.form.value("data.columns"), self._num_skipped)
+        self.data_picker.show_data(self.facts.data, self.form.spec.data, self._num_skipped)
         self._show_start()
 
     def _show_plan(self) -> None:
@@ -340,7 +340,7 @@ class NewRunPage(Page):
         if data is None or data.sniffed is None:
             return
         spec = self.form.spec.data
-        dialog = ColumnMappingDialog(data.sniffed.columns, data.sniffed.format, spec.format, spec.columns, self)
+        dialog = ColumnMappingDialog(data.head, data.sniffed.format, spec.format, spec.columns, self)
         dialog.mapped.connect(self.actions_.map_columns)
         dialog.finished.connect(dialog.deleteLater)
         dialog.open()

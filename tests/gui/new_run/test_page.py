@@ -20,7 +20,6 @@ from tunesmith_core.hardware import Hardware
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
-from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DEBOUNCE_MS
 from tunesmith_gui.new_run.form import Missing
@@ -360,26 +359,6 @@ class TestLookingCloser:
         page._open_preview()
         page.findChildren(DataPreviewDialog)[0].close()
         assert tasks[0].cancelled
-
-    def test_columns_are_mapped(self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path) -> None:
-        path = tmp_path / "odd.csv"
-        path.write_text("frage,antwort\nWer?,Ich.\n")
-        fill_in(qtbot, page, model, path)
-        assert page.start_bar.start.text() == "The data can't be used"
-        qtbot.mouseClick(page.data_picker.map, Qt.MouseButton.LeftButton)
-        (dialog,) = page.findChildren(ColumnMappingDialog)
-        index = dialog.format.findData("prompt-completion")
-        dialog.format.setCurrentIndex(index)
-        dialog.format.activated.emit(index)
-        assert not dialog.apply.isEnabled()
-        for role, column in (("prompt", "frage"), ("completion", "antwort")):
-            combo = dialog.role_combos[role]
-            combo.setCurrentIndex(combo.findData(column))
-            combo.activated.emit(combo.currentIndex())
-        assert unnamed(dialog) == []
-        qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
-        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
-        assert page.form.spec.data.columns == {"prompt": "frage", "completion": "antwort"}
 
 
 class TestStarting:

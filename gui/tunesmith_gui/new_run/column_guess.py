@@ -1,0 +1,115 @@
+"""Guesses how rows with columns of any name are meant: by the names, then by what is in the columns. No Qt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tunesmith_core.datafmt import ROLES, Role
+from tunesmith_core.datafmt.reading import Row
+
+_QUESTION = (
+    "prompt",
+    "question",
+    "query",
+    "instruct",
+    "user",
+    "human",
+    "frage",
+    "pregunta",
+    "问",
+    "题",
+    "指令",
+    "質問",
+    "질문",
+)
+_ANSWER = (
+    "complet",
+    "answer",
+    "respon",
+    "output",
+    "reply",
+    "assistant",
+    "target",
+    "antwort",
+    "respuesta",
+    "réponse",
+    "答",
+    "回",
+    "输出",
+    "답",
+)
+HINTS: dict[str, tuple[str, ...]] = {
+    "instruction": _QUESTION,
+    "prompt": _QUESTION,
+    "output": _ANSWER,
+    "completion": _ANSWER,
+    "system": ("system", "系统"),
+    "input": ("context", "上下文"),
+    "text": ("text", "content", "body", "文本", "内容"),
+}
+"""Parts of names, in the languages of the data sets out there, that speak for a role."""
+
+ALIKE = {"instruction": "prompt", "output": "completion", "conversations": "messages"}
+"""Roles of two formats that the same column plays."""
+
+
+def guess_format(head: Sequence[Row]) -> str:
+    """Return the format that fits the values of the first rows best."""
+    messages = next((value[0] for row in head for value in row.values() if _is_messages(value)), None)
+    if messages is not None:
+        return "sharegpt" if "from" in messages else "messages"
+    return "prompt-completion" if len(_texts(head)) > 1 else "text"
+
+
+def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
+    """Return a column for each role of a format that one was found for; no column serves twice."""
+    roles = ROLES[format_name]
+    names = list(dict.fromkeys(name for row in head for name in row))
+    found: dict[str, str] = {}
+
+    def take(role: Role, name: str | None) -> None:
+        if name is not None and role.name not in found and name not in found.values():
+            found[role.name] = name
+
+    for role in roles:
+        take(role, next((name for name in names if name.lower() in role.usual_names), None))
+    for role in roles:
+        hints = HINTS.get(role.name, ())
+        free = [name for name in names if name not in found.values()]
+        take(role, next((name for name in free if any(hint in name.lower() for hint in hints)), None))
+    # An answer tends to be longer than what it answers.
+    for role in reversed([role for role in roles if role.required]):
+        free = [name for name in _fitting(role, head) if name not in found.values()]
+        take(role, free[0] if free else None)
+    return found
+
+
+def example_of(column: str, head: Sequence[Row]) -> str:
+    """Return the first value of a column as one line, "" where there is none."""
+    value: Any = next((row[column] for row in head if row.get(column) not in (None, "", [])), "")  # JSON values
+    if _is_messages(value):
+        first = value[0]
+        value = f"{first.get('role', first.get('from', ''))}: {first.get('content', first.get('value', ''))}"
+    return " ".join(str(value).split())
+
+
+def _fitting(role: Role, head: Sequence[Row]) -> list[str]:
+    if role.name in ("messages", "conversations"):
+        return list(dict.fromkeys(name for row in head for name, value in row.items() if _is_messages(value)))
+    lengths = _texts(head)
+    return sorted(lengths, key=lambda name: -lengths[name])
+
+
+def _texts(head: Sequence[Row]) -> Mapping[str, int]:
+    """Characters of each column that holds texts."""
+    lengths: dict[str, int] = {}
+    for row in head:
+        for name, value in row.items():
+            if isinstance(value, str):
+                lengths[name] = lengths.get(name, 0) + len(value)
+    return lengths
+
+
+def _is_messages(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)

@@ -1,0 +1,141 @@
+"""The dialog that says what the columns hold, and its guesses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QComboBox, QWidget
+from pytestqt.qtbot import QtBot
+
+from tests.gui.layout_checks import clipped, tab_stops, unnamed
+from tests.gui.new_run.driving import fill_in
+from tunesmith_gui.new_run.column_guess import example_of, guess_columns, guess_format
+from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
+from tunesmith_gui.new_run.form import Missing
+from tunesmith_gui.new_run.page import NewRunPage
+from tunesmith_gui.theme import Scheme, theme
+
+GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
+NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
+CHATS = [{"id": 7, "turns": [{"from": "human", "value": "Hi\nthere"}, {"from": "gpt", "value": "Hello"}]}]
+
+
+@pytest.mark.parametrize(
+    ("head", "format_name", "columns"),
+    [
+        (GERMAN, "prompt-completion", {"prompt": "frage", "completion": "antwort"}),
+        ([{"问题": "谁？", "回答": "我。"}], "prompt-completion", {"prompt": "问题", "completion": "回答"}),
+        (
+            [{"user_query": "?", "best_reply": "!"}],
+            "prompt-completion",
+            {"prompt": "user_query", "completion": "best_reply"},
+        ),
+        (NAMELESS, "prompt-completion", {"prompt": "a", "completion": "b"}),
+        (CHATS, "sharegpt", {"conversations": "turns"}),
+        ([{"log": [{"role": "user", "content": "Hi"}]}], "messages", {"messages": "log"}),
+        ([{"id": 3, "story": "Once"}], "text", {"text": "story"}),
+        ([{"id": 3}], "text", {}),
+    ],
+)
+def test_what_can_be_told_is_guessed(head: list[dict[str, Any]], format_name: str, columns: dict[str, str]) -> None:
+    assert guess_format(head) == format_name
+    assert guess_columns(format_name, head) == columns
+
+
+def test_instruction_data_of_odd_names_is_guessed_too() -> None:
+    head = [{"Instruction": "Sum up", "context": "Long", "model_output": "Short", "system_text": "Be brief"}]
+    wanted = {"instruction": "Instruction", "input": "context", "output": "model_output", "system": "system_text"}
+    assert guess_columns("alpaca", head) == wanted
+
+
+def test_an_example_is_one_line() -> None:
+    assert example_of("turns", CHATS) == "human: Hi there"
+    assert example_of("c", NAMELESS) == ""
+    assert example_of("id", NAMELESS) == "1"
+
+
+def choose(combo: QComboBox, value: str) -> None:
+    combo.setCurrentIndex(combo.findData(value))
+    combo.activated.emit(combo.currentIndex())
+
+
+def make(qtbot: QtBot, head: list[dict[str, Any]], found: str = "auto", **mapping: str) -> ColumnMappingDialog:
+    dialog = ColumnMappingDialog(head, found, "auto", mapping)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    return dialog
+
+
+def chosen(dialog: ColumnMappingDialog) -> dict[str, str]:
+    return {role: combo.currentData() for role, combo in dialog.role_combos.items()}
+
+
+class TestDialog:
+    def test_it_opens_with_guesses_and_shows_what_is_in_the_columns(self, qtbot: QtBot) -> None:
+        dialog = make(qtbot, GERMAN)
+        assert dialog.format.currentText() == "Prompt and response"
+        assert chosen(dialog) == {"prompt": "frage", "completion": "antwort"}
+        assert "First value: Wer?" in dialog.role_combos["prompt"].accessibleDescription()
+        assert dialog.note.text() == "Not used: thema"
+        assert dialog.apply.isEnabled()
+        assert unnamed(dialog) == []
+        with qtbot.waitSignal(dialog.mapped) as answer:
+            qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
+        assert answer.args == ["prompt-completion", {"prompt": "frage", "completion": "antwort"}]
+
+    def test_another_format_forgets_no_column(self, qtbot: QtBot) -> None:
+        dialog = make(qtbot, GERMAN)
+        choose(dialog.role_combos["prompt"], "thema")
+        choose(dialog.format, "alpaca")
+        assert chosen(dialog) == {"instruction": "thema", "input": "", "output": "antwort", "system": ""}
+        choose(dialog.format, "text")
+        choose(dialog.format, "prompt-completion")
+        assert chosen(dialog) == {"prompt": "thema", "completion": "antwort"}
+
+    def test_the_mapping_of_the_form_comes_before_a_guess(self, qtbot: QtBot) -> None:
+        assert chosen(make(qtbot, GERMAN, prompt="thema")) == {"prompt": "thema", "completion": "antwort"}
+
+    def test_what_is_missing_or_chosen_twice_is_said(self, qtbot: QtBot) -> None:
+        dialog = make(qtbot, GERMAN)
+        choose(dialog.role_combos["prompt"], "")
+        assert (dialog.note.text(), dialog.apply.isEnabled()) == ("Choose a column for Prompt.", False)
+        choose(dialog.role_combos["prompt"], "antwort")
+        assert (dialog.note.text(), dialog.apply.isEnabled()) == ("antwort is chosen twice.", False)
+        choose(dialog.role_combos["prompt"], "thema")
+        assert dialog.apply.isEnabled()
+
+    @pytest.mark.parametrize("changes", [0, 2])
+    def test_tab_goes_from_top_to_bottom(self, qtbot: QtBot, changes: int) -> None:
+        dialog = make(qtbot, GERMAN)
+        for format_name in ("alpaca", "prompt-completion")[:changes]:
+            choose(dialog.format, format_name)
+        qtbot.waitUntil(lambda: all(combo.isVisible() for combo in dialog.role_combos.values()))
+        dialog.format.setFocus()
+        stops: list[QWidget] = [dialog.format, *tab_stops(dialog)]
+        wanted = [dialog.format, *dialog.role_combos.values(), dialog.cancel, dialog.apply]
+        assert [each for each in stops if each in wanted][: len(wanted)] == wanted
+
+    def test_nothing_is_cut_off_at_double_text_size(self, qtbot: QtBot) -> None:
+        theme().set_appearance(Scheme.LIGHT, 2.0)
+        try:
+            dialog = make(qtbot, GERMAN)
+            qtbot.waitUntil(lambda: clipped(dialog) == [])
+        finally:
+            theme().set_appearance(Scheme.LIGHT, 1.0)
+
+
+def test_columns_are_mapped_in_two_clicks(qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "odd.csv"
+    path.write_text("frage,antwort\nWer?,Ich.\n")
+    fill_in(qtbot, page, model, path)
+    assert page.start_bar.start.text() == "The data can't be used"
+    assert "Format not recognized" in page.data_picker.facts.text()
+    qtbot.mouseClick(page.data_picker.map, Qt.MouseButton.LeftButton)
+    (dialog,) = page.findChildren(ColumnMappingDialog)
+    qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+    assert page.form.spec.data.columns == {"prompt": "frage", "completion": "antwort"}
+    assert "Prompt and response" in page.data_picker.facts.text()
