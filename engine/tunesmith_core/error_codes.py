@@ -258,6 +258,12 @@ CODES: dict[str, ErrorCode] = {
         "Weights in pickle format can run any program when they are loaded, so they are refused.",
         "Choose a version of the model with safetensors files.",
     ),
+    "model-kind-unsupported": ErrorCode(
+        "This kind of model can't be trained here",
+        "Tunesmith trains decoders, which write a text token by token. Encoders such as BERT and encoder-decoders such "
+        "as T5 work differently.",
+        "Choose a decoder, such as a Llama, Qwen, Gemma or Mistral model.",
+    ),
     "dataset-empty": ErrorCode(
         "The data holds no rows",
         "The file is empty, or no row is left after skipping.",

@@ -66,7 +66,8 @@ def open_model_folder(folder: Path) -> ModelFolder:
     """Check a model folder and return what its files say.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` with the file and what is wrong, or `model-pickle-refused`.
+        UserError: `model-files-missing-or-corrupt` with the file and what is wrong, `model-pickle-refused`, or
+            `model-kind-unsupported` for an encoder-decoder.
     """
     if not folder.is_dir():
         raise _damaged(
@@ -78,6 +79,9 @@ def open_model_folder(folder: Path) -> ModelFolder:
     config = _read_object(folder / "config.json")
     if not config.get("model_type") and not config.get("architectures"):
         raise _damaged(folder / "config.json", "names neither a model_type nor an architecture")
+    if config.get("is_encoder_decoder") is True:
+        kind = config.get("model_type") or "unknown type"
+        raise UserError("model-kind-unsupported", f"{folder}: a model of type {kind} is an encoder-decoder.")
     shapes = _read_weights(folder)
     _check_tokenizer(folder)
     return ModelFolder(folder, shapes, _has_chat_template(folder))

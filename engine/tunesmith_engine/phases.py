@@ -99,6 +99,8 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
 
 
 def _emit_setup(host: Host, loop: Loop) -> None:
+    from tunesmith_engine.model.targets import described
+
     parts = loop.parts
     host.event(
         "setup",
@@ -108,7 +110,7 @@ def _emit_setup(host: Host, loop: Loop) -> None:
         dtype=parts.compute.dtype_name,
         micro_batch_size=loop.ladder.micro_batch_size,
         gradient_accumulation_steps=parts.spec.schedule.gradient_accumulation_steps,
-        kernels=loop.path.report,
+        kernels=[*described(parts.model), *loop.path.report],
         planned_bytes=loop.path.plan_bytes if loop.tried_bytes is not None else None,
         tried_bytes=loop.tried_bytes,
     )

@@ -141,6 +141,12 @@ def shard(folder: Path, weight_map: object) -> None:
     (folder / INDEX_NAME).write_text(json.dumps({"weight_map": weight_map}))
 
 
+def test_an_encoder_decoder_is_called_what_it_is(spec: RunSpec) -> None:
+    config = Path(spec.model.path) / "config.json"
+    config.write_text(json.dumps({"model_type": "t5", "is_encoder_decoder": True}))
+    refused(spec, "model-kind-unsupported", "type t5 is an encoder-decoder.")
+
+
 def test_shards_are_checked_against_their_index(spec: RunSpec) -> None:
     folder = Path(spec.model.path)
     one, two = "model-1-of-2.safetensors", "model-2-of-2.safetensors"

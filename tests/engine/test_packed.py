@@ -109,11 +109,12 @@ def test_equally_long_rows_say_so() -> None:
 
 def test_fixed_sizes_are_filled_up_with_what_teaches_nothing() -> None:
     rows = [row(5), row(3, 20)]
-    batch = make_packed_batch(rows, CPU, num_tokens=20, num_documents=6, num_trained=9, max_length=8)
-    assert batch.documents.lengths == (5, 3, 8, 4)
+    batch = make_packed_batch(rows, CPU, num_tokens=20, num_documents=7, num_trained=9, max_length=8)
+    # No filler is longer than a row, which could call for another rotary table.
+    assert batch.documents.lengths == (5, 3, 5, 5, 2)
     assert batch.documents.max_length == 8
-    assert batch.documents.bounds.tolist() == [0, 5, 8, 16, 20, 20, 20]
-    assert batch.positions.tolist() == [*range(5), *range(3), *range(8), *range(4)]
+    assert batch.documents.bounds.tolist() == [0, 5, 8, 13, 18, 20, 20, 20]
+    assert batch.positions.tolist() == [*range(5), *range(3), *range(5), *range(5), *range(2)]
     assert batch.input_ids[8:].tolist() == [0] * 12
     assert batch.trained_rows.tolist() == [0, 1, 2, 3, 5, 6, 6, 6, 6]
     assert batch.targets.tolist() == [2, 3, 4, 5, 21, 22, IGNORED_LABEL, IGNORED_LABEL, IGNORED_LABEL]

@@ -880,6 +880,18 @@
         <translation>请选择带 safetensors 文件的模型版本。</translation>
     </message>
     <message>
+        <source>This kind of model can&apos;t be trained here</source>
+        <translation>无法训练这种类型的模型</translation>
+    </message>
+    <message>
+        <source>Tunesmith trains decoders, which write a text token by token. Encoders such as BERT and encoder-decoders such as T5 work differently.</source>
+        <translation>Tunesmith 训练逐个词元生成文本的解码器模型。BERT 等编码器和 T5 等编码器-解码器模型的工作方式不同。</translation>
+    </message>
+    <message>
+        <source>Choose a decoder, such as a Llama, Qwen, Gemma or Mistral model.</source>
+        <translation>请选择解码器模型，例如 Llama、Qwen、Gemma 或 Mistral 系列。</translation>
+    </message>
+    <message>
         <source>The data holds no rows</source>
         <translation>数据里没有任何行</translation>
     </message>

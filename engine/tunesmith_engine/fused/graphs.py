@@ -54,7 +54,7 @@ def fixed_sizes(lengths: Sequence[int], num_trained: int, capacity_tokens: int) 
         return {"num_trained": num_trained}
     num_tokens = min(_rounded_up(sum(lengths), TOKEN_STEPS), capacity_tokens)
     max_length = min(_quadrupled(LEAST_LENGTH, max(lengths)), num_tokens)
-    num_fillers = -(-(num_tokens - sum(lengths)) // max_length)
+    num_fillers = -(-(num_tokens - sum(lengths)) // max(lengths))
     return {
         "num_tokens": num_tokens,
         "num_documents": _quadrupled(LEAST_DOCUMENTS, len(lengths) + num_fillers),

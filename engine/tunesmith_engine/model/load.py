@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
 
 from tunesmith_core import files
@@ -49,9 +50,10 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
     """Return the config of a model folder without anything that could load code.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt`. EnvironmentProblem: `transformers-version-mismatch`.
+        UserError: `model-files-missing-or-corrupt` or `model-kind-unsupported`.
+        EnvironmentProblem: `transformers-version-mismatch`.
     """
-    values = files.read_json(folder / "config.json")
+    values = _with_special_floats(files.read_json(folder / "config.json"))
     model_type = values.get("model_type")
     for key in [key for key in values if key in REMOVED_CONFIG_KEYS or key.startswith("_attn_implementation")]:
         del values[key]
@@ -61,7 +63,21 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
         raise EnvironmentProblem(
             "transformers-version-mismatch", f"{folder}: models of type {model_type!r} are not known here."
         )
-    return CONFIG_MAPPING[model_type].from_dict(values)
+    config = CONFIG_MAPPING[model_type].from_dict(values)
+    if type(config) not in AutoModelForCausalLM._model_mapping:
+        is_pair = model_type in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+        kind = "an encoder-decoder" if is_pair else "no language model by itself"
+        raise UserError("model-kind-unsupported", f"{folder}: a model of type {model_type} is {kind}.")
+    return config
+
+
+def _with_special_floats(value: Any) -> Any:  # Any: JSON values
+    """Return JSON with the numbers that it has no form for, which transformers writes as {"__float__": "Infinity"}."""
+    if isinstance(value, dict):
+        if value.keys() == {"__float__"}:
+            return float(value["__float__"])
+        return {key: _with_special_floats(item) for key, item in value.items()}
+    return [_with_special_floats(item) for item in value] if isinstance(value, list) else value
 
 
 def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
@@ -118,9 +134,11 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
 
 
 def num_parameters(model: torch.nn.Module) -> int:
-    """Return the number of parameters; packed 4-bit weights count as what they stand for."""
+    """Return the number of parameters without adapters; packed 4-bit weights count as what they stand for."""
     total = 0
-    for parameter in model.parameters():
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            continue
         state = getattr(parameter, "quant_state", None)
         total += state.shape.numel() if state is not None else parameter.numel()
     return total

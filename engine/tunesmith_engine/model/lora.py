@@ -7,28 +7,31 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
-from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.model.targets import choose_targets
 
 
 def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transformers model
     """Put a new adapter into a base model and return the whole, ready to be trained.
 
     Raises:
-        UserError: `lora-target-modules-missing` when no layer has one of the names.
+        UserError: `lora-target-modules-missing` when no layer has one of the names, `spec-invalid` when experts are
+            named and the method can't adapt them.
     """
     method = spec.method
+    targets = choose_targets(model, method)
     config = LoraConfig(
         task_type="CAUSAL_LM",
         r=method.rank,
         lora_alpha=method.alpha,
         lora_dropout=method.dropout,
-        target_modules=method.target_modules,
+        target_modules=targets.modules,
+        exclude_modules=targets.excluded or None,
+        target_parameters=targets.parameters or None,
         use_rslora=method.rslora,
         use_dora=method.dora,
         bias=method.bias,
     )
-    _check_targets(model, method.target_modules)
     torch.manual_seed(spec.schedule.seed)
     adapted = get_peft_model(model, config)
     for parameter in trainable(adapted).values():
@@ -37,20 +40,6 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
     adapted.peft_config["default"].base_model_name_or_path = spec.model.path
     adapted.peft_config["default"].revision = spec.model.revision or None
     return adapted
-
-
-def _check_targets(model: Any, targets: str | list[str]) -> None:  # Any: a transformers model
-    """Refuse names that no layer has; PEFT itself is content when one of several names fits."""
-    if isinstance(targets, str):
-        return
-    names = [name for name, _ in model.named_modules()]
-    missing = [target for target in targets if not any(n == target or n.endswith("." + target) for n in names)]
-    if missing:
-        known = sorted({n.rpartition(".")[2] for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)})
-        raise UserError(
-            "lora-target-modules-missing",
-            f"The model has no layer named {', '.join(missing)}; its linear layers are {', '.join(known)}.",
-        )
 
 
 def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:

@@ -65,7 +65,7 @@ def make_packed_batch(
     """Build a micro-batch; the copy to a GPU does not wait.
 
     The last token of a row predicts nothing, so no row learns from the next one. A captured graph wants fixed sizes:
-    missing tokens become documents of their own, at most as long as max_length; missing documents are empty; missing
+    missing tokens become documents of their own, none longer than the longest row; missing documents are empty; missing
     trained places repeat the last one with target -100.
 
     Args:
@@ -80,7 +80,9 @@ def make_packed_batch(
     lengths = [len(example.input_ids) for example in examples]
     num_real, longest = sum(lengths), max_length or max(lengths)
     missing = (num_real if num_tokens is None else num_tokens) - num_real
-    lengths += [longest] * (missing // longest) + [missing % longest] * (missing % longest > 0)
+    # No longer than a row: some models take another rotary table for longer texts.
+    filler = max(lengths)
+    lengths += [filler] * (missing // filler) + [missing % filler] * (missing % filler > 0)
     bounds = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     check_bounds(bounds, num_real + missing, longest)
     input_ids = np.zeros(num_real + missing, np.int64)

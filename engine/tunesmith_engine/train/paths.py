@@ -21,7 +21,9 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.methods import Method
+from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.lora import use_activation_checkpointing
+from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.kernel_check import check_kernels
@@ -87,7 +89,11 @@ class LossPath(Protocol):
 
 
 class PlainPath:
-    """Padded micro-batches through the transformers model and PyTorch's autograd."""
+    """Padded micro-batches through the transformers model and PyTorch's autograd.
+
+    Rows whose rotary tables differ by their length are not padded to each other's length, nor any rows where padding
+    changes what the model predicts.
+    """
 
     name = "plain"
     arena: AdapterArena | None = None
@@ -103,8 +109,13 @@ class PlainPath:
         activation_checkpointing: bool,
         reason: str,
         method: Method,
+        equal_lengths: bool = False,
     ) -> None:
         self.report = [f"The model runs as plain PyTorch. {reason}"]
+        if equal_lengths:
+            self.report.append("Only rows of the same length share a micro-batch: this model is changed by padding.")
+        self._equal_lengths = equal_lengths
+        self._rotary = RotarySwitches(model)
         self._method = method
         self._model = model
         self._compute = compute
@@ -116,9 +127,13 @@ class PlainPath:
             use_activation_checkpointing(model)
 
     def portions(self, examples: list[Example]) -> list[list[Example]]:
-        """Divide rows in their order into micro-batches of the same number."""
+        """Divide rows in their order into micro-batches of the same number, apart where their lengths say so."""
         size = self._micro_batch_size
-        return [examples[start : start + size] for start in range(0, len(examples), size)]
+        alike: dict[tuple[int, ...], list[Example]] = {}
+        for example in examples:
+            length = len(example.input_ids)
+            alike.setdefault((length,) if self._equal_lengths else self._rotary.table_of(length), []).append(example)
+        return [rows[start : start + size] for rows in alike.values() for start in range(0, len(rows), size)]
 
     def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
         """See LossPath."""
@@ -133,6 +148,7 @@ class PlainPath:
 
     def _loss(self, portion: list[Example]) -> torch.Tensor:
         batch = make_batch(portion, self._pad_token_id, self._compute.device)
+        self._rotary.forget_lengths()
         with self._compute.autocast():
             return self._method.summed_loss(self._model, batch, self._some_positions)
 
@@ -189,7 +205,11 @@ def open_path(
     method: Method,
     timing: Timing | None = None,
 ) -> LossPath:
-    """Return the way in which a run computes; what is not fused against the person's wish is a warning."""
+    """Return the way in which a run computes; what is not fused against the person's wish is a warning.
+
+    Raises:
+        UserError: `model-kind-unsupported` when the model looks ahead; the fused path knows no such model.
+    """
     checkpoints = spec.hardware.activation_checkpointing
     reason = "The fused kernels are switched off."
     if spec.hardware.kernels:
@@ -197,6 +217,7 @@ def open_path(
         policy = timing.policy if timing else "full" if checkpoints else "auto"
         try:
             _check_possible(compute, method)
+            _check_tables(model, data)
             checked = check_kernels(recognise(model), compute, spec, lengths.capacity_tokens(micro_batch_size))
             path = FusedPath(
                 model,
@@ -217,7 +238,9 @@ def open_path(
             if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
                 warn("not-fused", " ".join(notes))
             return path
-    return PlainPath(model, compute, pad_token_id, micro_batch_size, checkpoints, reason, method)
+    check_looks_back_only(model, compute, data.train)
+    equal_lengths = feels_padding(model, compute, data.train, pad_token_id)
+    return PlainPath(model, compute, pad_token_id, micro_batch_size, checkpoints, reason, method, equal_lengths)
 
 
 def _check_possible(compute: Compute, method: Method) -> None:
@@ -227,3 +250,12 @@ def _check_possible(compute: Compute, method: Method) -> None:
     if compute.device.type == "cpu" and compute.dtype == torch.float16:
         # PyTorch multiplies parts of buffers a thousand times slower (measured with 2.6).
         raise NotFusableError("PyTorch has no fast float16 products for the fused path's buffers on a processor.")
+
+
+def _check_tables(model: PeftModel, data: PreparedData) -> None:
+    """Raise NotFusableError where rows behind each other would share a rotary table that one of them alone has."""
+    rotary = RotarySwitches(model)
+    if len({rotary.table_of(len(example.input_ids)) for example in [*data.train, *data.eval]}) > 1:
+        raise NotFusableError(
+            "The model changes its rotary table with the length of a row, and the rows call for several."
+        )

@@ -1,0 +1,90 @@
+"""What a model sees of a text, tried on rows of the data before the first step.
+
+One that sees the next token while it learns to predict it learns nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from peft import PeftModel
+from torch.nn import functional
+
+from tunesmith_core.errors import UserError
+from tunesmith_engine.data import Example
+from tunesmith_engine.device import Compute
+
+NUM_ROWS = 4
+MOST_TOKENS = 32
+LARGEST_SHARE = {torch.float32: 1e-3, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+"""How much the first half may move beside the second, in each number format: rounding differs where experts take their
+tokens in other groups. A model that looks ahead moves it by a tenth and more."""
+
+
+def check_looks_back_only(model: PeftModel, compute: Compute, examples: Sequence[Example]) -> None:
+    """Change the second half of some rows and see whether a prediction in the first half moves.
+
+    Raises:
+        UserError: `model-kind-unsupported` when one does in every row.
+    """
+    with _in_evaluation(model, compute):
+        # Where a tie between two experts is decided another way, a row moves that should not; hardly all of them.
+        moved = [_first_half_moves(model, compute, row) for row in _rows(examples)]
+    if moved and all(moved):
+        raise UserError(
+            "model-kind-unsupported",
+            f"{type(model.get_base_model()).__name__} reads the whole text at once: changing a token also changed the "
+            "predictions before it.",
+        )
+
+
+def feels_padding(model: PeftModel, compute: Compute, examples: Sequence[Example], pad_token_id: int) -> bool:
+    """Return whether what stands behind a row changes its predictions, although the model looks back only."""
+    with _in_evaluation(model, compute):
+        moved = []
+        for row in _rows(examples):
+            alone, padded = (
+                _logits(model, compute, ids) for ids in (row, functional.pad(row, (0, NUM_ROWS), value=pad_token_id))
+            )
+            moved.append(
+                _spread(padded[: len(row)] - alone) > LARGEST_SHARE[compute.dtype] * _spread(alone - alone.mean())
+            )
+    return bool(moved) and all(moved)
+
+
+@contextlib.contextmanager
+def _in_evaluation(model: PeftModel, compute: Compute) -> Iterator[None]:
+    """Switch dropout off and put modes and random states back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        model.eval()
+        with torch.random.fork_rng([compute.device] if compute.device.type == "cuda" else []), torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def _rows(examples: Sequence[Example]) -> list[torch.Tensor]:
+    """Return the start of the longest rows: tokens of the data, because others may stand for images or sounds."""
+    longest = sorted(examples, key=lambda example: -len(example.input_ids))[:NUM_ROWS]
+    return [torch.from_numpy(example.input_ids[:MOST_TOKENS]).long() for example in longest]
+
+
+def _first_half_moves(model: PeftModel, compute: Compute, row: torch.Tensor) -> bool:
+    middle = (len(row) + 1) // 2
+    # Other tokens, not the same ones in another order: a model may hardly see the order.
+    changed = torch.cat((row[:middle], row[: len(row) - middle].flip(0)))
+    moves = _logits(model, compute, changed) - _logits(model, compute, row)
+    return _spread(moves[:middle]) > LARGEST_SHARE[compute.dtype] * _spread(moves[middle:])
+
+
+def _logits(model: PeftModel, compute: Compute, row: torch.Tensor) -> torch.Tensor:
+    with compute.autocast():
+        return model(input_ids=row[None].to(compute.device), use_cache=False).logits[0].float()
+
+
+def _spread(numbers: torch.Tensor) -> float:
+    return float(numbers.square().mean().sqrt()) if numbers.numel() else 0.0

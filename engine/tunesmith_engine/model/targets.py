@@ -1,0 +1,171 @@
+"""Which weights of a model get an adapter, decided before PEFT is asked, and said in a sentence afterwards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from peft import LoraConfig, PeftModel
+from peft.tuners.lora import LoraModel
+from peft.tuners.lora.layer import LoraLayer, ParamWrapper
+from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
+from torch import nn
+from torch.nn import functional
+from transformers.pytorch_utils import Conv1D
+
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec_sections import ALL_LINEAR, MethodSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What PEFT is told.
+
+    Attributes:
+        modules: "all-linear", or the ends of names of modules.
+        excluded: ends of names of modules that "all-linear" leaves out.
+        parameters: ends of names of weights that belong to no linear layer: the experts of a layer, stacked.
+    """
+
+    modules: str | list[str]
+    excluded: list[str]
+    parameters: list[str]
+
+
+def choose_targets(model: Any, method: MethodSpec) -> Targets:  # Any: a transformers model
+    """Return what gets an adapter.
+
+    Raises:
+        UserError: `lora-target-modules-missing` when the model has no weight of a name; `spec-invalid` when experts are
+            named and the method can't adapt them.
+    """
+    modules, parameters = method.target_modules, list[str]()
+    if isinstance(modules, list):
+        parameters = [name for name in modules if _is_stacked(model, name)]
+        modules = [name for name in modules if name not in parameters]
+    modules, converted = _in_present_names(model, modules)
+    parameters += converted
+    excluded: list[str] = []
+    if isinstance(modules, list):
+        _check_names(model, modules)
+    else:
+        excluded = _not_adaptable(model)
+    if parameters and (method.dora or method.dropout):
+        if method.target_modules != ALL_LINEAR:
+            raise UserError(
+                "spec-invalid",
+                f"{', '.join(sorted(parameters))}: experts that lie in one weight can have neither DoRA nor dropout. "
+                "Switch both off, or leave these names out.",
+            )
+        parameters = []
+    return Targets(modules, excluded, sorted(parameters))
+
+
+def _is_stacked(model: nn.Module, name: str) -> bool:
+    """Return whether a name means weights of three dimensions, and no module."""
+    if any(_ends(known, name) for known, _ in model.named_modules()):
+        return False
+    return any(_ends(known, name) for known in _stacked(model))
+
+
+def _stacked(model: nn.Module) -> list[str]:
+    """Return the names of the weights in which the experts of a layer lie behind each other."""
+    return [
+        f"{name}.{role}"
+        for name, module in model.named_modules()
+        if not isinstance(module, nn.Conv1d)
+        for role, weight in module.named_parameters(recurse=False)
+        if weight.dim() == 3
+    ]
+
+
+def _ends(name: str, end: str) -> bool:
+    return name == end or name.endswith(f".{end}")
+
+
+def _in_present_names(model: Any, modules: str | list[str]) -> tuple[str | list[str], list[str]]:
+    """Return modules, and stacked weights for names that experts had when each was a layer of its own.
+
+    PEFT does the same by itself, but with twice the rank where two layers became one weight.
+
+    Raises:
+        UserError: `lora-target-modules-missing` when one of two such layers is named alone.
+    """
+    config = LoraConfig(target_modules=modules)
+    try:
+        convert_peft_config_for_transformers(config, model=model, conversions=None)
+    except ValueError as error:
+        raise UserError("lora-target-modules-missing", f"{error}") from error
+    if not config.target_parameters:
+        return modules, []
+    return sorted(config.target_modules), sorted(config.target_parameters)
+
+
+def _check_names(model: nn.Module, names: list[str]) -> None:
+    """Refuse names that no layer has; PEFT itself is content when one of several names fits."""
+    known = [name for name, _ in model.named_modules()]
+    missing = [name for name in names if not any(_ends(other, name) for other in known)]
+    if missing:
+        linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+        stacked = {name.rpartition(".")[2] for name in _stacked(model)}
+        raise UserError(
+            "lora-target-modules-missing",
+            f"The model has no layer named {', '.join(missing)}; its linear layers are "
+            f"{', '.join(sorted(linear | stacked))}.",
+        )
+
+
+def _not_adaptable(model: nn.Module) -> list[str]:
+    """Return the linear layers that PEFT forbids and those that compute more than a product, such as some routers."""
+    names = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D)}
+    refused = {name for name, module in names.items() if _is_forbidden(model, name) or not _is_product(module)}
+    ends = {name.rpartition(".")[2] for name in refused} - {name.rpartition(".")[2] for name in names.keys() - refused}
+    return sorted(ends | {name for name in refused if name.rpartition(".")[2] not in ends})
+
+
+def _is_forbidden(model: Any, name: str) -> bool:  # Any: a transformers model
+    try:
+        LoraModel._check_target_module_compatiblity(None, LoraConfig(), model, name.rpartition(".")[2])
+    except ValueError:
+        return True
+    return False
+
+
+def _is_product(module: Any) -> bool:  # Any: a linear layer of some kind
+    """Return whether a layer does what its weight says; layers of PyTorch and of 4-bit libraries do."""
+    if type(module).forward is nn.Linear.forward or hasattr(module.weight, "quant_state") or isinstance(module, Conv1D):
+        return True
+    x = torch.ones(2, module.in_features, dtype=module.weight.dtype, device=module.weight.device)
+    expected = functional.linear(x, module.weight, module.bias)
+    try:
+        result = module(x)
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return False
+    return isinstance(result, torch.Tensor) and result.shape == expected.shape and torch.allclose(result, expected)
+
+
+def described(model: PeftModel) -> list[str]:
+    """Return sentences about what has an adapter, with which rank, and which linear layers and experts have none."""
+    adapted: dict[int, set[str]] = {}
+    taken: set[str] = set()
+    for name, module in model.named_modules():
+        if isinstance(module, LoraLayer):
+            own = name.partition("base_model.model.")[2].replace(".base_layer", "")
+            full = f"{own}.{module.parameter_name}" if isinstance(module, ParamWrapper) else own
+            adapted.setdefault(module.r["default"], set()).add(_short(full))
+            taken.add(_short(full))
+    left = set()
+    base = model.get_base_model()
+    head = base.get_output_embeddings()
+    for name, module in base.named_modules():
+        if isinstance(module, nn.Linear) and module is not head and "lora_" not in name:
+            left.add(_short(name.removesuffix(".base_layer")))
+    left |= {_short(name.replace(".base_layer", "")) for name in _stacked(base)}
+    sentences = [f"Adapters of rank {rank}: {', '.join(sorted(names))}." for rank, names in sorted(adapted.items())]
+    return sentences + ([f"Without adapters: {', '.join(sorted(left - taken))}."] if left - taken else [])
+
+
+def _short(name: str) -> str:
+    """Return the last two parts of a name that are not numbers."""
+    return ".".join([part for part in name.split(".") if not part.isdigit()][-2:])

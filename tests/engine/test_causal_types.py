@@ -1,0 +1,241 @@
+"""Every type of causal language model trains as transformers and PEFT train it by themselves, or is refused by name."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from peft import get_peft_model
+from torch.nn import functional
+from transformers import AutoModelForCausalLM
+
+from tests.engine import causal_types
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.data.prepare import DataStats
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.methods import method_of
+from tunesmith_engine.model.load import model_folder
+from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.train.assembly import Assembly, Parts
+
+NUM_STEPS = 3
+ROWS_PER_STEP = 4
+LENGTHS = (11, 5, 7, 9, 3, 12, 6, 4, 10, 8, 5, 12)
+LEARNING_RATE = 1e-2
+TOLERANCE = 1e-5
+
+QUICK = (
+    "bamba bloom deepseek_v4 falcon falcon_h1 gemma3n_text gpt2 gpt_oss llama4_text mamba mixtral phimoe prophetnet "
+    "qwen3_next rwkv xglm".split()
+)
+"""One of each sort: state spaces, convolutions, several kinds of routers, stacked experts, absolute positions, ALiBi."""
+
+LOOKS_AHEAD = (
+    "bert-generation big_bird camembert cpmant data2vec-text electra ernie megatron-bert rembert roberta "
+    "roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet".split()
+)
+NOT_MADE_SMALL = (
+    "blt cohere_compass_text dots3_note gemma3n gemma4_assistant gemma4_unified_assistant musicgen musicgen_melody zamba "
+    "zamba2".split()
+)
+"""Types that this file has no small config for."""
+
+NO_LANGUAGE_MODEL_ALONE = ["emu3", "mllama"]
+"""What their language part is saved as is no type that transformers loads as a causal language model."""
+
+AGREE = [
+    kind
+    for kind in causal_types.TYPES
+    if kind not in {*LOOKS_AHEAD, *NOT_MADE_SMALL, *NO_LANGUAGE_MODEL_ALONE, "reformer", "xmod"}
+]
+
+
+def rows(lengths: tuple[int, ...] = LENGTHS) -> list[Example]:
+    """Rows of random tokens that stand for nothing special; the first two tokens of each are not trained."""
+    generator = np.random.default_rng(0)
+    examples = []
+    for length in lengths:
+        input_ids = generator.integers(20, 150, size=length).astype(np.int32)
+        labels = input_ids.copy()
+        labels[:2] = -100
+        examples.append(Example(input_ids, labels))
+    return examples
+
+
+def spec_of(folder: Path, **sections: dict[str, Any]) -> RunSpec:
+    values: dict[str, Any] = {
+        "version": 1,
+        "model": {"path": str(folder)},
+        "data": {"path": "rows.jsonl", "context_length": 64},
+        "method": {"rank": 4, "alpha": 8.0},
+        "optimizer": {"learning_rate": LEARNING_RATE},
+        "schedule": {"max_steps": NUM_STEPS, "micro_batch_size": 2, "gradient_accumulation_steps": 2},
+        "evaluation": {"percent": 0},
+        "hardware": {"device": "cpu", "cpu_threads": 1},
+    }
+    for name, changes in sections.items():
+        values[name] = {**values[name], **changes}
+    return RunSpec.from_dict(values)
+
+
+class Trained:
+    """Three steps by our own path: their losses, the path, the model, and its adapter before the first step."""
+
+    def __init__(self, spec: RunSpec, data: list[Example]) -> None:
+        compute, method = choose_compute(spec), method_of("sft")
+        folder = model_folder(spec.model)
+        parts = Parts(
+            spec,
+            compute,
+            method,
+            folder,
+            None,
+            PreparedData(data, [], DataStats(*[0] * 10)),
+            method.load(folder, spec, compute),
+        )
+        self.model = parts.model
+        self.model.train()
+        self.start = {name: value.detach().clone() for name, value in trainable(self.model).items()}
+        self.warnings: list[str] = []
+        self.path = parts.open_path(spec.schedule.micro_batch_size, lambda _, message: self.warnings.append(message))
+        assembly = Assembly(parts, self.path)
+        self.losses = [float(assembly.update(examples, LEARNING_RATE)[0]) for examples in _steps(data)]
+
+
+def by_transformers(spec: RunSpec, ours: Trained, data: list[Example], with_labels: bool = False) -> list[float]:
+    """Return the losses of a plain loop over rows alone, from the same adapter; with labels the model's own loss."""
+    base = AutoModelForCausalLM.from_pretrained(spec.model.path, dtype=torch.float32)
+    model = get_peft_model(base, copy.deepcopy(ours.model.peft_config["default"]))
+    model.train()
+    parameters = trainable(model)
+    assert parameters.keys() == ours.start.keys()
+    for name, parameter in parameters.items():
+        parameter.data.copy_(ours.start[name])
+    settings = spec.optimizer
+    optimizer = torch.optim.AdamW(
+        parameters.values(),
+        lr=LEARNING_RATE,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.epsilon,
+        weight_decay=settings.weight_decay,
+    )
+    losses = []
+    for examples in _steps(data):
+        num_trained = sum(example.num_trained_tokens for example in examples)
+        total = 0.0
+        for example in examples:
+            input_ids, labels = (torch.from_numpy(part).long()[None] for part in (example.input_ids, example.labels))
+            if with_labels:
+                share = model(input_ids=input_ids, labels=labels, use_cache=False).loss * example.num_trained_tokens
+            else:
+                logits = model(input_ids=input_ids, use_cache=False).logits[0, :-1].float()
+                share = functional.cross_entropy(logits, labels[0, 1:], ignore_index=-100, reduction="sum")
+            (share / num_trained).backward()
+            total += float(share) / num_trained
+        torch.nn.utils.clip_grad_norm_(parameters.values(), settings.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(total)
+    return losses
+
+
+def _steps(data: list[Example]) -> list[list[Example]]:
+    return [data[start : start + ROWS_PER_STEP] for start in range(0, len(data), ROWS_PER_STEP)]
+
+
+@pytest.fixture
+def write(tiny_model: Path, tmp_path: Path) -> Any:
+    """Write a model of a type; the folder is removed afterwards."""
+    folder = tmp_path / "model"
+    yield lambda kind, **overrides: causal_types.write_model(kind, folder, tiny_model, **overrides)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_agreement(folder: Path, **method: Any) -> None:
+    data = rows()
+    spec = spec_of(folder, method=method, hardware={"kernels": False})
+    plain = Trained(spec, data)
+    theirs = by_transformers(spec, plain, data)
+    assert plain.losses == pytest.approx(theirs, rel=TOLERANCE)
+    assert Trained(spec_of(folder, method=method), data).losses == pytest.approx(theirs, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_losses_are_those_of_transformers_and_peft(kind: str, write: Any) -> None:
+    _check_agreement(write(kind))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", [kind for kind in AGREE if kind not in QUICK])
+def test_losses_of_every_other_type_are_those_of_transformers_and_peft(kind: str, write: Any) -> None:
+    _check_agreement(write(kind))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind in ("roberta", "xlnet") else pytest.param(kind, marks=pytest.mark.long) for kind in LOOKS_AHEAD],
+)
+def test_a_model_that_looks_ahead_is_refused(kind: str, write: Any) -> None:
+    with pytest.raises(UserError, match="reads the whole text at once") as caught:
+        Trained(spec_of(write(kind)), rows())
+    assert caught.value.code == "model-kind-unsupported"
+
+
+def test_an_encoder_that_was_made_a_decoder_trains(write: Any) -> None:
+    _check_agreement(write("bert", is_decoder=True))
+
+
+@pytest.mark.parametrize("kind", NO_LANGUAGE_MODEL_ALONE)
+def test_a_part_of_a_larger_model_is_refused_by_name(kind: str, write: Any) -> None:
+    with pytest.raises(TunesmithError, match=f"{kind}_text_model is no language model by itself") as caught:
+        Trained(spec_of(write(kind)), rows())
+    assert (caught.value.code, caught.value.exit_code) == ("model-kind-unsupported", 2)
+
+
+# Rotary tables that change with the length of the text
+
+SWITCHING = {
+    "longrope": {
+        "rope_type": "longrope",
+        "rope_theta": 10000.0,
+        "short_factor": [1.0, 1.1, 1.3, 1.5, 1.7, 2.0, 2.2, 2.5],
+        "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0],
+        "original_max_position_embeddings": 8,
+    },
+    "dynamic": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0},
+}
+
+
+def _switching(rope: str) -> dict[str, Any]:
+    if rope == "dynamic":
+        return {"rope_parameters": SWITCHING[rope], "max_position_embeddings": 8}
+    return {
+        "rope_parameters": SWITCHING[rope],
+        "max_position_embeddings": 64,
+        "original_max_position_embeddings": 8,
+    }
+
+
+@pytest.mark.parametrize("rope", SWITCHING)
+def test_each_row_takes_the_rotary_table_of_its_own_length(rope: str, write: Any) -> None:
+    folder = write("phi3" if rope == "longrope" else "llama", **_switching(rope))
+    _check_agreement(folder)
+    ours = Trained(spec_of(folder), rows())
+    assert ours.path.name == "plain"
+    assert any("table" in warning for warning in ours.warnings)
+
+
+@pytest.mark.parametrize("lengths", [(8, 5, 7, 4) * 3, (9, 12, 10, 11) * 3], ids=["short", "long"])
+def test_rows_that_share_a_rotary_table_are_packed(lengths: tuple[int, ...], write: Any) -> None:
+    spec, data = spec_of(write("phi3", **_switching("longrope"))), rows(lengths)
+    ours = Trained(spec, data)
+    assert ours.path.name == "fused"
+    assert ours.losses == pytest.approx(by_transformers(spec, ours, data), rel=TOLERANCE)

@@ -1,0 +1,79 @@
+"""What gets an adapter: every linear layer that can have one, experts at the rank that was asked, names of any time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from peft.tuners.lora.layer import LoraLayer
+from transformers import AutoModelForCausalLM
+
+from tests.engine import causal_types
+from tests.engine.test_causal_types import Trained, rows, spec_of
+from tunesmith_core.errors import UserError
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.model.load import load_model, num_parameters
+from tunesmith_engine.model.lora import attach_adapter
+from tunesmith_engine.model.targets import described
+
+
+@pytest.fixture(scope="module")
+def mixtral(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return causal_types.write_model("mixtral", tmp_path_factory.mktemp("mixtral"), tiny_model)
+
+
+def _adapted(folder: Path, **method: Any) -> PeftModel:
+    spec = spec_of(folder, method=method)
+    return attach_adapter(load_model(folder, choose_compute(spec), False), spec)
+
+
+def test_experts_have_the_rank_that_was_asked(mixtral: Path) -> None:
+    model = _adapted(mixtral)
+    assert {module.r["default"] for module in model.modules() if isinstance(module, LoraLayer)} == {4}
+    assert described(model) == [
+        "Adapters of rank 4: experts.down_proj, experts.gate_up_proj, gate.weight, self_attn.k_proj, self_attn.o_proj, "
+        "self_attn.q_proj, self_attn.v_proj."
+    ]
+
+
+@pytest.mark.parametrize(
+    "names", [["q_proj", "gate_up_proj"], ["q_proj", "experts.down_proj"], ["q_proj", "w1", "w3"], ["w2"]], ids=str
+)
+def test_experts_can_be_named(names: list[str], mixtral: Path) -> None:
+    assert "experts." in described(_adapted(mixtral, target_modules=names))[0]
+
+
+@pytest.mark.parametrize(("names", "words"), [(["w1"], "w1 without also targeting w3"), (["no_proj"], "gate_up_proj")])
+def test_names_that_fit_nothing_are_refused(names: list[str], words: str, mixtral: Path) -> None:
+    with pytest.raises(UserError, match=words) as caught:
+        _adapted(mixtral, target_modules=names)
+    assert caught.value.code == "lora-target-modules-missing"
+
+
+@pytest.mark.parametrize("change", [{"dora": True}, {"dropout": 0.1}], ids=str)
+def test_experts_stay_as_they_are_where_peft_cannot_adapt_them(change: dict[str, Any], mixtral: Path) -> None:
+    ours = Trained(spec_of(mixtral, method=change), rows())
+    assert len(ours.losses) == 3
+    assert described(ours.model)[-1] == "Without adapters: experts.down_proj, experts.gate_up_proj."
+    with pytest.raises(UserError, match="experts") as caught:
+        _adapted(mixtral, target_modules=["q_proj", "gate_up_proj"], **change)
+    assert caught.value.code == "spec-invalid"
+
+
+def test_plain_peft_opens_an_adapter_of_experts(mixtral: Path, tmp_path: Path) -> None:
+    ours = Trained(spec_of(mixtral, hardware={"kernels": False}), rows()).model.eval()
+    ours.save_pretrained(tmp_path)
+    again = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(mixtral), tmp_path).eval()
+    input_ids = torch.arange(20, 32)[None]
+    with torch.no_grad():
+        assert torch.allclose(again(input_ids=input_ids).logits, ours(input_ids=input_ids).logits, atol=1e-5)
+
+
+def test_the_number_of_parameters_leaves_the_adapter_out(mixtral: Path) -> None:
+    spec = spec_of(mixtral)
+    base = load_model(mixtral, choose_compute(spec), False)
+    alone = num_parameters(base)
+    assert num_parameters(attach_adapter(base, spec).get_base_model()) == alone
