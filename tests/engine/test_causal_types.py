@@ -35,15 +35,15 @@ QUICK = (
     "bamba bloom deepseek_v4 falcon falcon_h1 gemma3n_text gpt2 gpt_oss llama4_text mamba mixtral phimoe prophetnet "
     "qwen3_next rwkv xglm".split()
 )
-"""One of each sort: state spaces, convolutions, several kinds of routers, stacked experts, absolute positions, ALiBi."""
+"""One of each sort: state spaces, convolutions, several kinds of routers, stacked experts, old positions, ALiBi."""
 
 LOOKS_AHEAD = (
     "bert-generation big_bird camembert cpmant data2vec-text electra ernie megatron-bert rembert roberta "
     "roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet".split()
 )
 NOT_MADE_SMALL = (
-    "blt cohere_compass_text dots3_note gemma3n gemma4_assistant gemma4_unified_assistant musicgen musicgen_melody zamba "
-    "zamba2".split()
+    "blt cohere_compass_text dots3_note gemma3n gemma4_assistant gemma4_unified_assistant musicgen musicgen_melody "
+    "zamba zamba2".split()
 )
 """Types that this file has no small config for."""
 
