@@ -20,6 +20,7 @@ Work over 5 ms (files, SQLite, imports of heavy modules) leaves the UI thread: `
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from PySide6.QtCore import Qt, Signal
@@ -29,6 +30,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.tokens import BODY_WIDTH_PX, SPACE
+from tunesmith_gui.tr import fill, translate
 
 Result = TypeVar("Result")
 
@@ -76,6 +78,12 @@ class Page(QWidget):
         """Handles a keyboard action of `shortcuts.actions()`; False leaves it to the window."""
         del action
         return False
+
+    def open_folder(self, folder: Path) -> None:
+        """Opens the file manager at a folder, or says where the folder is when there is no file manager."""
+        if not self.context.desktop.reveal(folder):
+            words = translate("Page", "No file manager was found. The folder is %1")
+            self.notify.emit("warn", fill(words, folder))
 
     def run_in_background(
         self,

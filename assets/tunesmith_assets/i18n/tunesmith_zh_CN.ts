@@ -3753,6 +3753,13 @@
     </message>
 </context>
 <context>
+    <name>Page</name>
+    <message>
+        <source>No file manager was found. The folder is %1</source>
+        <translation>没有找到文件管理器。文件夹位于 %1</translation>
+    </message>
+</context>
+<context>
     <name>PageStack</name>
     <message>
         <source>This page could not be opened</source>
@@ -4590,10 +4597,6 @@
     <message>
         <source>Tunesmith %1</source>
         <translation>Tunesmith %1</translation>
-    </message>
-    <message>
-        <source>No file manager was found.</source>
-        <translation>没有找到文件管理器。</translation>
     </message>
 </context>
 <context>

@@ -346,7 +346,7 @@ class DashboardPage(Page):
 
     def _hand_out(self, action: str, folder: Path) -> None:
         if action == "open_folder":
-            self.context.desktop.reveal(folder)
+            self.open_folder(folder)
             return
         if action == "copy_diagnostics":
             model = self.model

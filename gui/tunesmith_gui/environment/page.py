@@ -165,7 +165,7 @@ class EnvironmentPage(Page):
             case "runs":
                 self.navigate.emit("runs", None)
             case "folder":
-                self.context.desktop.reveal(paths.data_root())
+                self.open_folder(paths.data_root())
             case "explain":
                 ExplainLogDialog(self.do_action, self.window()).show()
             case "diagnostics" | "save_report":

@@ -191,5 +191,4 @@ class SettingsPage(Page):
 
     def _open_folder(self) -> None:
         paths.data_root().mkdir(parents=True, exist_ok=True)
-        if not self.context.desktop.reveal(paths.data_root()):
-            self.notify.emit("warn", self.tr("No file manager was found."))
+        self.open_folder(paths.data_root())

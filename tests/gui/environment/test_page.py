@@ -17,6 +17,7 @@ from tests.gui.conftest import settle
 from tests.gui.environment import states
 from tests.gui.fake_runs import FakeRuns
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
+from tunesmith_core import paths
 from tunesmith_core.machine import Machine, Wsl, WslDistribution
 from tunesmith_gui.context import Context
 from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
@@ -159,6 +160,21 @@ def test_a_missing_environment_is_said_once(page: EnvironmentPage, quiet: Any) -
     assert "Not installed" in words(page)
     press(page, "Show all")
     assert len(page.checks.list.rows) == 3
+
+
+@pytest.mark.parametrize("key", ["environment", "settings"])
+def test_a_folder_that_cannot_be_shown_is_named(
+    page: EnvironmentPage, window: MainWindow, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(window.context.desktop, "reveal", lambda _folder: False)
+    shown = window.pages.page(key)
+    words: list[str] = []
+    shown.notify.connect(lambda _tone, text: words.append(text))  # type: ignore[attr-defined]
+    if isinstance(shown, EnvironmentPage):
+        shown.ask("folder")
+    else:
+        shown._open_folder()  # type: ignore[attr-defined]
+    assert words == [f"No file manager was found. The folder is {paths.data_root()}"]
 
 
 def test_repair_and_roll_back_ask_first(page: EnvironmentPage, quiet: Any, window: MainWindow) -> None:
