@@ -79,7 +79,7 @@ class Supervisor:
             logger.warning("ended an engine that had lost its supervisor: pid %d", leftover.pid)
         self._write("phase", name=QUEUED_PHASE)
         device = devices.device_of(self.run.load_spec())
-        run_queue.write_lease(self.run, current(), waiting_for=device)
+        run_queue.write_lease(self.run, current())
         files.crashpoint("supervisor.after-lease")
         lock = run_queue.device_lock(device)
         try:
@@ -90,12 +90,17 @@ class Supervisor:
 
     def _wait_for(self, lock: FileLock, device: devices.Device) -> bool:
         """Wait for the device; False when the person stopped the run meanwhile."""
-        while not (run_queue.is_first(self.run, device) and lock.acquire()):
-            if mode := self._take_stop():
-                self._write("stopping", mode=mode)
-                self._write("result", status="stopped", step=self._status.step, artifacts={})
-                return False
-            time.sleep(POLL_S)
+        ticket = run_queue.Ticket(self.run, device)
+        ticket.take(current())
+        try:
+            while not (ticket.is_first() and lock.acquire()):
+                if mode := self._take_stop():
+                    self._write("stopping", mode=mode)
+                    self._write("result", status="stopped", step=self._status.step, artifacts={})
+                    return False
+                time.sleep(POLL_S)
+        finally:
+            ticket.give_back()
         return True
 
     def _take_stop(self) -> str | None:
