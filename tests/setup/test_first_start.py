@@ -104,7 +104,7 @@ def test_the_first_start_in_a_terminal_builds_and_opens(
     assert built == ["launcher"]
     assert "tunesmith_gui" in wait_for(home / "started")
     shown = capsys.readouterr().out
-    assert "starts for the first time" in shown
+    assert "First start of Tunesmith" in shown
     assert str(paths.data_root()) in shown
 
 

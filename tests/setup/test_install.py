@@ -59,7 +59,7 @@ def test_the_window_comes_first_and_asks_before_the_large_download(
 ) -> None:
     assert install.run(None, progress, demo_wanted=False) == 7
     assert steps == ["system libraries", "launcher", "window python"], "nothing that training needs"
-    assert "room needed: " in progress.text
+    assert "Disk space needed: " in progress.text
     assert progress.lines[-1].strip() == (
         "The window opens and sets up training with you. It asks before it downloads more."
     )
@@ -73,7 +73,7 @@ def test_the_window_of_a_complete_installation_opens_without_a_word_on_downloads
     (home / "envs" / environments.TRAINING_POINTER).write_text("train")
     assert install.run(None, progress, demo_wanted=False) == 7
     assert steps == ["system libraries", "launcher", "window python"]
-    assert "room needed" not in progress.text
+    assert "Disk space needed" not in progress.text
     assert "downloads" not in progress.text
 
 

@@ -47,7 +47,7 @@ def build_launcher(progress: Progress) -> Path:
     Raises:
         EnvironmentProblem: what stopped it; the next start continues.
     """
-    progress.line("Tunesmith starts for the first time on this account: it now gets the libraries of its window.")
+    progress.line("First start of Tunesmith on this account. The libraries of its window are installed now.")
     try:
         launcher = install.install_window(progress)
     except EnvironmentProblem as problem:

@@ -217,9 +217,9 @@ def install_window(progress: Progress) -> envs.Environment:
         with progress.phase("System libraries"):
             system_libraries.ensure(progress)
         launcher = kinds.launcher_environment(interpreters.choose())
-        progress.note(f"data folder: {paths.data_root()}")
+        progress.note(f"Data folder: {paths.data_root()}")
         if required := launcher.required_bytes():
-            progress.note(f"room needed: {size_text(required)}; much less is downloaded")
+            progress.note(f"Disk space needed: {size_text(required)}. The download is smaller.")
         with progress.phase("Libraries of the window"):
             bring(launcher, uvtool.obtain(progress), progress)
     return launcher
