@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 
 from tunesmith_gui.icons import icon
 from tunesmith_gui.shell.popup import Popup
-from tunesmith_gui.theme import tokens
+from tunesmith_gui.theme import theme, tokens
 from tunesmith_gui.tokens import ICON_PX, SPACE
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -71,7 +71,6 @@ class CommandPalette(Popup):
         self.search.installEventFilter(self)
         self.list = QListWidget(self)
         self.list.setAccessibleName(self.tr("Commands"))
-        self.list.setIconSize(QSize(ICON_PX, ICON_PX))
         self.list.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.list.setItemDelegate(_KeysAtTheRight(self.list))
@@ -84,6 +83,7 @@ class CommandPalette(Popup):
     def open_with(self, entries: list[Entry]) -> None:
         """Shows the palette over the upper part of the window."""
         self._entries = entries
+        self.list.setIconSize(QSize(ICON_PX, ICON_PX) * theme().font_scale)
         self.search.clear()
         self._filter("")
         parent = self._window

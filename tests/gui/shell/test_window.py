@@ -224,6 +224,17 @@ class TestKeyboard:
         assert palette.nothing.isVisible()
         palette.hide()
 
+    def test_icons_of_the_palette_grow_with_the_text(self, runs: FakeRuns, window: MainWindow) -> None:
+        try:
+            theme().set_appearance(Scheme.LIGHT, 2.0)
+            window.perform("palette")
+            palette = window.findChild(CommandPalette)
+            assert palette is not None
+            assert palette.list.iconSize() == QSize(36, 36)
+            palette.hide()
+        finally:
+            theme().set_appearance(Scheme.LIGHT, 1.0)
+
     def test_matching_takes_all_words_in_any_order(self) -> None:
         assert matches("run NEW", "New run")
         assert matches("", "New run")
