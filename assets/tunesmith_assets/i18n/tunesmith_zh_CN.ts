@@ -4796,6 +4796,14 @@
         <translation>一切都已安装，无需下载。</translation>
     </message>
     <message>
+        <source>All %1 checks passed</source>
+        <translation>%1 项检查全部通过</translation>
+    </message>
+    <message>
+        <source>%1 of %2 checks passed</source>
+        <translation>%2 项检查中有 %1 项通过</translation>
+    </message>
+    <message>
         <source>Unknown, no response in time</source>
         <translation>未知，没有及时响应</translation>
     </message>
@@ -4826,10 +4834,6 @@
     <message>
         <source>%1 of %2 checks done</source>
         <translation>已完成 %1/%2 项检查</translation>
-    </message>
-    <message>
-        <source>%1 of %2 checks are OK</source>
-        <translation>%2 项检查中有 %1 项正常</translation>
     </message>
     <message>
         <source>%1 free at %2</source>

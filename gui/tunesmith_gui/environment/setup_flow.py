@@ -262,7 +262,9 @@ class SetupFlow:
         num_done = sum(state not in ("waiting", "checking") for state in states)
         if num_done < len(states):
             return fill(translate("SetupFlow", "%1 of %2 checks done"), num_done, len(states))
-        return fill(translate("SetupFlow", "%1 of %2 checks are OK"), states.count("ok"), len(states))
+        if states.count("ok") == len(states):
+            return fill(translate("SetupFlow", "All %1 checks passed"), len(states))
+        return fill(translate("SetupFlow", "%1 of %2 checks passed"), states.count("ok"), len(states))
 
     def facts(self) -> list[Fact]:
         """What is known about the computer, with the room on the chosen drive."""

@@ -266,7 +266,9 @@ def test_counts_of_checks() -> None:
     flow.model.checks = {name: check(name, state) for name, state in (("a", "ok"), ("b", "checking"))}
     assert flow.count_words(COMPUTER) == "1 of 2 checks done"
     flow.model.checks["b"] = check("b", "warning")
-    assert flow.count_words(COMPUTER) == "1 of 2 checks are OK"
+    assert flow.count_words(COMPUTER) == "1 of 2 checks passed"
+    flow.model.checks["b"] = check("b", "ok")
+    assert flow.count_words(COMPUTER) == "All 2 checks passed"
 
 
 def test_words_about_computers() -> None:

@@ -117,7 +117,7 @@ def test_facts_choice_and_faults_of_the_computer(wizard: SetupWizard, quiet: Any
         "560.94  ·  supports CUDA 12.6",
         "RTX 3060, driver 560: CUDA 12.4",
         "GTX 1650 trains without Triton kernels.",
-        "1 of 3 checks are OK",
+        "1 of 3 checks passed",
         "8.0 GiB free",
         "Failed",
     ):
