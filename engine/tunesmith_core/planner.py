@@ -1,7 +1,7 @@
 """Will it fit: memory, disk, steps and time of a run, estimated from the numbers of the model's files.
 
 Nothing is loaded. The estimate is for the longest possible batch, whose backward pass is where a step peaks. The
-window's "Check now" replaces it by a measurement.
+window's "Check the plan" replaces it by a measurement.
 """
 
 from __future__ import annotations

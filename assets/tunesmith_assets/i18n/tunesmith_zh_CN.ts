@@ -2591,10 +2591,6 @@
         <translation>选择 JSONL、JSON、CSV 或 Parquet 文件，或把文件拖到这里</translation>
     </message>
     <message>
-        <source>Browse…</source>
-        <translation>浏览…</translation>
-    </message>
-    <message>
         <source>Browse for a data file</source>
         <translation>浏览数据文件</translation>
     </message>
@@ -2660,8 +2656,8 @@
         <translation>模型将看到的样子</translation>
     </message>
     <message>
-        <source>Marked and underlined text is learned; the rest is read only.</source>
-        <translation>带标记和下划线的文字会被学习，其余只供阅读。</translation>
+        <source>The model learns the underlined text. The rest is context.</source>
+        <translation>模型学习带下划线的文字，其余只作为上下文。</translation>
     </message>
     <message>
         <source>Reading the data with the model&apos;s own tokenizer…</source>
@@ -3312,8 +3308,8 @@
         <translation>评估损失不再下降时提前停止</translation>
     </message>
     <message>
-        <source>Made from data and model</source>
-        <translation>由数据和模型自动生成</translation>
+        <source>Named after data and model</source>
+        <translation>默认由数据和模型命名</translation>
     </message>
     <message>
         <source>Name of the run</source>
@@ -3586,10 +3582,6 @@
         <translation>%1 M 参数</translation>
     </message>
     <message>
-        <source>licence unknown</source>
-        <translation>许可未知</translation>
-    </message>
-    <message>
         <source>chat template found</source>
         <translation>有对话模板</translation>
     </message>
@@ -3606,10 +3598,6 @@
         <translation>选择模型，或输入文件夹或模型站编号</translation>
     </message>
     <message>
-        <source>Browse…</source>
-        <translation>浏览…</translation>
-    </message>
-    <message>
         <source>Browse for a model folder</source>
         <translation>浏览模型文件夹</translation>
     </message>
@@ -3622,12 +3610,16 @@
         <translation>选择其他文件夹…</translation>
     </message>
     <message>
-        <source>A model of a build that is not known here: it can&apos;t be planned.</source>
-        <translation>未知结构的模型：无法做计划。</translation>
+        <source>license unknown</source>
+        <translation>许可证未知</translation>
     </message>
     <message>
-        <source>From the hub: downloaded when the run starts; its plan is known after that.</source>
-        <translation>来自模型站：开始运行时下载，之后才能做计划。</translation>
+        <source>Unrecognized architecture. It may train, but there is no plan for it.</source>
+        <translation>无法识别的架构。也许可以训练，但没有计划可用。</translation>
+    </message>
+    <message>
+        <source>Downloaded from the hub when the run starts. The plan follows after that.</source>
+        <translation>运行开始时从 Hub 下载，之后才会显示计划。</translation>
     </message>
     <message>
         <source>Looking at the model…</source>
@@ -3684,8 +3676,8 @@
         <translation>新建运行</translation>
     </message>
     <message>
-        <source>Choose a model, data and a preset. Everything else has a good value.</source>
-        <translation>选择模型、数据和预设，其余都已有合适的值。</translation>
+        <source>Choose a model, data and a preset. The rest is already set.</source>
+        <translation>选择模型、数据和预设，其余都已设好。</translation>
     </message>
     <message>
         <source>%1: %2</source>
@@ -3704,48 +3696,48 @@
         <translation>训练环境还没有装好</translation>
     </message>
     <message>
-        <source>Looking around works; a run needs it.</source>
-        <translation>可以先随便看看；运行时才需要它。</translation>
+        <source>You can look around, but training needs this step.</source>
+        <translation>你可以先随便看看，但训练需要完成这一步。</translation>
     </message>
     <message>
-        <source>You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.</source>
-        <translation>你可以准备数据、计划运行，并在 CPU 上训练 5 亿参数以下的模型。</translation>
+        <source>Training will use the processor, which is slow. Choose a model under 0.5 B parameters.</source>
+        <translation>训练将使用处理器，速度较慢。建议选择 5 亿参数以下的模型。</translation>
     </message>
     <message>
-        <source>No supported GPU found</source>
-        <translation>没有找到支持的 GPU</translation>
+        <source>No NVIDIA GPU found</source>
+        <translation>没有找到 NVIDIA 显卡</translation>
+    </message>
+    <message>
+        <source>The training environment belongs to another version of Tunesmith</source>
+        <translation>训练环境属于另一个版本的 Tunesmith</translation>
+    </message>
+    <message>
+        <source>Runs may fail. Everything else works.</source>
+        <translation>运行可能会失败，其他功能不受影响。</translation>
+    </message>
+    <message>
+        <source>The plan follows once the model is downloaded.</source>
+        <translation>模型下载完成后才会显示计划。</translation>
+    </message>
+    <message>
+        <source>There is no plan for this model or device.</source>
+        <translation>这个模型或设备没有计划可用。</translation>
+    </message>
+    <message>
+        <source>Choose a model and data to see how much memory the run needs.</source>
+        <translation>选择模型和数据后，这里会显示运行需要多少内存。</translation>
     </message>
     <message>
         <source>The training environment needs repair</source>
         <translation>训练环境需要修复</translation>
     </message>
     <message>
-        <source>The training environment is of another version of Tunesmith</source>
-        <translation>训练环境属于另一个版本的 Tunesmith</translation>
-    </message>
-    <message>
         <source>Open</source>
         <translation>打开</translation>
     </message>
     <message>
-        <source>Runs may fail until then. Everything else works.</source>
-        <translation>修复之前运行可能会失败。其他功能都能用。</translation>
-    </message>
-    <message>
         <source>There is no plan until the data can be read.</source>
         <translation>数据可读后才会显示计划。</translation>
-    </message>
-    <message>
-        <source>The plan is known once the model was downloaded.</source>
-        <translation>模型下载之后才能做计划。</translation>
-    </message>
-    <message>
-        <source>This model or device can&apos;t be planned.</source>
-        <translation>无法为这个模型或设备做计划。</translation>
-    </message>
-    <message>
-        <source>Choose a model and data, and the memory is planned here.</source>
-        <translation>选择模型和数据后，这里会给出内存计划。</translation>
     </message>
     <message>
         <source>Copy diagnostics</source>
@@ -3866,16 +3858,44 @@
         <translation>秩 %1</translation>
     </message>
     <message>
-        <source>low</source>
-        <translation>低</translation>
+        <source>rough estimate</source>
+        <translation>粗略估计</translation>
     </message>
     <message>
-        <source>medium</source>
-        <translation>中</translation>
+        <source>estimate</source>
+        <translation>估计</translation>
     </message>
     <message>
-        <source>high</source>
-        <translation>高</translation>
+        <source>close estimate</source>
+        <translation>较准确的估计</translation>
+    </message>
+    <message>
+        <source>Check the plan</source>
+        <translation>检查计划</translation>
+    </message>
+    <message>
+        <source>Choose a model and data to see how much memory the run needs.</source>
+        <translation>选择模型和数据后，这里会显示运行需要多少内存。</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>Trains one step on the longest examples to measure memory and time.</source>
+        <translation>用最长的样本训练一步，测量内存和时间。</translation>
+    </message>
+    <message>
+        <source>Minimum memory</source>
+        <translation>最低内存</translation>
+    </message>
+    <message>
+        <source>Accuracy</source>
+        <translation>准确度</translation>
+    </message>
+    <message>
+        <source>Ways to make it fit</source>
+        <translation>让它放得下的办法</translation>
     </message>
     <message>
         <source>Plan</source>
@@ -3884,14 +3904,6 @@
     <message>
         <source>Memory plan</source>
         <translation>内存计划</translation>
-    </message>
-    <message>
-        <source>Check now</source>
-        <translation>立即检查</translation>
-    </message>
-    <message>
-        <source>Choose a model and data, and the memory is planned here.</source>
-        <translation>选择模型和数据后，这里会给出内存计划。</translation>
     </message>
     <message>
         <source>Fits</source>
@@ -3926,10 +3938,6 @@
         <translation>取消检查</translation>
     </message>
     <message>
-        <source>Trains one real step on the longest examples and measures the memory.</source>
-        <translation>用最长的样本真实训练一步并测量内存。</translation>
-    </message>
-    <message>
         <source>Training one step on the longest examples…</source>
         <translation>正在用最长的样本训练一步…</translation>
     </message>
@@ -3946,10 +3954,6 @@
         <translation>实测</translation>
     </message>
     <message>
-        <source>Gets along with</source>
-        <translation>最少需要</translation>
-    </message>
-    <message>
         <source>Steps</source>
         <translation>步数</translation>
     </message>
@@ -3960,14 +3964,6 @@
     <message>
         <source>Written to disk</source>
         <translation>写入磁盘</translation>
-    </message>
-    <message>
-        <source>How sure</source>
-        <translation>可信度</translation>
-    </message>
-    <message>
-        <source>What would help, least harm first</source>
-        <translation>可行的办法（影响小的在前）</translation>
     </message>
     <message>
         <source>saves %1 GiB</source>
@@ -4490,8 +4486,8 @@
         <translation>查找设置</translation>
     </message>
     <message>
-        <source>No setting has these words.</source>
-        <translation>没有含这些词的设置。</translation>
+        <source>No setting matches.</source>
+        <translation>没有匹配的设置。</translation>
     </message>
     <message>
         <source>Hide</source>

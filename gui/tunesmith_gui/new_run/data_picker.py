@@ -13,7 +13,7 @@ from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, size, translate
-from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import Action, error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
@@ -33,9 +33,10 @@ def format_word(name: str) -> str:
 
 
 def mapping_words(mapping: Mapping[str, str]) -> str:
-    """Which column plays which role."""
+    """Which column plays which role, where its name doesn't say so."""
     arrow = translate("DataPicker", "%1 → %2")
-    return ", ".join(fill(arrow, column, role_word(role).lower()) for role, column in mapping.items())
+    told = (pair for pair in mapping.items() if pair[1].lower() not in (pair[0], "messages"))
+    return ", ".join(fill(arrow, column, role_word(role).lower()) for role, column in told)
 
 
 def role_word(role: str) -> str:
@@ -70,14 +71,15 @@ class DataPicker(Card):
     def __init__(self, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("DataPicker", "Data"), parent=parent)
         self._problem: QWidget | None = None
+        self.sample = button(self.tr("Use the sample"), self.sample_asked.emit, kind="link", parent=self)
+        self.add_action(self.sample)
         row = QHBoxLayout()
         row.setSpacing(SPACE)
         self.combo = PathCombo(
             self.tr("Data"), self.tr("Choose a JSONL, JSON, CSV or Parquet file, or drop one"), "file", parent=self
         )
         self.combo.path_chosen.connect(self.path_chosen)
-        self.browse = button(self.tr("Browse…"), self._browse, icon_name="folder", parent=self)
-        self.browse.setAccessibleName(self.tr("Browse for a data file"))
+        self.browse = IconButton("folder", self.tr("Browse for a data file"), self._browse, parent=self)
         row.addWidget(self.combo, 1)
         row.addWidget(self.browse)
         self.body.addLayout(row)
@@ -85,8 +87,8 @@ class DataPicker(Card):
         self.body.addWidget(self.facts)
         self.map = button(self.tr("Map columns…"), self.mapping_asked.emit, icon_name="table", parent=self)
         self.preview = button(self.tr("Preview…"), self.preview_asked.emit, icon_name="search", parent=self)
-        self.sample = button(self.tr("Use the sample"), self.sample_asked.emit, kind="link", parent=self)
-        self.body.addWidget(FlowRow((self.map, self.preview, self.sample), self))
+        self.body.addWidget(FlowRow((self.map, self.preview), self))
+        self.body.addStretch(1)
         self.show_data(None)
 
     def set_choices(self, recent: Sequence[str]) -> None:

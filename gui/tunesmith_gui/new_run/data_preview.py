@@ -44,7 +44,7 @@ class DataPreviewDialog(QDialog):
         self._column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
         self._column.setSpacing(SPACE + SPACE // 2)
         self._column.addWidget(SafeLabel(self.tr("As the model will see it"), role="heading", parent=self))
-        legend = self.tr("Marked and underlined text is learned; the rest is read only.")
+        legend = self.tr("The model learns the underlined text. The rest is context.")
         self._column.addWidget(SafeLabel(legend, tone="muted", wrap=True, parent=self))
         self.status = SafeLabel(self.tr("Reading the data with the model's own tokenizer…"), tone="muted", parent=self)
         self.status.hide()

@@ -25,7 +25,7 @@ class GoalCard(Card):
         self.name = QLineEdit(self)
         self.name.setMaxLength(MAX_NAME_CHARS)
         self.name.textEdited.connect(form.set_name)
-        self.name.setPlaceholderText(self.tr("Made from data and model"))
+        self.name.setPlaceholderText(self.tr("Named after data and model"))
         self.body.addWidget(self.evaluation)
         self.body.addWidget(self.early)
         self.body.addWidget(Field(self.tr("Name of the run"), self.name, parent=self))

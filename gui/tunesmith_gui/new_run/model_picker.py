@@ -12,7 +12,7 @@ from tunesmith_gui.new_run.facts import ModelFacts, PlanFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, size, translate
-from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -28,7 +28,7 @@ def parameters_text(num_parameters: int) -> str:
 
 def card_words(card: ModelCard) -> str:
     """Size, licence and chat template of a model in one line."""
-    licence = card.licence or translate("ModelPicker", "licence unknown")
+    licence = card.licence or translate("ModelPicker", "license unknown")
     template = (
         translate("ModelPicker", "chat template found")
         if card.has_chat_template
@@ -58,13 +58,13 @@ class ModelPicker(Card):
             self.tr("Model"), self.tr("Choose a model, or type a folder or hub id"), "models", parent=self
         )
         self.combo.path_chosen.connect(self.path_chosen)
-        self.browse = button(self.tr("Browse…"), self._browse, icon_name="folder", parent=self)
-        self.browse.setAccessibleName(self.tr("Browse for a model folder"))
+        self.browse = IconButton("folder", self.tr("Browse for a model folder"), self._browse, parent=self)
         row.addWidget(self.combo, 1)
         row.addWidget(self.browse)
         self.body.addLayout(row)
         self.facts = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.facts)
+        self.body.addStretch(1)
         self.show_model(None)
 
     def set_choices(self, models: Sequence[ModelCard], recent: Sequence[str]) -> None:
@@ -86,13 +86,13 @@ class ModelPicker(Card):
         elif model.error is not None:
             another = (self.tr("Choose another folder…"), self._browse)
             self._problem = error_banner(model.error, actions=(another,), dismissable=False, parent=self)
-            self.body.addWidget(self._problem)
+            self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
         elif model.card is not None:
             self.facts.setText(card_words(model.card))
         elif not model.is_hub_id:
-            self.facts.setText(self.tr("A model of a build that is not known here: it can't be planned."))
+            self.facts.setText(self.tr("Unrecognized architecture. It may train, but there is no plan for it."))
         else:
-            self.facts.setText(self.tr("From the hub: downloaded when the run starts; its plan is known after that."))
+            self.facts.setText(self.tr("Downloaded from the hub when the run starts. The plan follows after that."))
         self.facts.setVisible(model is None or model.error is None)
 
     def show_loading(self) -> None:

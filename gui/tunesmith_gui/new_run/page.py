@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.presets import CUSTOM
@@ -39,6 +39,41 @@ if TYPE_CHECKING:
 SIDE_WIDTH_PX = 320
 FORM_MIN_WIDTH_PX = 420
 FORM_MAX_WIDTH_PX = 780
+
+
+class _PlanScroll(QScrollArea):
+    """As high as the plan where there is room, so that Start stands right below it."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWidgetResizable(True)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
+        holder = QWidget()
+        self._column = QVBoxLayout(holder)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self.setWidget(holder)
+
+    def hold(self, card: QWidget) -> None:
+        """Takes the plan in."""
+        self._column.addWidget(card)
+
+    def sizeHint(self) -> QSize:
+        """What the plan needs at this width."""
+        return QSize(self._column.sizeHint().width(), self._column.totalHeightForWidth(self.width()))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Follows the plan's height."""
+        if event.type() == QEvent.Type.LayoutRequest:
+            self.updateGeometry()
+        return super().eventFilter(watched, event)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Another width may need another height."""
+        super().resizeEvent(event)
+        self.updateGeometry()
 
 
 class NewRunPage(Page):
@@ -107,7 +142,7 @@ class NewRunPage(Page):
         form_host = QWidget(self)
         self.form_column = page_column(form_host, max_width_px=FORM_MAX_WIDTH_PX)
         (self._form_scroll,) = form_host.findChildren(QScrollArea)
-        words = self.tr("Choose a model, data and a preset. Everything else has a good value.")
+        words = self.tr("Choose a model, data and a preset. The rest is already set.")
         self.header = PageHeader(self.tr("New run"), words, parent=self)
         self.banners = QVBoxLayout()
         self.banners.setSpacing(SPACE)
@@ -118,29 +153,33 @@ class NewRunPage(Page):
         self.goal_card = GoalCard(self.form, parent=self)
         self.form_column.addWidget(self.header)
         self.form_column.addLayout(self.banners)
-        for card in (self.model_picker, self.data_picker, self.preset_bar, self.settings_list, self.goal_card):
+        self._tiles = QBoxLayout(QBoxLayout.Direction.LeftToRight)
+        self._tiles.setSpacing(SPACE * 2)
+        self._tiles.addWidget(self.model_picker, 1)
+        self._tiles.addWidget(self.data_picker, 1)
+        self.form_column.addLayout(self._tiles)
+        for card in (self.preset_bar, self.settings_list, self.goal_card):
             self.form_column.addWidget(card)
         self.form_column.addStretch(1)
         self.plan_card = PlanCard()
         self.start_bar = StartBar()
-        self._side_scroll = QScrollArea(self)
-        self._side_scroll.setWidgetResizable(True)
-        self._side_scroll.setFrameShape(QFrame.Shape.NoFrame)
-        self._side_scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
-        self._side_scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self._side_holder = QWidget()
-        self._side_column = QVBoxLayout(self._side_holder)
-        self._side_column.setContentsMargins(0, SPACE * 3, SPACE * 3, SPACE)
+        self._plan_scroll = _PlanScroll(self)
+        self._side = QWidget(self)
+        self._side_column = QVBoxLayout(self._side)
+        self._side_column.setContentsMargins(0, SPACE * 3, SPACE * 3, SPACE * 3)
+        self._side_column.setSpacing(SPACE * 2)
+        self._side_column.addWidget(self._plan_scroll)
         self._side_column.addStretch(1)
-        self._side_scroll.setWidget(self._side_holder)
         self._foot = QWidget(self)
         self._foot_column = QVBoxLayout(self._foot)
-        self._foot_column.addWidget(self.start_bar)
+        self._foot_column.setContentsMargins(SPACE * 3, SPACE, SPACE * 3, SPACE * 2)
         self._grid = QGridLayout(self)
         self._grid.setContentsMargins(0, 0, 0, 0)
         self._grid.setSpacing(0)
         self._grid.setHorizontalSpacing(SPACE)  # between the form's scroll bar and the plan
-        self._grid.addWidget(form_host, 0, 0, 2, 1)
+        self._grid.addWidget(form_host, 0, 0)
+        self._grid.addWidget(self._side, 0, 1)
+        self._grid.addWidget(self._foot, 1, 0)
         self._grid.setColumnStretch(0, 1)
         self._grid.setRowStretch(0, 1)
 
@@ -173,7 +212,7 @@ class NewRunPage(Page):
         QTimer.singleShot(0, self, self._follow_setup)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Moves the plan below the form when there is no room beside it."""
+        """Moves the plan into the form when there is no room beside it; Start stays beside what it says."""
         super().resizeEvent(event)
         self._arrange()
 
@@ -181,31 +220,36 @@ class NewRunPage(Page):
         scale = max(1.0, theme().font_scale)
         wide = self.width() >= (FORM_MIN_WIDTH_PX + SIDE_WIDTH_PX) * scale
         side_px = round(SIDE_WIDTH_PX * scale) + SPACE * 3
-        self._side_scroll.setFixedWidth(side_px)
+        self._side.setFixedWidth(side_px)
+        self._arrange_tiles(self.width() - (side_px if wide else 0) - SPACE * 7)
         if wide is self._side_by_side:
             return
         self._side_by_side = wide
-        self._grid.removeWidget(self._side_scroll)
-        self._grid.removeWidget(self._foot)
-        self._side_scroll.setVisible(wide)
+        self._side.setVisible(wide)
+        self._foot.setVisible(not wide)
         if wide:
-            self._side_column.insertWidget(0, self.plan_card)
-            self._grid.addWidget(self._side_scroll, 0, 1)
-            self._grid.addWidget(self._foot, 1, 1)
-            self._foot_column.setContentsMargins(0, SPACE, SPACE * 3, SPACE * 3)
+            self._plan_scroll.hold(self.plan_card)
+            self._side_column.insertWidget(1, self.start_bar)
         else:
             self.form_column.insertWidget(self.form_column.count() - 1, self.plan_card)
-            self._grid.addWidget(self._foot, 2, 0)
-            self._foot_column.setContentsMargins(SPACE * 3, SPACE, SPACE * 3, SPACE * 2)
+            self._foot_column.addWidget(self.start_bar)
         self.plan_card.show()
-        self.start_bar.set_stacked(wide)
+        self.start_bar.set_beside_plan(wide)
         self._order_tabs()
+
+    def _arrange_tiles(self, room_px: int) -> None:
+        """Model and data stand beside each other where both have the width that they need."""
+        needed_px = max(tile.minimumSizeHint().width() for tile in (self.model_picker, self.data_picker))
+        directions = QBoxLayout.Direction
+        beside = room_px >= needed_px * 2 + self._tiles.spacing()
+        self._tiles.setDirection(directions.LeftToRight if beside else directions.TopToBottom)
+        self.model_picker.heading.setMinimumHeight(self.data_picker.sample.sizeHint().height())
 
     def _order_tabs(self) -> None:
         # Reading order: form, plan, start; the plan card moves between two places.
         QWidget.setTabOrder(self.goal_card.name, self.plan_card.check)
-        QWidget.setTabOrder(self.plan_card.check, self.start_bar.copy_as)
-        QWidget.setTabOrder(self.start_bar.copy_as, self.start_bar.start)
+        QWidget.setTabOrder(self.plan_card.check, self.start_bar.start)
+        QWidget.setTabOrder(self.start_bar.start, self.start_bar.copy_as)
 
     # Showing
 
@@ -247,12 +291,15 @@ class NewRunPage(Page):
                 (self.tr("Set up"), lambda: self.navigate.emit("setup", None)),
                 (self.tr("Check again"), self.facts.refresh),
             )
-            title, words = self.tr("Training is not set up yet"), self.tr("Looking around works; a run needs it.")
+            title, words = (
+                self.tr("Training is not set up yet"),
+                self.tr("You can look around, but training needs this step."),
+            )
             return Banner("warn", title, words, actions=actions, parent=self)
         if survey.has_gpu:
             return None
-        words = self.tr("You can prepare data, plan runs and train models under 0.5 B parameters on the CPU.")
-        return Banner("neutral", self.tr("No supported GPU found"), words, dismissable=True, parent=self)
+        words = self.tr("Training will use the processor, which is slow. Choose a model under 0.5 B parameters.")
+        return Banner("neutral", self.tr("No NVIDIA GPU found"), words, dismissable=True, parent=self)
 
     def _follow_setup(self) -> None:
         """After the first picture, which needs none of it."""
@@ -273,12 +320,12 @@ class NewRunPage(Page):
         self._verdict = verdict
         titles = {
             Verdict.BROKEN: self.tr("The training environment needs repair"),
-            Verdict.OUTDATED: self.tr("The training environment is of another version of Tunesmith"),
+            Verdict.OUTDATED: self.tr("The training environment belongs to another version of Tunesmith"),
         }
         open_page = ((self.tr("Open"), lambda: self.navigate.emit("environment", None)),)
         banner = None
         if verdict in titles:
-            words = self.tr("Runs may fail until then. Everything else works.")
+            words = self.tr("Runs may fail. Everything else works.")
             banner = Banner("warn", titles[verdict], words, actions=open_page, dismissable=True, parent=self)
         self._put_banner("environment", banner)
 
@@ -304,11 +351,12 @@ class NewRunPage(Page):
         elif self.form.surroundings.data_broken:
             self.plan_card.show_nothing(self.tr("There is no plan until the data can be read."))
         elif self.facts.model is not None and self.facts.model.is_hub_id:
-            self.plan_card.show_nothing(self.tr("The plan is known once the model was downloaded."))
+            self.plan_card.show_nothing(self.tr("The plan follows once the model is downloaded."))
         elif self.facts.model is not None and self.facts.model.error is None:
-            self.plan_card.show_nothing(self.tr("This model or device can't be planned."))
+            self.plan_card.show_nothing(self.tr("There is no plan for this model or device."))
         else:
-            self.plan_card.show_nothing(self.tr("Choose a model and data, and the memory is planned here."))
+            self.plan_card.show_nothing(self.tr("Choose a model and data to see how much memory the run needs."))
+        self.start_bar.plan.setText(self.plan_card.summary)
         self._show_start()
 
     def _show_error(self, error: TunesmithError) -> None:

@@ -14,7 +14,7 @@ from tunesmith_gui.icons import icon
 from tunesmith_gui.tr import fill, translate
 from tunesmith_gui.widgets.field import guard_wheel
 
-MIN_CHARACTERS = 18
+MIN_CHARACTERS = 12
 
 
 class PathChoice(NamedTuple):

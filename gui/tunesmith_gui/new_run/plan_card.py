@@ -51,9 +51,9 @@ def fix_words(fix: Fix) -> str:
 def certainty_word(certainty: str) -> str:
     """How sure a plan is."""
     return {
-        "low": translate("PlanCard", "low"),
-        "medium": translate("PlanCard", "medium"),
-        "high": translate("PlanCard", "high"),
+        "low": translate("PlanCard", "rough estimate"),
+        "medium": translate("PlanCard", "estimate"),
+        "high": translate("PlanCard", "close estimate"),
     }.get(certainty, certainty)
 
 
@@ -105,7 +105,7 @@ class PlanCard(Card):
         self._rows.setVerticalSpacing(SPACE // 2)
         self._rows.setColumnStretch(1, 1)
         self._column.addLayout(self._rows)
-        self.check = button(self.tr("Check now"), self._check_or_cancel, icon_name="bolt", parent=self._content)
+        self.check = button(self.tr("Check the plan"), self._check_or_cancel, icon_name="bolt", parent=self._content)
         self._column.addWidget(self.check)
         self.check_note = SafeLabel(role="caption", tone="muted", wrap=True, parent=self._content)
         self._column.addWidget(self.check_note)
@@ -116,10 +116,17 @@ class PlanCard(Card):
         self._column.addWidget(self._fixes)
         self.body.addWidget(self._content)
         self._cells: list[QWidget] = []
-        self._checking = False
+        self._checking = self._measured = False
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self.show_nothing(self.tr("Choose a model and data, and the memory is planned here."))
+        self.show_nothing(self.tr("Choose a model and data to see how much memory the run needs."))
         self.show_checking(False)
+
+    @property
+    def summary(self) -> str:
+        """The verdict in one line, or why there is none."""
+        if self._content.isHidden():
+            return self.device.text()
+        return fill(self.tr("%1: %2"), self.chip.text, self.total.text())
 
     def show_nothing(self, words: str) -> None:
         """There is no plan, and why."""
@@ -156,6 +163,9 @@ class PlanCard(Card):
         self.total.setText(sum_words)
         self.percent.setText(f"{number(share * 100)} %")
         self.meter.set_parts(list(parts.values()), plan.available_bytes, f"{sum_words}, {words}")
+        self._measured = facts.measured_bytes is not None
+        if not self._checking:
+            self.show_checking(False)
         self._show_rows(facts)
         self._show_fixes(plan.fixes if verdict != "fits" else ())
         self._content.show()
@@ -163,12 +173,13 @@ class PlanCard(Card):
     def show_checking(self, checking: bool, note: str = "", tone: str = "muted") -> None:
         """The measuring began or ended; `note` says what came of it."""
         self._checking = checking
-        self.check.setText(self.tr("Cancel the check") if checking else self.tr("Check now"))
+        self.check.setText(self.tr("Cancel the check") if checking else self.tr("Check the plan"))
         self.check.setAccessibleName(self.check.text())
-        explain = self.tr("Trains one real step on the longest examples and measures the memory.")
+        explain = self.tr("Trains one step on the longest examples to measure memory and time.")
         self.check.setAccessibleDescription(explain)
         self.check.setToolTip(explain)
-        self.check_note.setText(note or (self.tr("Training one step on the longest examples…") if checking else ""))
+        idle = "" if self._measured else explain
+        self.check_note.setText(note or (self.tr("Training one step on the longest examples…") if checking else idle))
         self.check_note.set_tone(tone)
         self.check_note.setVisible(bool(self.check_note.text()))
 
@@ -193,11 +204,11 @@ class PlanCard(Card):
         least = plan.least_bytes < (facts.measured_bytes or plan.total_bytes)
         rows = (
             # A run takes spare memory to be faster and gets along with less.
-            *(((self.tr("Gets along with"), size(plan.least_bytes)),) if least else ()),
+            *(((self.tr("Minimum memory"), size(plan.least_bytes)),) if least else ()),
             (self.tr("Steps"), steps),
             (self.tr("Time"), time),
             (self.tr("Written to disk"), size(plan.disk_bytes)),
-            (self.tr("How sure"), sure),
+            (self.tr("Accuracy"), sure),
         )
         for row, (name, value) in enumerate(rows):
             label, shown = self._label(name, "muted"), self._label(value)
@@ -209,7 +220,7 @@ class PlanCard(Card):
         self._fixes.setVisible(bool(fixes))
         if not fixes:
             return
-        heading = SafeLabel(self.tr("What would help, least harm first"), role="strong", wrap=True, parent=self._fixes)
+        heading = SafeLabel(self.tr("Ways to make it fit"), role="strong", wrap=True, parent=self._fixes)
         self._fix_column.addWidget(heading)
         self._cells.append(heading)
         for fix in fixes:

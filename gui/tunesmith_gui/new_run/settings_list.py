@@ -201,7 +201,7 @@ class SettingsList(Card):
         self._list_column = QVBoxLayout(self._list)
         self._list_column.setContentsMargins(0, 0, 0, 0)
         self._list_column.setSpacing(SPACE * 2)
-        self._nothing = SafeLabel(self.tr("No setting has these words."), tone="muted", parent=self._list)
+        self._nothing = SafeLabel(self.tr("No setting matches."), tone="muted", parent=self._list)
         self._nothing.hide()
         self.body.addWidget(self._list)
         self.set_open(False)

@@ -1,9 +1,9 @@
-"""The foot of the form of a new run: Start, whose label names what is missing, and "Copy as"."""
+"""Start, whose label names what is missing, and "Copy as" below it."""
 
 from __future__ import annotations
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.tokens import SPACE
@@ -42,12 +42,17 @@ class StartBar(QWidget):
     def __init__(self, *, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
+        row = QHBoxLayout(self)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.setSpacing(SPACE * 2)
+        self.plan = SafeLabel(role="strong", wrap=True, parent=self)
+        row.addWidget(self.plan, 1)
+        column = QVBoxLayout()
         column.setSpacing(SPACE)
+        row.addLayout(column, 1)
         self.reason = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
         self.reason.hide()
-        self.copy_as = button(self.tr("Copy as…"), icon_name="copy", parent=self)
+        self.copy_as = button(self.tr("Copy as…"), kind="quiet", icon_name="copy", parent=self)
         menu = QMenu(self.copy_as)
         menu.addAction(self.tr("Copy as command")).triggered.connect(self.copy_command_asked)
         menu.addAction(self.tr("Copy spec as JSON")).triggered.connect(self.copy_json_asked)
@@ -55,18 +60,13 @@ class StartBar(QWidget):
         self.copy_as.setMenu(menu)
         self.start = button("", self.start_asked.emit, kind="primary", icon_name="play", parent=self)
         self.start.setMinimumHeight(SPACE * 5)
-        column.addWidget(self.reason)
-        self._buttons = QBoxLayout(QBoxLayout.Direction.TopToBottom)
-        self._buttons.setSpacing(SPACE)
-        self._buttons.addWidget(self.copy_as)
-        self._buttons.addWidget(self.start, 1)
-        column.addLayout(self._buttons)
+        for widget in (self.reason, self.start, self.copy_as):
+            column.addWidget(widget)
         self.show_missing(Missing.MODEL, "")
 
-    def set_stacked(self, stacked: bool) -> None:
-        """Puts the buttons one above the other, or side by side where height is scarce."""
-        directions = QBoxLayout.Direction
-        self._buttons.setDirection(directions.TopToBottom if stacked else directions.LeftToRight)
+    def set_beside_plan(self, beside: bool) -> None:
+        """Away from the plan its verdict stands beside Start."""
+        self.plan.setVisible(not beside)
 
     def show_missing(self, missing: Missing, reason: str) -> None:
         """Names what is missing on the button; `reason` says it in full above it."""

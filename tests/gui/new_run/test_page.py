@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor, QGuiApplication
-from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QPushButton
+from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -26,6 +26,7 @@ from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.form_memory import draft_path
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme, tokens
+from tunesmith_gui.tokens import SPACE
 
 GPU = Hardware("cuda", "RTX 3060", 6 * GIB, 5 * GIB, 16 * GIB, 8 * GIB, gpu_index=0, compute_capability=(8, 6))
 
@@ -136,6 +137,10 @@ class TestRecent:
         type_into(qtbot, page.data_picker.combo.lineEdit(), "half a pa")
         page.data_picker.set_choices(["/data/a.jsonl"])
         assert page.data_picker.combo.currentText() == "half a pa"
+
+
+def gap(upper: QWidget, lower: QWidget) -> int:
+    return lower.mapToGlobal(QPoint()).y() - upper.mapToGlobal(QPoint()).y() - upper.height()
 
 
 def entries(combo: QComboBox) -> list[str]:
@@ -299,7 +304,7 @@ class TestPlan:
         assert page.plan_card.check.text() == "Cancel the check"
         tasks[0].succeeded({"peak_bytes": 2 * GIB, "longest_tokens": 100, "micro_batch_size": 2, "step_s": 0.5})
         qtbot.waitUntil(lambda: page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
-        assert page.plan_card.check.text() == "Check now"
+        assert page.plan_card.check.text() == "Check the plan"
         page.on_hidden()
         page.on_shown()
         with qtbot.waitSignal(page.facts.data_changed, timeout=5000):
@@ -426,6 +431,43 @@ class TestLayout:
         finally:
             theme().set_appearance(Scheme.LIGHT, 1.0)
 
+    def test_start_stands_below_the_plan_and_copy_as_below_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        qtbot.waitUntil(lambda: gap(page.plan_card, page.start_bar.start) == SPACE * 2, timeout=3000)
+        assert gap(page.start_bar.start, page.start_bar.copy_as) == SPACE
+        page.resize(700, 600)
+        qtbot.waitUntil(lambda: page.start_bar.plan.isVisible() and page.start_bar.start.isVisible(), timeout=3000)
+        assert page.start_bar.plan.text() == f"Fits: {page.plan_card.total.text()}"
+        words, start = page.start_bar.plan.mapTo(page, QPoint()), page.start_bar.start.mapTo(page, QPoint())
+        assert words.x() + page.start_bar.plan.width() < start.x()
+        assert gap(page.start_bar.start, page.start_bar.copy_as) == SPACE
+
+    def test_a_tall_plan_scrolls_and_leaves_room_for_start(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
+    ) -> None:
+        devices[:] = [Hardware("cpu", "x86", GIB, GIB, GIB, GIB)]
+        data_file.write_text('{"prompt": "Why?", "completion": "' + "so " * 400_000 + '"}\n')
+        page.form.set_value("data.context_length", 1_000_000)
+        page.resize(1080, 480)
+        fill_in(qtbot, page, model, data_file)
+        bottom = page.start_bar.copy_as.mapTo(page, QPoint()).y() + page.start_bar.copy_as.height()
+        assert bottom <= page.height()
+        assert page.start_bar.start.height() >= page.start_bar.start.sizeHint().height()
+
+    @pytest.mark.parametrize("width", [1080, 900])
+    def test_model_and_data_are_tiles_in_one_row(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, width: int
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.resize(width, 600)
+        left, right = page.model_picker, page.data_picker
+        qtbot.waitUntil(lambda: left.y() == right.y() and left.width() == right.width(), timeout=3000)
+        assert left.height() == right.height()
+        page.resize(560, 600)
+        qtbot.waitUntil(lambda: left.x() == right.x(), timeout=3000)
+
     def test_tab_goes_in_reading_order(self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path) -> None:
         fill_in(qtbot, page, model, data_file)
         page.model_picker.combo.setFocus()
@@ -437,14 +479,13 @@ class TestLayout:
             "Browse for a data file",
             "Map columns…",
             "Preview…",
-            "Use the sample",
             "Balanced",
             "All settings: Show all 49",
             "Keep 5 % of the examples for evaluation",
             "Name of the run",
-            "Check now",
-            "Copy as…",
+            "Check the plan",
             "Start run",
+            "Copy as…",
         ]
         places = [names.index(name) for name in wanted]
         assert places == sorted(places)

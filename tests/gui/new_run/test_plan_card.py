@@ -21,6 +21,6 @@ def _words(qtbot: QtBot, spec: RunSpec, measured_bytes: int | None = None) -> li
 
 def test_least_memory_is_shown_where_a_run_takes_more(qtbot: QtBot) -> None:
     words = _words(qtbot, fused())
-    assert words[words.index("Gets along with") + 1] == size(plan(fused(), gpu(80), card=CARD).least_bytes)
-    assert "Gets along with" not in _words(qtbot, make())
-    assert "Gets along with" not in _words(qtbot, fused(), measured_bytes=1 << 30)
+    assert words[words.index("Minimum memory") + 1] == size(plan(fused(), gpu(80), card=CARD).least_bytes)
+    assert "Minimum memory" not in _words(qtbot, make())
+    assert "Minimum memory" not in _words(qtbot, fused(), measured_bytes=1 << 30)
