@@ -9,17 +9,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+USER, ENVIRONMENT, RUN, BUG = "UserError", "EnvironmentProblem", "RunFailure", "BugError"
+"""Who can act: the person, a repair, a changed run or us. Names of the classes in `errors`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ErrorCode:
     """What is said about a cause in general; the error itself adds the values of the case.
 
     Attributes:
+        kind: who can act, which decides the class of the error and the exit code.
         title: a few words, without a full stop.
         cause: why this happens, one or two sentences.
         action: the next step.
     """
 
+    kind: str
     title: str
     cause: str
     action: str
@@ -28,386 +33,465 @@ class ErrorCode:
 CODES: dict[str, ErrorCode] = {
     # Environment and GPU
     "torch-cpu-build": ErrorCode(
+        ENVIRONMENT,
         "PyTorch has no CUDA support",
         "The CPU build of PyTorch is installed although this computer has an NVIDIA GPU.",
         "Repair the training environment: it installs the CUDA build.",
     ),
     "driver-missing": ErrorCode(
+        ENVIRONMENT,
         "No NVIDIA driver or GPU found",
         "The NVIDIA driver is not installed, or this process can't see the GPU.",
         "Install the NVIDIA driver and restart the computer, or choose the CPU under Hardware.",
     ),
     "driver-too-old": ErrorCode(
+        ENVIRONMENT,
         "The NVIDIA driver is too old",
         "The installed driver is older than this PyTorch build needs.",
         "Install a newer NVIDIA driver and restart the computer.",
     ),
     "no-kernel-image-for-arch": ErrorCode(
+        ENVIRONMENT,
         "This PyTorch build does not support the GPU",
         "PyTorch holds no code for this GPU generation: the card is too new or too old for the build.",
         "Repair the training environment: it chooses the build for this GPU.",
     ),
     "cuda-runtime-lib-missing": ErrorCode(
+        ENVIRONMENT,
         "A CUDA library is missing",
         "cuDNN, cuBLAS or NVRTC can't be loaded.",
         "Repair the training environment.",
     ),
     "dll-load-failed-vcredist": ErrorCode(
+        ENVIRONMENT,
         "A Windows library can't be loaded",
         "PyTorch needs the Microsoft Visual C++ runtime, which is missing or too old.",
         "Install the Microsoft Visual C++ 2015-2022 x64 runtime, then try again.",
     ),
     "numpy-abi-mismatch": ErrorCode(
+        ENVIRONMENT,
         "A library was built for another NumPy",
         "A package built for NumPy 1 runs with NumPy 2.",
         "Repair the training environment.",
     ),
     "triton-not-installed": ErrorCode(
+        ENVIRONMENT,
         "Triton is missing or of the wrong version",
         "Fused kernels need the Triton version that belongs to the installed PyTorch.",
         "Repair the training environment, or train without fused kernels.",
     ),
     "triton-arch-unsupported": ErrorCode(
+        ENVIRONMENT,
         "Triton can't compile for this GPU",
         "This GPU generation is not supported by Triton.",
         "Train without fused kernels: PyTorch does the same work.",
     ),
     "ptxas-mismatch": ErrorCode(
+        ENVIRONMENT,
         "The CUDA assembler does not fit",
         "ptxas is missing, too old for this GPU, or taken from another CUDA version.",
         "Repair the training environment and clear the compile caches.",
     ),
     "triton-link-missing-python-libs": ErrorCode(
+        ENVIRONMENT,
         "Triton can't build its launcher",
         "The Python installation lacks the headers or libraries that Triton compiles against.",
         "Repair the training environment with a full Python.",
     ),
     "triton-bad-cc-env": ErrorCode(
+        ENVIRONMENT,
         "The variable CC is wrong",
         "CC names a folder or a compiler that does not work.",
         "Remove the variable CC, then start again.",
     ),
     "triton-dtype-mismatch": ErrorCode(
+        ENVIRONMENT,
         "A kernel met mixed number formats",
         "A fused kernel was given half and single precision together.",
         "Train without fused kernels and send us the report.",
     ),
     "msvc-missing": ErrorCode(
+        ENVIRONMENT,
         "A C++ compiler is wanted",
         "torch.compile was switched on and looks for cl.exe.",
         "Switch compilation off; Tunesmith does not need it.",
     ),
     "bnb-cuda-lib-missing": ErrorCode(
+        ENVIRONMENT,
         "The 4-bit library can't be loaded",
         "bitsandbytes has no library for this CUDA version, or its GPU library can't be loaded.",
         "Repair the training environment, or choose LoRA without 4-bit.",
     ),
     "flash-attn-missing": ErrorCode(
+        ENVIRONMENT,
         "flash-attn is missing or does not fit",
         "The model asks for flash-attn, which is absent or built for another PyTorch.",
         "Choose the standard attention; Tunesmith does not need flash-attn.",
     ),
     "torch-too-old-for-transformers": ErrorCode(
+        ENVIRONMENT,
         "PyTorch is too old",
         "The installed transformers needs PyTorch 2.6 or newer.",
         "Repair the training environment.",
     ),
     "transformers-version-mismatch": ErrorCode(
+        ENVIRONMENT,
         "The model is newer than the environment",
         "The installed transformers does not know this type of model.",
         "Choose another model, or update the training environment.",
     ),
     "trl-peft-api-mismatch": ErrorCode(
+        ENVIRONMENT,
         "The training libraries do not fit together",
         "A library was given an argument that its version does not know.",
         "Repair the training environment.",
     ),
     "lora-target-modules-missing": ErrorCode(
+        USER,
         "The LoRA target modules do not exist in this model",
         "None of the named target modules is a linear layer of the base model.",
         'Set target modules to "all-linear", or name layers that the model has.',
     ),
     "tokenizer-missing-dep": ErrorCode(
+        ENVIRONMENT,
         "The tokenizer can't be loaded",
         "The tokenizer needs a library that is missing.",
         "Repair the training environment.",
     ),
     "cuda-oom": ErrorCode(
+        RUN,
         "The GPU memory is full",
         "The model, the batch and the optimizer need more memory than the GPU has free.",
         "Lower the micro-batch size or the context length, switch on activation checkpointing, or use a 4-bit base.",
     ),
     "nan-loss": ErrorCode(
+        RUN,
         "The loss is not a number",
         "The numbers overflowed: the learning rate is too high for this data or number format.",
         "Lower the learning rate to a tenth, then resume from the last checkpoint.",
     ),
     "illegal-memory-access-packing": ErrorCode(
+        RUN,
         "A GPU kernel read outside its memory",
         "A CUDA kernel failed, most often because of packing with an attention that does not support it.",
         "Switch packing off, then resume from the last checkpoint.",
     ),
     "device-mismatch": ErrorCode(
+        RUN,
         "Parts of the model lie on different devices",
         "Tensors were spread over several devices.",
         "Choose one GPU under Hardware.",
     ),
     "dataset-column-missing": ErrorCode(
+        USER,
         "A column is missing in the data",
         "A row lacks the column that the mapping names.",
         "Map the columns again, or correct the row.",
     ),
     "dataset-parse-error": ErrorCode(
+        USER,
         "The data file can't be read",
         "The file is malformed, in another encoding, or of another format than its name says.",
         "Correct the named line, or choose another file.",
     ),
     "dataset-chat-template-missing": ErrorCode(
+        USER,
         "The tokenizer has no chat template",
         "Chats can't be rendered because the model folder holds no chat template: it may be a base model.",
         "Choose the instruct version of the model, or prompt/completion data.",
     ),
     "model-files-missing-or-corrupt": ErrorCode(
+        USER,
         "The model folder is incomplete or damaged",
         "A file that the model needs is missing, cut short or not what its name says.",
         "Download the model again, or choose another folder.",
     ),
     "hub-gated-401": ErrorCode(
+        ENVIRONMENT,
         "The model needs a permission",
         "The hub refused access: the model is gated or the token is missing.",
         "Accept the model's licence on its page and enter your access token, or choose a local folder.",
     ),
     "hub-offline": ErrorCode(
+        ENVIRONMENT,
         "The model hub can't be reached",
         "There is no network, or the hub did not answer.",
         "Check the network, or choose a model folder on this computer.",
     ),
     "hub-ssl-or-proxy": ErrorCode(
+        ENVIRONMENT,
         "The connection to the hub is not trusted",
         "A proxy or a company certificate stands between this computer and the hub.",
         "Set the proxy or the certificate, or choose a model folder on this computer.",
     ),
     "hf-symlink-privilege": ErrorCode(
+        ENVIRONMENT,
         "Windows refused a symbolic link",
         "The download cache wants symbolic links, which need a privilege on Windows.",
         "Switch on Windows developer mode, or choose a model folder on this computer.",
     ),
     "disk-full": ErrorCode(
+        ENVIRONMENT,
         "The disk is full",
         "There is not enough free space on the drive.",
         "Free some space or choose another drive, then try again.",
     ),
     "page-file-too-small": ErrorCode(
+        ENVIRONMENT,
         "The Windows page file is too small",
         "Windows could not reserve enough memory.",
         "Let Windows manage the size of the page file, then restart the computer.",
     ),
     "path-too-long": ErrorCode(
+        ENVIRONMENT,
         "A path is too long",
         "The system refuses paths of this length.",
         "Choose a folder with a shorter path.",
     ),
     "path-non-ascii": ErrorCode(
+        ENVIRONMENT,
         "A path has letters that a library can't handle",
         "A library fails with folder names outside the basic Latin letters.",
         "Choose a folder whose path has Latin letters, digits and no spaces.",
     ),
     "permission-or-antivirus": ErrorCode(
+        ENVIRONMENT,
         "A file or folder can't be written or read",
         "The permission is missing, the folder is read-only, or a virus scanner holds the file.",
         "Choose a folder that you may write to, or allow Tunesmith in the virus scanner.",
     ),
     "text-encoding-locale": ErrorCode(
+        ENVIRONMENT,
         "A text could not be decoded",
         "A program expected another text encoding.",
         "Save the file as UTF-8, then try again.",
     ),
     "windows-multiprocessing-spawn": ErrorCode(
+        ENVIRONMENT,
         "Worker processes failed to start",
         "Windows starts worker processes in a way that this library did not expect.",
         "Use no worker processes; Tunesmith needs none.",
     ),
     "windows-distributed-libuv": ErrorCode(
+        ENVIRONMENT,
         "Several processes are not supported here",
         "PyTorch for Windows lacks a part that several training processes need.",
         "Use one GPU, or run under WSL.",
     ),
     "wsl-libcuda-missing": ErrorCode(
+        ENVIRONMENT,
         "WSL does not see the GPU",
         "The NVIDIA library of the Windows driver is not visible inside WSL.",
         "Update the NVIDIA driver on Windows, then run wsl --update.",
     ),
     "wsl-not-usable": ErrorCode(
+        ENVIRONMENT,
         "WSL can't be used",
         "The Windows Subsystem for Linux is not installed or can't start.",
         "Install or update WSL.",
     ),
     # Input of the person
     "spec-invalid": ErrorCode(
+        USER,
         "A setting is not valid",
         "A value of the run spec is missing, of the wrong type or out of range.",
         "Correct the named setting.",
     ),
     "spec-too-new": ErrorCode(
+        USER,
         "The run spec is from a newer Tunesmith",
         "This version does not know that version of the file.",
         "Update Tunesmith, or save the spec again with this version.",
     ),
     "model-pickle-refused": ErrorCode(
+        USER,
         "The model holds pickle files",
         "Weights in pickle format can run any program when they are loaded, so they are refused.",
         "Choose a version of the model with safetensors files.",
     ),
     "model-kind-unsupported": ErrorCode(
+        ENVIRONMENT,
         "This kind of model can't be trained here",
         "Tunesmith trains decoders, which write a text token by token. Encoders such as BERT and encoder-decoders such "
         "as T5 work differently.",
         "Choose a decoder, such as a Llama, Qwen, Gemma or Mistral model.",
     ),
     "dataset-empty": ErrorCode(
+        USER,
         "The data holds no rows",
         "The file is empty, or no row is left after skipping.",
         "Choose a file with at least one complete row.",
     ),
     "chat-template-unclear": ErrorCode(
+        USER,
         "The answers can't be told apart",
         "The chat template does not show which part of a chat the assistant says.",
         "Set Loss on to all tokens, or choose a model with another chat template.",
     ),
     "no-trained-tokens": ErrorCode(
+        USER,
         "Nothing would be learned",
         "No token of the data counts for the loss: the answers are empty or cut off by the context length.",
         "Raise the context length, or check which column holds the answers.",
     ),
     "usage": ErrorCode(
+        USER,
         "The command is not complete",
         "The command line has a missing or unknown part.",
         "Run tunesmith --help.",
     ),
     # Runs and processes
     "run-not-found": ErrorCode(
+        USER,
         "There is no such run",
         "No run folder has this name.",
         "Run tunesmith runs to list them.",
     ),
     "run-damaged": ErrorCode(
+        ENVIRONMENT,
         "The run folder is damaged",
         "A file of the run is missing or unreadable.",
         "Restore the folder from a backup, or delete the run.",
     ),
     "run-busy": ErrorCode(
+        USER,
         "The run is still going",
         "Another process works on this run.",
         "Wait for its end, or stop it first.",
     ),
     "run-not-live": ErrorCode(
+        USER,
         "The run is not going",
         "The run has ended, so it takes no commands.",
         "Resume it first.",
     ),
     "run-nothing-to-resume": ErrorCode(
+        USER,
         "There is nothing to resume",
         "The run is finished, or it has no complete checkpoint and can only start again.",
         "Duplicate the run to start again.",
     ),
     "checkpoint-damaged": ErrorCode(
+        ENVIRONMENT,
         "A checkpoint is damaged",
         "A file of the checkpoint differs from what was saved.",
         "Resume continues from the newest complete checkpoint.",
     ),
     "engine-crashed": ErrorCode(
+        RUN,
         "The engine ended unexpectedly",
         "The training process ended without a result.",
         "Resume from the last checkpoint; the log shows its last words.",
     ),
     "engine-killed": ErrorCode(
+        RUN,
         "The engine was killed",
         "Another program or the system ended the training process; a lack of memory is the usual reason.",
         "Close other programs, then resume from the last checkpoint.",
     ),
     "engine-hung": ErrorCode(
+        RUN,
         "The run makes no progress",
         "No step has ended for much longer than usual.",
         "Wait, or stop the run and resume from the last checkpoint.",
     ),
     "environment-missing": ErrorCode(
+        ENVIRONMENT,
         "Training is not set up yet",
         "The training environment is not installed on this computer, or its folder is gone.",
         "Run: python3 installers/bootstrap.py",
     ),
     "device-miscomputes": ErrorCode(
+        ENVIRONMENT,
         "The device computes wrong numbers",
         "The results of the GPU or the processor differ from exact arithmetic by more than rounding explains.",
         "Restart the computer, take back any overclocking, and update the driver; then prove the environment again.",
     ),
     "environment-build-failed": ErrorCode(
+        ENVIRONMENT,
         "An environment could not be built",
         "A package could not be downloaded or installed.",
         "Check the network and the free space, then run the same command again: it continues.",
     ),
     "environment-damaged": ErrorCode(
+        ENVIRONMENT,
         "An environment is damaged",
         "Installed files are missing or changed, or files were added that do not belong there.",
         "Run: tunesmith repair",
     ),
     "system-library-missing": ErrorCode(
+        ENVIRONMENT,
         "System libraries are missing",
         "The window needs libraries of the operating system that are not installed.",
         "Install the named packages, then try again.",
     ),
     "display-missing": ErrorCode(
+        ENVIRONMENT,
         "There is no screen",
         "No display is available to open a window on.",
         "Use the command line: tunesmith train SPEC.json",
     ),
     "python-unsupported": ErrorCode(
+        ENVIRONMENT,
         "This Python can't be used",
         "Tunesmith needs Python 3.11, 3.12 or 3.13.",
         "Install one of these versions, then try again.",
     ),
     "memory-full": ErrorCode(
+        RUN,
         "The memory of the computer is full",
         "The model and the batch need more memory than the computer has free.",
         "Close other programs, lower the micro-batch size or the context length, or choose a smaller model.",
     ),
     "resume-differs": ErrorCode(
+        RUN,
         "The run goes on under other conditions",
         "Libraries, device, threads or data differ from those of the checkpoint, so the numbers can differ a little.",
         "Go on, or resume where the run was started if the very same numbers matter.",
     ),
     "not-fused": ErrorCode(
+        RUN,
         "A part of the model trains without fused kernels",
         "The fused kernels don't know this part or this setting, or failed their proof on this computer.",
         "Nothing: the results are the same, only slower.",
     ),
     "sample-failed": ErrorCode(
+        RUN,
         "A sample could not be generated",
         "transformers could not generate text with this model or this prompt. Training itself is not affected.",
         "Nothing: the run continues. Remove the sample prompts if this repeats.",
     ),
     "protocol-mismatch": ErrorCode(
+        ENVIRONMENT,
         "The engine and the program do not fit together",
         "The journal was written by a newer version.",
         "Update Tunesmith.",
     ),
     "settings-damaged": ErrorCode(
+        ENVIRONMENT,
         "The settings could not be read in full",
         "The settings file is damaged or holds values that do not fit.",
         "Look through the settings page and set what is missing; saving repairs the file.",
     ),
     "window-not-answering": ErrorCode(
+        ENVIRONMENT,
         "The open window does not answer",
         "Tunesmith is open already, and its window is busy or hangs.",
         "Wait a moment and try again, or end the other window in the task manager: its runs go on.",
     ),
     "folder-unsuitable": ErrorCode(
+        USER,
         "This folder can't hold Tunesmith's data",
         "Folders of a cloud, a network or the system and removable drives lose files, lock them or are too slow.",
         "Choose a folder of your own on a drive inside this computer, such as D:\\Tunesmith or ~/tunesmith.",
     ),
     "bug": ErrorCode(
+        BUG,
         "Tunesmith made a mistake",
         "Something happened that we did not foresee.",
         "Copy the diagnostics and report them; nothing of your run is lost.",
     ),
 }
+
+SYMPTOMS = frozenset({"bug", "engine-crashed", "engine-killed", "environment-build-failed"})
+"""They say how something ended, not why: the output of the process may know more."""

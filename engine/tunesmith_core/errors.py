@@ -1,14 +1,16 @@
 """Errors as values: every failure a person can meet has a stable code, a cause and a next step.
 
-Raise the subclass that says who can act: the person (`UserError`), a repair (`EnvironmentProblem`), a changed run
-(`RunFailure`) or us (`BugError`). Only the edges (command line, window, engine host) render or swallow them.
+Raise `TunesmithError(code, ...)`: as `OSError` does with its numbers, it becomes the subclass that the code stands for,
+which says who can act: the person (`UserError`), a repair (`EnvironmentProblem`), a changed run (`RunFailure`) or us
+(`BugError`). A subclass is raised by name only where the place changes who can act. Only the edges (command line,
+window, engine host) render or swallow them.
 """
 
 from __future__ import annotations
 
 import errno
 import traceback
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from tunesmith_core.error_codes import CODES
 
@@ -25,6 +27,11 @@ class TunesmithError(Exception):
     """
 
     exit_code: ClassVar[int] = 1
+
+    def __new__(cls, code: str, *_arguments: Any, **_named: Any) -> Self:  # Any: see __init__
+        """Make an error of the kind that its code stands for, or of the named one."""
+        kind = _kinds()[CODES[code].kind] if cls is TunesmithError and code in CODES else cls
+        return cast("Self", super().__new__(kind))
 
     def __init__(
         self,
@@ -64,11 +71,8 @@ class TunesmithError(Exception):
     @staticmethod
     def from_dict(data: dict[str, Any]) -> TunesmithError:
         """Rebuild an error from `to_dict`; a code of a newer version becomes a `BugError` that keeps the text."""
-        kinds: dict[str, type[TunesmithError]] = {
-            kind.__name__: kind for kind in (UserError, EnvironmentProblem, RunFailure, BugError)
-        }
         code = str(data.get("code"))
-        kind = kinds.get(str(data.get("kind")), BugError)
+        kind = _kinds().get(str(data.get("kind")), BugError)
         message = str(data.get("message") or code)
         if code not in CODES:
             return BugError("bug", message, context=data.get("context"), hint=data.get("hint"))
@@ -102,6 +106,10 @@ class BugError(TunesmithError):
     """Our own mistake."""
 
     exit_code = 1
+
+
+def _kinds() -> dict[str, type[TunesmithError]]:
+    return {kind.__name__: kind for kind in (UserError, EnvironmentProblem, RunFailure, BugError)}
 
 
 EXIT_DONE = 0

@@ -78,3 +78,9 @@ def test_everything_else_is_a_bug_with_its_traceback() -> None:
     assert "test_errors.py" in wrapped.context
     assert errors.wrap(wrapped) is wrapped
     assert errors.wrap(OSError(errno.ENOSPC, "full")).message == "no space is left on the disk."
+
+
+def test_the_code_decides_the_kind_unless_the_place_does() -> None:
+    for code, entry in CODES.items():
+        assert type(errors.TunesmithError(code, "x")).__name__ == entry.kind
+    assert type(errors.EnvironmentProblem("cuda-oom", "the proof ran out")) is errors.EnvironmentProblem

@@ -18,8 +18,8 @@ CAUSES = list(json.loads((catalogue.FOLDER / "catalogue.json").read_text(encodin
 
 
 def test_every_cause_is_a_known_code_and_has_signatures() -> None:
-    assert len(CAUSES) == 43
-    assert list(CODES)[:43] == CAUSES
+    assert set(list(CODES)[:43]) < set(CAUSES), "every cause that field reports taught us"
+    assert set(CAUSES) - set(list(CODES)[:43]) == {"memory-full"}
     assert {signature.code for signature in signatures()} == set(CAUSES)
     assert catalogue.version() >= 1
 

@@ -412,3 +412,13 @@ def test_sample_without_memory_is_left_out(
     assert train(run) == 0
     assert not events(run, "sample")
     assert [e.data["code"] for e in events(run, "warning")] == ["cuda-oom"] * 3
+
+
+@pytest.mark.parametrize("text", ["a column is named protobuf", "the layer bitsandbytes_1 has no weights"])
+def test_a_word_alone_names_no_cause(text: str) -> None:
+    assert translate(ValueError(text)).code == "bug"
+
+
+def test_a_library_error_gets_the_repair_of_its_cause_and_not_a_general_one() -> None:
+    found = translate(RuntimeError("CUDA error: no kernel image is available for execution on the device"))
+    assert "12.8" in str(found.hint)

@@ -28,18 +28,18 @@ class Explanation:
     """Why something failed and what helps.
 
     Attributes:
-        code: one of the 43 causes of `error_codes`, or "unknown".
+        code: a cause of `error_codes`, or "unknown".
         confidence: "high", "medium" or "low".
         evidence: the line of the log that gave the cause away, without secrets; "" when the cause is unknown.
         fix: what helps, in words.
         actions: names from `actions.ACTIONS`, the best first.
     """
 
-    code: str
-    confidence: str
-    evidence: str
-    fix: str
-    actions: tuple[str, ...]
+    code: str = UNKNOWN
+    confidence: str = "low"
+    evidence: str = ""
+    fix: str = ""
+    actions: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return the answer as JSON values."""
@@ -66,7 +66,7 @@ def explain(text: str, machine: Machine | None = None, language: str = "en") -> 
         log = read_log(whole)
         found = finds(log)
     if not found:
-        return Explanation(UNKNOWN, "low", "", _UNKNOWN_FIX[language], ())
+        return Explanation(fix=_UNKNOWN_FIX[language])
     best = found[0]
     # The final exception may be a mere launcher's: of one cause the heaviest signature tells most.
     telling = max(

@@ -7,19 +7,13 @@ import sys
 from pathlib import Path
 
 from tunesmith_core import hardware
-from tunesmith_core.error_codes import CODES
-from tunesmith_core.errors import EnvironmentProblem, RunFailure, TunesmithError, UserError
+from tunesmith_core.error_codes import CODES, SYMPTOMS
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.explain import facts
 from tunesmith_core.explain.answer import UNKNOWN, explain
 from tunesmith_core.machine import Machine
 
-GENERIC_CODES = frozenset({"bug", "engine-crashed", "environment-build-failed"})
-"""They say that something failed, not why."""
-
 DRIVER_TIMEOUT_S = 2.0
-
-_BY_INPUT = ("dataset-", "model-files", "lora-target", "hub-gated")
-_BY_RUN = ("cuda-oom", "nan-loss", "illegal-memory", "device-mismatch")
 
 
 def explained(failure: TunesmithError, output: str) -> TunesmithError:
@@ -29,7 +23,7 @@ def explained(failure: TunesmithError, output: str) -> TunesmithError:
         failure: returned as it is when it names a cause already, or when none is found for sure.
         output: the last output of the process.
     """
-    if failure.code not in GENERIC_CODES:
+    if failure.code not in SYMPTOMS:
         return failure
     # The facts take a moment, so they are asked only where a cause was found that they can change.
     answer = explain(output)
@@ -37,13 +31,8 @@ def explained(failure: TunesmithError, output: str) -> TunesmithError:
         answer = explain(output, this_machine())
     if answer.code == UNKNOWN or answer.confidence == "low":
         return failure
-    kind: type[TunesmithError] = EnvironmentProblem
-    if answer.code.startswith(_BY_INPUT):
-        kind = UserError
-    elif answer.code.startswith(_BY_RUN):
-        kind = RunFailure
     message = f"{CODES[answer.code].title}: {answer.evidence}"
-    return kind(answer.code, message, context=failure.context, hint=answer.fix)
+    return TunesmithError(answer.code, message, context=failure.context, hint=answer.fix)
 
 
 def this_machine() -> Machine:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QWidget
 
@@ -15,16 +16,18 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.models.fix_actions import DEEDS, action_label, doable
 from tunesmith_gui.models.run_spec import retry_specs
-from tunesmith_gui.services.diagnosis import Diagnosis
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.banner import Banner
+
+if TYPE_CHECKING:
+    from tunesmith_core.explain import Explanation
 
 Ask = Callable[[str], object]
 """Takes the id of an action, see `DashboardPage.ask`."""
 
 
 def banner_key(
-    model: DashboardModel, silent_since: float | None, diagnosis: Diagnosis | None = None
+    model: DashboardModel, silent_since: float | None, diagnosis: Explanation | None = None
 ) -> tuple[object, ...]:
     """Two equal keys mean that the same message is right."""
     status = model.status
@@ -40,14 +43,14 @@ def make_banner(
     silent_since: float | None,
     ask: Ask,
     parent: QWidget,
-    diagnosis: Diagnosis | None = None,
+    diagnosis: Explanation | None = None,
 ) -> Banner | None:
     """The message for the present state, or None while all is well; `diagnosis` says what the log of a failure told."""
     state = model.status.state
     if silent_since is not None:
         return _silent(silent_since, ask, parent)
     if state is RunState.FAILED or (model.status.error and not state.live):
-        return _failed(model, spec, diagnosis or Diagnosis(), ask, parent)
+        return _failed(model, spec, diagnosis, ask, parent)
     if state is RunState.INTERRUPTED:
         return _interrupted(model, ask, parent)
     if state is RunState.FINISHED:
@@ -72,18 +75,22 @@ def _silent(since: float, ask: Ask, parent: QWidget) -> Banner:
     )
 
 
-def _failed(model: DashboardModel, spec: RunSpec | None, found: Diagnosis, ask: Ask, parent: QWidget) -> Banner:
+def _failed(
+    model: DashboardModel, spec: RunSpec | None, found: Explanation | None, ask: Ask, parent: QWidget
+) -> Banner:
     error = model.status.error or {}
-    code = found.code or str(error.get("code") or "")
+    cause = found if found is not None and found.code in CODES else None
+    code = cause.code if cause is not None else str(error.get("code") or "")
     title = core_text(str(error.get("title") or "")) or translate("Dashboard", "The run failed")
-    if found.code:
-        title = core_text(CODES[found.code].title)
+    if cause is not None:
+        title = core_text(CODES[code].title)
     if model.status.step:
         title = fill(translate("Dashboard", "%1 at step %2"), title, number(model.status.step))
-    message, hint = str(error.get("message") or ""), found.fix or core_text(str(error.get("hint") or ""))
-    evidence = fill(translate("Dashboard", "The log says: “%1”"), found.evidence) if found.evidence else ""
+    message = str(error.get("message") or "")
+    hint = (found.fix if found else "") or core_text(str(error.get("hint") or ""))
+    evidence = fill(translate("Dashboard", "The log says: “%1”"), found.evidence) if found and found.evidence else ""
     actions = _retries(spec, ask) if code == "cuda-oom" and spec is not None else []
-    fixes = [name for name in found.actions if doable(name)]
+    fixes = [name for name in (found.actions if found else ()) if doable(name)]
     repeats = bool(actions) or any(DEEDS[name].kind == "run" for name in fixes)
     actions += [(action_label(name), partial(ask, f"fix:{name}")) for name in fixes]
     if not repeats and not model.can_resume:

@@ -27,7 +27,7 @@ from tunesmith_gui.models.run_row import RunContents, contents_of
 from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec, retry_specs
 from tunesmith_gui.models.run_words import phase_word, state_word
 from tunesmith_gui.page import Page
-from tunesmith_gui.services.diagnosis import Diagnosis, diagnose_run
+from tunesmith_gui.services.diagnosis import diagnose_run
 from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
@@ -36,6 +36,7 @@ from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 if TYPE_CHECKING:
+    from tunesmith_core.explain import Explanation
     from tunesmith_gui.dashboard.charts import DashboardCharts
 
 REPAINT_MS = 200
@@ -63,7 +64,7 @@ class DashboardPage(Page):
         self._banner_key: tuple[object, ...] = ()
         self._kept = False
         self._said: tuple[RunState, str] | None = None
-        self._diagnosis: Diagnosis | None = None
+        self._diagnosis: Explanation | None = None
         self._diagnosed = False
         self._announcer = Announcer(self)
         self._build()
@@ -276,7 +277,7 @@ class DashboardPage(Page):
             return
         machine = self.context.setup.model.machine
 
-        def take(found: Diagnosis) -> None:
+        def take(found: Explanation) -> None:
             if run is self.run and self._diagnosed:
                 self._diagnosis = found
                 self._dirty = True

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.models.fix_actions import action_label, doable
-from tunesmith_gui.services.diagnosis import Diagnosis
 from tunesmith_gui.theme import font, theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, translate
@@ -18,6 +18,9 @@ from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 from tunesmith_gui.widgets.status_chip import StatusChip
+
+if TYPE_CHECKING:
+    from tunesmith_core.explain import Explanation
 
 
 def confidence_words(confidence: str) -> tuple[str, str]:
@@ -55,11 +58,11 @@ class DiagnosisView(QFrame):
         self._theme_changed()
         self.show_diagnosis(None)
 
-    def show_diagnosis(self, found: Diagnosis | None) -> None:
+    def show_diagnosis(self, found: Explanation | None) -> None:
         """Shows an answer; None says what the place is for."""
         if found is None:
             self._show("neutral", translate("Diagnosis", "The answer appears here."))
-        elif not found.code:
+        elif found.code not in CODES:
             words = translate("Diagnosis", "Cause not recognized.")
             self._show("neutral", words, cause=found.fix)
         else:

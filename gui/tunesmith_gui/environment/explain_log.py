@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, QSize, Qt, QTimer
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -21,12 +22,15 @@ from PySide6.QtWidgets import (
 from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.background import Job
 from tunesmith_gui.environment.diagnosis_view import DiagnosisView
-from tunesmith_gui.services.diagnosis import Diagnosis, diagnose, read_log_file
+from tunesmith_gui.services.diagnosis import diagnose, read_log_file
 from tunesmith_gui.theme import font
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.fitting import fitting_size
 from tunesmith_gui.widgets.safe_label import SafeLabel
+
+if TYPE_CHECKING:
+    from tunesmith_core.explain import Explanation
 
 TYPING_PAUSE_MS = 300
 _WIDTH_LETTERS, _HEIGHT_LINES = 110, 36
@@ -140,7 +144,7 @@ class ExplainLogDialog(QDialog):
             self.answer.show_diagnosis(None)
             return
 
-        def done(found: Diagnosis) -> None:
+        def done(found: Explanation) -> None:
             if number == self._number:  # an older text's answer is of no use any more
                 self.answer.show_diagnosis(found)
 

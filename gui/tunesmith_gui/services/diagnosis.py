@@ -5,39 +5,19 @@ Called on worker threads; the catalogue is imported on first use, so that a star
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QLocale
 
-from tunesmith_core.error_codes import CODES
+from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.machine import Machine
 
-GENERAL_CODES = frozenset({"", "bug", "engine-crashed", "engine-killed", "environment-build-failed"})
-"""Codes that say how something ended rather than why: the log may know more."""
+if TYPE_CHECKING:
+    from tunesmith_core.explain import Explanation
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """Why something failed.
-
-    Attributes:
-        code: of `error_codes.CODES`, "" when nobody knows.
-        confidence: "high", "medium" or "low".
-        evidence: the line that gave the cause away.
-        fix: what helps, in the window's language.
-        actions: names of `core.explain.actions`, the best first.
-    """
-
-    code: str = ""
-    confidence: str = "low"
-    evidence: str = ""
-    fix: str = ""
-    actions: tuple[str, ...] = ()
-
-
-def diagnose(text: str, machine: Machine | None = None) -> Diagnosis:
+def diagnose(text: str, machine: Machine | None = None) -> Explanation:
     """Name the cause that a log speaks of.
 
     Args:
@@ -46,30 +26,29 @@ def diagnose(text: str, machine: Machine | None = None) -> Diagnosis:
     """
     from tunesmith_core.explain import explain
 
-    found = explain(text, machine, language())
-    code = found.code if found.code in CODES else ""
-    return Diagnosis(code, found.confidence, found.evidence, found.fix, tuple(found.actions))
+    return explain(text, machine, language())
 
 
-def diagnose_error(code: str, text: str, machine: Machine | None) -> Diagnosis:
+def diagnose_error(code: str, text: str, machine: Machine | None) -> Explanation:
     """Name the cause of a failure that has a code already: the log adds evidence and actions, and may know better.
 
     A code that names a cause is kept against another opinion, with what helps against it in general; one that only
     says how it ended gives way.
     """
+    from tunesmith_core.explain import Explanation
     from tunesmith_core.explain.catalogue import repair
 
     found = diagnose(text, machine)
-    if code in GENERAL_CODES or found.code == code:
+    if not code or code in SYMPTOMS or found.code == code:
         return found
     try:
         _words, actions = repair(code, "", language())
     except KeyError:
         actions = ()
-    return Diagnosis(code, actions=tuple(actions))
+    return Explanation(code, actions=tuple(actions))
 
 
-def diagnose_run(folder: Path, error: dict[str, Any], machine: Machine | None) -> Diagnosis:  # Any: JSON values
+def diagnose_run(folder: Path, error: dict[str, Any], machine: Machine | None) -> Explanation:  # Any: JSON values
     """Name the cause of a failed run from its error and from what its engine wrote. Raises OSError."""
     from tunesmith_core.explain import decode, read_bounded
 

@@ -18,6 +18,7 @@ from tests.gui.fake_runs import FakeRuns
 from tests.gui.layout_checks import clipped, unnamed
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.explain import UNKNOWN, Explanation
 from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
@@ -27,7 +28,7 @@ from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
 from tunesmith_gui.environment.diagnosis_view import confidence_words
 from tunesmith_gui.environment.explain_log import ExplainLogDialog
 from tunesmith_gui.models.run_spec import fixed_spec
-from tunesmith_gui.services.diagnosis import Diagnosis, diagnose, diagnose_error, diagnose_run
+from tunesmith_gui.services.diagnosis import diagnose, diagnose_error, diagnose_run
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.confirm import ConfirmDialog
@@ -123,10 +124,10 @@ def test_dialogs_stay_within_the_window_at_double_text_size(window: MainWindow, 
 
 def test_a_code_that_names_a_cause_is_kept_and_a_general_one_gives_way() -> None:
     assert diagnose(DISK).code == "disk-full"
-    assert diagnose("nothing here").code == ""
+    assert diagnose("nothing here").code == UNKNOWN
     assert diagnose_error("engine-crashed", DISK, None).code == "disk-full"
     assert diagnose_error("disk-full", DISK, None).evidence
-    assert diagnose_error("dataset-empty", DISK, None) == Diagnosis("dataset-empty")
+    assert diagnose_error("dataset-empty", DISK, None) == Explanation("dataset-empty")
     kept = diagnose_error("driver-too-old", DISK, None)
     assert (kept.code, kept.evidence, kept.fix) == ("driver-too-old", "", ""), "the error's own next step counts"
     assert "open-driver-page" in kept.actions
@@ -144,7 +145,7 @@ def test_a_failed_run_shows_cause_evidence_and_buttons(window: MainWindow, qtbot
     model.status.state = RunState.FAILED
     model.status.error = EnvironmentProblem("bug", "The engine ended with exit code 1.").to_dict()
     asked: list[str] = []
-    found = Diagnosis("disk-full", "high", DISK, "Free some space.", ("free-disk", "choose-chat-template", "use-cpu"))
+    found = Explanation("disk-full", "high", DISK, "Free some space.", ("free-disk", "choose-chat-template", "use-cpu"))
     banner = make_banner(model, RunSpec(), Path("/r"), None, asked.append, window, found)
     assert banner is not None
     qtbot.addWidget(banner)
@@ -157,7 +158,7 @@ def test_a_failed_run_shows_cause_evidence_and_buttons(window: MainWindow, qtbot
     next(each for each in banner.buttons if each.text() == "Free disk space").click()
     assert asked == ["fix:free-disk"]
     banner.hide()
-    only_repair = Diagnosis("ptxas-mismatch", "high", "ptxas", "Repair.", ("repair-environment",))
+    only_repair = Explanation("ptxas-mismatch", "high", "ptxas", "Repair.", ("repair-environment",))
     other = make_banner(model, RunSpec(), Path("/r"), None, asked.append, window, only_repair)
     assert other is not None
     qtbot.addWidget(other)
