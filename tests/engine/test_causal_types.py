@@ -17,13 +17,14 @@ from transformers import AutoModelForCausalLM
 from tests.engine import causal_types
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.data import Example, PreparedData, collate
 from tunesmith_engine.data.prepare import DataStats
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.load import model_folder
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.assembly import Assembly, Parts
+from tunesmith_engine.train.loss import make_batch, num_trained_tokens
 
 NUM_STEPS = 3
 ROWS_PER_STEP = 4
@@ -38,7 +39,7 @@ QUICK = (
 """One of each sort: state spaces, convolutions, several kinds of routers, stacked experts, old positions, ALiBi."""
 
 LOOKS_AHEAD = (
-    "bert-generation big_bird camembert cpmant data2vec-text electra ernie megatron-bert rembert roberta "
+    "bert bert-generation big_bird camembert cpmant data2vec-text electra ernie megatron-bert rembert roberta "
     "roberta-prelayernorm roc_bert roformer xlm xlm-roberta xlm-roberta-xl xlnet".split()
 )
 NOT_MADE_SMALL = (
@@ -49,6 +50,9 @@ NOT_MADE_SMALL = (
 
 NO_LANGUAGE_MODEL_ALONE = ["emu3", "mllama"]
 """What their language part is saved as is no type that transformers loads as a causal language model."""
+
+BALANCED = "mixtral flex_olmo gpt_oss granitemoe jamba jetmoe minimax olmoe phimoe qwen2_moe qwen3_moe".split()
+"""Types whose loss holds a share for an even use of experts where output_router_logits is set."""
 
 AGREE = [
     kind
@@ -193,11 +197,54 @@ def test_an_encoder_that_was_made_a_decoder_trains(write: Any) -> None:
     _check_agreement(write("bert", is_decoder=True))
 
 
+@pytest.mark.parametrize("kind", ["reformer", "xmod"])
+def test_types_of_another_sort_are_refused_by_name(kind: str, write: Any) -> None:
+    with pytest.raises(UserError, match=f"{kind} (cuts its texts|has weights)") as caught:
+        Trained(spec_of(write(kind)), rows())
+    assert caught.value.code == "model-kind-unsupported"
+
+
 @pytest.mark.parametrize("kind", NO_LANGUAGE_MODEL_ALONE)
 def test_a_part_of_a_larger_model_is_refused_by_name(kind: str, write: Any) -> None:
     with pytest.raises(TunesmithError, match=f"{kind}_text_model is no language model by itself") as caught:
         Trained(spec_of(write(kind)), rows())
     assert (caught.value.code, caught.value.exit_code) == ("model-kind-unsupported", 2)
+
+
+@pytest.mark.parametrize("kind", ["openai-gpt", pytest.param("ctrl", marks=pytest.mark.long)])
+def test_a_model_without_activation_checkpointing_trains_and_says_so(kind: str, write: Any) -> None:
+    changes = {"activation_checkpointing": True}
+    ours = Trained(spec_of(write(kind), hardware=changes), rows())
+    assert len(ours.losses) == NUM_STEPS
+    assert any("Activation checkpointing is off" in sentence for sentence in ours.path.report)
+    assert ours.path.keep_less() is None
+
+
+# The share of the loss for an even use of experts
+
+
+@pytest.mark.parametrize(
+    "kind", ["mixtral", *(pytest.param(kind, marks=pytest.mark.long) for kind in BALANCED if kind != "mixtral")]
+)
+def test_the_balance_of_experts_counts_as_transformers_counts_it(kind: str, write: Any) -> None:
+    spec = spec_of(
+        write(kind, output_router_logits=True), schedule={"micro_batch_size": 1, "gradient_accumulation_steps": 4}
+    )
+    data = rows()
+    ours = Trained(spec, data)
+    assert ours.losses == pytest.approx(by_transformers(spec, ours, data, with_labels=True), rel=TOLERANCE)
+    # It is there: without it, the loss is another one.
+    assert ours.losses != pytest.approx(by_transformers(spec, ours, data), rel=10 * TOLERANCE)
+
+
+def test_padding_has_no_share_in_the_balance_of_experts(write: Any) -> None:
+    data = rows()[:2]
+    model = Trained(spec_of(write("mixtral", output_router_logits=True)), data).model.eval()
+    batch = make_batch(data, 9, torch.device("cpu"))
+    tensors = collate(data, 3)
+    with torch.no_grad():
+        theirs = model(**tensors, use_cache=False).loss * num_trained_tokens(data)
+        assert float(method_of("sft").summed_loss(model, batch, True)) == pytest.approx(float(theirs), rel=1e-6)
 
 
 # Rotary tables that change with the length of the text

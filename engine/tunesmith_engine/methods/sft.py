@@ -7,7 +7,7 @@ from peft import PeftModel
 
 from tunesmith_engine.data import IGNORED_LABEL
 from tunesmith_engine.methods import Method
-from tunesmith_engine.train.loss import Batch, logits_of
+from tunesmith_engine.train.loss import Batch, balances_experts, logits_of, own_summed_loss
 
 
 class SupervisedFineTuning(Method):
@@ -16,7 +16,9 @@ class SupervisedFineTuning(Method):
     fused = True
 
     def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
-        """Return the sum of the trained tokens' cross-entropies in nats."""
+        """Return the sum of the trained tokens' cross-entropies in nats, and what the model adds for its experts."""
+        if balances_experts(model):
+            return own_summed_loss(model, batch)
         logits = logits_of(model, batch, some_positions)
         return torch.nn.functional.cross_entropy(
             logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"

@@ -23,6 +23,11 @@ from tunesmith_engine.model.quant import never_pack_for_the_cpu, nf4_config
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
 """Keys by which a model folder could name code or kernels to load."""
 
+REFUSED_TYPES = {
+    "reformer": "cuts its texts into chunks of a fixed length, so rows of any length can't be trained",
+    "xmod": "has weights of its own for each language and doesn't know which to train",
+}
+
 DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 
 
@@ -63,6 +68,8 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
         raise EnvironmentProblem(
             "transformers-version-mismatch", f"{folder}: models of type {model_type!r} are not known here."
         )
+    if model_type in REFUSED_TYPES:
+        raise UserError("model-kind-unsupported", f"{folder}: {model_type} {REFUSED_TYPES[model_type]}.")
     config = CONFIG_MAPPING[model_type].from_dict(values)
     if type(config) not in AutoModelForCausalLM._model_mapping:
         is_pair = model_type in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES

@@ -47,6 +47,9 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
 
 
-def use_activation_checkpointing(model: PeftModel) -> None:
-    """Make the backward pass compute activations again instead of keeping them."""
+def use_activation_checkpointing(model: PeftModel) -> bool:
+    """Make the backward pass compute activations again instead of keeping them; some old models can't, so say whether."""
+    if not getattr(model.get_base_model(), "supports_gradient_checkpointing", True):
+        return False
     model.get_base_model().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return True

@@ -20,11 +20,13 @@ class Batch:
         input_ids: tokens, [rows, length], padded on the right.
         positions: the P places in the rows whose next token is trained in any row, [P].
         targets: the token that follows each such place, -100 where it is not trained, [rows, P].
+        lengths: tokens of each row without padding.
     """
 
     input_ids: torch.Tensor
     positions: torch.Tensor
     targets: torch.Tensor
+    lengths: tuple[int, ...]
 
 
 def make_batch(examples: list[Example], pad_token_id: int, device: torch.device) -> Batch:
@@ -35,7 +37,7 @@ def make_batch(examples: list[Example], pad_token_id: int, device: torch.device)
     parts = (tensors["input_ids"], positions, next_labels[:, positions].contiguous())
     if device.type == "cuda":
         parts = tuple(part.pin_memory().to(device, non_blocking=True) for part in parts)
-    return Batch(*parts)
+    return Batch(*parts, tuple(len(example.input_ids) for example in examples))
 
 
 def num_trained_tokens(examples: list[Example]) -> int:
@@ -60,3 +62,21 @@ def logits_of(model: PeftModel, batch: Batch, some_positions: bool) -> torch.Ten
     else:
         logits = model(input_ids=batch.input_ids, use_cache=False).logits[:, batch.positions]
     return logits.float()
+
+
+def balances_experts(model: PeftModel) -> bool:
+    """Return whether the model's own loss holds a share for an even use of its experts (output_router_logits)."""
+    return bool(getattr(model.get_base_model().config.get_text_config(), "output_router_logits", False))
+
+
+def own_summed_loss(model: PeftModel, batch: Batch) -> torch.Tensor:
+    """Return the model's own mean loss of a batch times its trained tokens.
+
+    The share for the balance of experts leaves padding out, so the model must be told what is padding.
+    """
+    labels = torch.full_like(batch.input_ids, IGNORED_LABEL)
+    labels[:, batch.positions + 1] = batch.targets
+    lengths = torch.tensor(batch.lengths, device=labels.device)
+    mask = (torch.arange(labels.shape[1], device=labels.device) < lengths[:, None]).long()
+    loss: torch.Tensor = model(input_ids=batch.input_ids, attention_mask=mask, labels=labels, use_cache=False).loss
+    return loss.float() * (batch.targets != IGNORED_LABEL).sum()

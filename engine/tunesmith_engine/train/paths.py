@@ -122,9 +122,9 @@ class PlainPath:
         self._pad_token_id = pad_token_id
         self._micro_batch_size = micro_batch_size
         self._some_positions = takes_positions(model)
-        self._checkpoints = activation_checkpointing
-        if activation_checkpointing:
-            use_activation_checkpointing(model)
+        self._checkpoints = activation_checkpointing and use_activation_checkpointing(model)
+        if activation_checkpointing and not self._checkpoints:
+            self.report.append("Activation checkpointing is off: transformers does not support it for this model.")
 
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         """Divide rows in their order into micro-batches of the same number, apart where their lengths say so."""
@@ -163,10 +163,9 @@ class PlainPath:
 
     def keep_less(self) -> str | None:
         """Switch activation checkpointing on."""
-        if self._checkpoints:
+        if self._checkpoints or not use_activation_checkpointing(self._model):
             return None
         self._checkpoints = True
-        use_activation_checkpointing(self._model)
         return "Going on with activation checkpointing."
 
     def out_of_the_way(self) -> AbstractContextManager[None]:
