@@ -220,6 +220,15 @@ def test_a_model_without_activation_checkpointing_trains_and_says_so(kind: str, 
     assert ours.path.keep_less() is None
 
 
+@pytest.mark.parametrize("kind", ["gemma3n_text", "mamba"])
+def test_layers_whose_weight_others_read_are_not_packed_in_4_bits(kind: str, write: Any) -> None:
+    ours = Trained(spec_of(write(kind), method={"kind": "qlora"}), rows())
+    assert all(np.isfinite(ours.losses))
+    packed = [name for name, value in ours.model.named_parameters() if hasattr(value, "quant_state")]
+    assert packed
+    assert not any(part in name for name in packed for part in ("coefs", "dt_proj", "lm_head"))
+
+
 # The share of the loss for an even use of experts
 
 

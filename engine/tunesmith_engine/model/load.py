@@ -118,7 +118,7 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
         "output_loading_info": True,
     }
     if four_bit:
-        arguments["quantization_config"] = nf4_config(compute.dtype)
+        arguments["quantization_config"] = nf4_config(compute.dtype, arguments["config"].model_type)
     if four_bit or compute.device.type == "cuda":
         arguments["device_map"] = {"": compute.device}
     try:

@@ -48,7 +48,7 @@ def trainable(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
 
 
 def use_activation_checkpointing(model: PeftModel) -> bool:
-    """Make the backward pass compute activations again instead of keeping them; some old models can't, so say whether."""
+    """Make the backward pass compute activations again instead of keeping them; return whether the model can."""
     if not getattr(model.get_base_model(), "supports_gradient_checkpointing", True):
         return False
     model.get_base_model().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

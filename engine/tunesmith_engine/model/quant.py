@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from transformers import BitsAndBytesConfig
 
 
-def nf4_config(compute_dtype: torch.dtype) -> BitsAndBytesConfig:
+_ALTUP = ["lm_head", "prediction_coefs", "correction_coefs"]
+KEPT_WHOLE = {"gemma3n": _ALTUP, "gemma3n_text": _ALTUP, "mamba": ["lm_head", "dt_proj"]}
+"""Layers, by type of model, whose weight is read by other code than their own, which can't unpack it."""
+
+
+def nf4_config(compute_dtype: torch.dtype, model_type: str) -> BitsAndBytesConfig:
     """Return the settings of an NF4 base whose products are computed in a number format."""
     from transformers import BitsAndBytesConfig
 
@@ -19,6 +24,7 @@ def nf4_config(compute_dtype: torch.dtype) -> BitsAndBytesConfig:
         bnb_4bit_quant_type="nf4",
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=compute_dtype,
+        llm_int8_skip_modules=KEPT_WHOLE.get(model_type),
     )
 
 
