@@ -150,7 +150,7 @@ def make_spec(home: Path, model_folder: Path, data_file: Path) -> Callable[..., 
 
     def make(name: str = "") -> RunSpec:
         spec = RunSpec(name=name)
-        spec.model.path, spec.data.path, spec.hardware.device = str(model_folder), str(data_file), "cpu"
+        spec.model.path, spec.data.sources[0].path, spec.hardware.devices = str(model_folder), str(data_file), ["cpu"]
         return spec
 
     return make

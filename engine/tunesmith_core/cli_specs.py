@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 from tunesmith_core import datafmt, devices, planner, preflight, presets, terminal
@@ -16,12 +17,12 @@ from tunesmith_core.spec import RunSpec
 def plan(arguments: Namespace) -> int:
     """Estimate memory, time and disk of a run without starting anything."""
     spec = RunSpec.load(arguments.spec)
-    sniffed = datafmt.sniff(Path(spec.data.path))
+    sniffed = [datafmt.sniff(Path(source.path)) for source in spec.data.sources]
     estimate = planner.plan(
         spec,
         hardware_of(spec),
-        num_rows=sniffed.num_rows_estimate,
-        longest_tokens=sniffed.max_tokens(spec.data.system_prompt),
+        num_rows=_joined([each.num_rows_estimate for each in sniffed], sum),
+        longest_tokens=_joined([each.max_tokens(spec.data.system_prompt) for each in sniffed], max),
     )
     if arguments.json:
         terminal.say_json(dataclasses.asdict(estimate))
@@ -37,6 +38,12 @@ def plan(arguments: Namespace) -> int:
         changes = ", ".join(f"{path} = {value}" for path, value in fix.changes.items())
         terminal.say(f"saves {terminal.gib(fix.saved_bytes)}: {changes}")
     return EXIT_DONE
+
+
+def _joined(numbers: list[int | None], join: Callable[[list[int]], int]) -> int | None:
+    """Return what the numbers of all files come to; None where that of one is unknown."""
+    known = [number for number in numbers if number is not None]
+    return join(known) if len(known) == len(numbers) else None
 
 
 def hardware_of(spec: RunSpec) -> Hardware:

@@ -55,6 +55,26 @@ def declaration_of(field: dataclasses.Field[Any]) -> Declaration | None:
     return field.metadata.get(METADATA_KEY)
 
 
+def get_field(section: object, name: str) -> Any:
+    """Return a field of a section by its name, such as "rank" or "sources[0].path"."""
+    holder, last = _holder(section, name)
+    return getattr(holder, last)
+
+
+def set_field(section: object, name: str, value: object) -> None:
+    """Set a field of a section by its name, such as "rank" or "sources[0].path"."""
+    holder, last = _holder(section, name)
+    setattr(holder, last, value)
+
+
+def _holder(section: object, name: str) -> tuple[object, str]:
+    entry, _, last = name.rpartition(".")
+    if not entry:
+        return section, last
+    listed, _, number = entry.rstrip("]").partition("[")
+    return getattr(section, listed)[int(number)], last
+
+
 def type_problem(value: object, annotation: object) -> str | None:
     """Say what is wrong with the type of a JSON value, or return None.
 
@@ -93,6 +113,8 @@ def value_problem(value: object, declaration: Declaration) -> str | None:
         return f"must be one of {', '.join(declaration.choices)}"
     if isinstance(value, str) and declaration.rule:
         return declaration.rule(value)
+    if isinstance(value, list) and declaration.rule:
+        return next(filter(None, map(declaration.rule, value)), None)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not math.isfinite(value):
@@ -136,9 +158,10 @@ def read_section(kind: type[Any], values: object, prefix: str, problems: list[Fi
     for name, field in known.items():
         if name not in values:
             continue
-        declaration = declaration_of(field)
-        assert declaration is not None, f"{kind.__name__}.{name} is not declared"
-        value = values[name]
+        value, declaration = values[name], declaration_of(field)
+        if declaration is None:
+            arguments[name] = _read_list(_entry_kind(hints[name]), value, f"{prefix}.{name}", problems)
+            continue
         wanted = type_problem(value, hints[name])
         problem = f"must be {wanted}, not {value!r}" if wanted else value_problem(value, declaration)
         if problem:
@@ -148,11 +171,27 @@ def read_section(kind: type[Any], values: object, prefix: str, problems: list[Fi
     return kind(**arguments)
 
 
+def _entry_kind(annotation: object) -> type[Any]:
+    """Return the dataclass whose instances a list holds; a field without declaration is such a list."""
+    (kind,) = typing.get_args(annotation)
+    return kind  # type: ignore[no-any-return]
+
+
+def _read_list(kind: type[Any], values: object, path: str, problems: list[FieldProblem]) -> list[Any]:
+    if isinstance(values, list) and values:
+        return [read_section(kind, entry, f"{path}[{number}]", problems) for number, entry in enumerate(values)]
+    problems.append(FieldProblem(path, "must be a list of at least one"))
+    return [kind()]
+
+
 def iter_declarations(kind: type[Any]) -> Iterator[tuple[str, object, object, Declaration]]:
-    """Yield name, type, default and Declaration of each declared field of a dataclass."""
+    """Yield name, type, default and Declaration of each declared field of a dataclass; of a list, its first entry's."""
     hints = typing.get_type_hints(kind)
     default = kind()
     for field in dataclasses.fields(kind):
         declaration = declaration_of(field)
         if declaration is not None:
             yield field.name, hints[field.name], getattr(default, field.name), declaration
+        elif typing.get_origin(hints[field.name]) is list:
+            for name, hint, first, known in iter_declarations(_entry_kind(hints[field.name])):
+                yield f"{field.name}[0].{name}", hint, first, known

@@ -76,14 +76,14 @@ class _Product:
 
 
 def _products(spec: RunSpec, card: ModelCard) -> Iterator[_Product]:
-    targets = spec.method.target_modules
+    targets = spec.adapter.target_modules
     found: dict[tuple[str, str], _Product] = {}
     for tensor, (rows, columns) in card.linear_shapes.items():
         parent, _, leaf = tensor.removesuffix(".weight").rpartition(".")
         name = _MERGED.get(leaf, leaf)
         product = found.setdefault((parent, name), _Product(name, columns=columns))
         product.rows += rows
-        product.rank += spec.method.rank if targets == ALL_LINEAR or leaf in targets else 0
+        product.rank += spec.adapter.rank if targets == ALL_LINEAR or leaf in targets else 0
     yield from found.values()
 
 
@@ -98,7 +98,7 @@ def weight_bytes(spec: RunSpec, card: ModelCard, size: int, embedding_on_host: b
     total = float((card.num_parameters - card.num_linear_parameters) * size)
     if embedding_on_host and not card.tied:
         total -= card.vocab_size * card.hidden_size * size
-    if spec.method.kind == "lora":
+    if spec.quantization.kind == "none":
         return round(total) + sum(product.buffer for product in products) * size
     total += card.num_linear_parameters * NF4_BYTES
     total += sum(product.extra * (product.rows + product.columns) for product in products) * size

@@ -15,6 +15,7 @@ from typing import Any
 
 from tunesmith_core import fused_memory
 from tunesmith_core.catalog import ModelCard, read_model_card
+from tunesmith_core.declared import set_field
 from tunesmith_core.fused_memory import NF4_BYTES
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.spec import RunSpec
@@ -170,9 +171,9 @@ def number_bytes(spec: RunSpec, hardware: Hardware) -> int:
 
 def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
     """Return the size of the adapter: rank x (inputs + outputs) of every layer that gets one (LoRA, section 4.1)."""
-    targets = spec.method.target_modules
+    targets = spec.adapter.target_modules
     return sum(
-        spec.method.rank * (rows + columns)
+        spec.adapter.rank * (rows + columns)
         for name, (rows, columns) in card.linear_shapes.items()
         if targets == ALL_LINEAR or name.removesuffix(".weight").rpartition(".")[2] in targets
     )
@@ -204,7 +205,7 @@ def _least_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
 
 def _runs_fused(spec: RunSpec, hardware: Hardware) -> bool:
     """Say whether the fused model's numbers are known: on a CPU and with unfused layers the plain ones are safe."""
-    return hardware.device == "cuda" and spec.hardware.kernels and not (spec.method.dora or spec.method.dropout)
+    return hardware.device == "cuda" and spec.hardware.kernels and not (spec.adapter.dora or spec.adapter.dropout)
 
 
 def _levels(spec: RunSpec) -> tuple[str, ...]:
@@ -232,7 +233,7 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
     tokens = spec.schedule.micro_batch_size * _num_tokens(spec, longest_tokens)
     activations = tokens * activation_bytes_per_token(spec, card, size)
     logits = tokens * card.vocab_size * (size + 12)
-    if spec.method.dora:
+    if spec.adapter.dora:
         activations = round(activations * DORA_SLACK)
     if hardware.device == "cuda" and size == 4:
         activations = round(activations * CUDA_FLOAT32_SLACK)
@@ -241,8 +242,8 @@ def _plain_parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tok
         activations, logits = round(activations * CPU_SLACK), round(logits * CPU_SLACK)
     linear = card.num_linear_parameters
     dense = card.num_parameters - linear
-    weights = dense * size + linear * (NF4_BYTES if spec.method.kind == "qlora" else size)
-    if spec.method.kind == "qlora":
+    weights = dense * size + linear * (NF4_BYTES if spec.quantization.kind == "nf4" else size)
+    if spec.quantization.kind == "nf4":
         # One matrix at a time is unpacked to be multiplied with.
         weights += size * max((rows * columns for rows, columns in card.linear_shapes.values()), default=0)
     # The adapter and its gradients are 32-bit; 16-bit arithmetic takes a 16-bit copy of it.
@@ -276,7 +277,7 @@ def activation_bytes_per_token(spec: RunSpec, card: ModelCard, size: int) -> int
     layer = 2 * 4 * hidden
     layer += size * (hidden * num_copies + 4 * attention + (attention if size == 2 else 0))
     layer += size * (hidden * min(num_copies, 2) + 4 * wide)
-    layer += size * 7 * spec.method.rank
+    layer += size * 7 * spec.adapter.rank
     if spec.hardware.activation_checkpointing:
         return card.num_layers * size * hidden + layer
     return card.num_layers * layer
@@ -306,11 +307,11 @@ def _fixes(
         candidates.append(("Micro-batches of 1", changes))
     if not spec.hardware.activation_checkpointing:
         candidates.append(("Activation checkpointing", {"hardware.activation_checkpointing": True}))
-    if spec.method.kind == "lora":
-        candidates.append(("4-bit base (QLoRA)", {"method.kind": "qlora"}))
-    if spec.method.rank > SMALLEST_RANK:
-        rank = max(SMALLEST_RANK, spec.method.rank // 2)
-        candidates.append((f"Rank {rank}", {"method.rank": rank}))
+    if spec.quantization.kind == "none":
+        candidates.append(("4-bit base (QLoRA)", {"quantization.kind": "nf4"}))
+    if spec.adapter.rank > SMALLEST_RANK:
+        rank = max(SMALLEST_RANK, spec.adapter.rank // 2)
+        candidates.append((f"Rank {rank}", {"adapter.rank": rank}))
     fixes = []
     for label, changes in candidates:
         changed = with_changes(spec, changes)
@@ -321,9 +322,9 @@ def _fixes(
 
 
 def with_changes(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
-    """Return a copy of a spec with settings changed, by paths such as "method.rank"."""
+    """Return a copy of a spec with settings changed, by paths such as "adapter.rank"."""
     changed = copy.deepcopy(spec)
     for path, value in changes.items():
         section, _, name = path.partition(".")
-        setattr(getattr(changed, section), name, value)
+        set_field(getattr(changed, section), name, value)
     return changed

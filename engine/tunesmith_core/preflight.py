@@ -11,7 +11,7 @@ from tunesmith_core import datafmt, devices, environments, files, paths
 from tunesmith_core.errors import BugError, EnvironmentProblem, UserError, wrap
 from tunesmith_core.model_folder import ModelFolder, is_hub_id, open_model_folder
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import WSL
+from tunesmith_core.spec_sections import WSL, SourceSpec
 from tunesmith_core.wsl.guest import Guest
 
 MIN_FREE_BYTES = 64 << 20
@@ -57,21 +57,20 @@ def check_model(spec: RunSpec) -> ModelFolder | None:
 
 def check_data(spec: RunSpec, model: ModelFolder | None) -> None:
     """Check the head of the data files and that chats can be rendered. Raises UserError with file and line."""
-    data_path = Path(spec.data.path)
-    datafmt.check_head(spec.data)
-    if spec.evaluation.path:
-        datafmt.check_head(spec.data, Path(spec.evaluation.path))
-    if model and not model.has_chat_template and _holds_chats(spec, data_path):
-        raise UserError(
-            "dataset-chat-template-missing", f"{model.path} holds no chat template, but {data_path} holds chats."
-        )
+    for source in spec.all_sources():
+        datafmt.check_head(source, spec.data.skip_bad_rows)
+        if model and not model.has_chat_template and _holds_chats(source):
+            raise UserError(
+                "dataset-chat-template-missing", f"{model.path} holds no chat template, but {source.path} holds chats."
+            )
 
 
-def _holds_chats(spec: RunSpec, path: Path) -> bool:
+def _holds_chats(source: SourceSpec) -> bool:
+    path = Path(source.path)
     if datafmt.file_kind(path) == datafmt.PARQUET:
-        return spec.data.format in ("messages", "sharegpt")
+        return source.format in ("messages", "sharegpt")
     for line, row in datafmt.read_rows(path, lambda _line, _error: None):
-        layout = datafmt.resolve_layout([row], spec.data.format, spec.data.columns, str(path))
+        layout = datafmt.resolve_layout([row], source.format, source.columns, str(path))
         try:
             return isinstance(datafmt.to_messages(row, layout, f"{path}, line {line}"), datafmt.Chat)
         except UserError:
@@ -90,7 +89,7 @@ def _check_disk(spec: RunSpec, model: ModelFolder | None) -> None:
             # Whatever else stands in the way, such as a file of that name, is no mistake of ours.
             problem = EnvironmentProblem("permission-or-antivirus", f"{runs_dir}: {error.strerror}.")
         raise problem from error
-    adapter_bytes = model.adapter_bytes(spec.method.rank) if model else 0
+    adapter_bytes = model.adapter_bytes(spec.adapter.rank) if model else 0
     needed_bytes = max(MIN_FREE_BYTES, adapter_bytes * COPIES_PER_CHECKPOINT * NUM_CHECKPOINTS_AT_ONCE)
     free_bytes = files.free_bytes(runs_dir)
     if free_bytes < needed_bytes:

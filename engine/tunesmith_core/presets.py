@@ -21,24 +21,24 @@ Changes = Mapping[str, Any]  # Any: values of settings
 
 PRESETS: dict[str, Changes] = {
     "balanced": {
-        "method.rank": 16,
-        "method.alpha": 32.0,
+        "adapter.rank": 16,
+        "adapter.alpha": 32.0,
         "optimizer.learning_rate": 2e-4,
         "schedule.epochs": 3.0,
         "schedule.max_steps": 0,
         "schedule.scheduler": "linear",
     },
     "fast-try": {
-        "method.rank": 8,
-        "method.alpha": 16.0,
+        "adapter.rank": 8,
+        "adapter.alpha": 16.0,
         "optimizer.learning_rate": 3e-4,
         "schedule.epochs": 1.0,
         "schedule.max_steps": 60,
         "schedule.scheduler": "linear",
     },
     "best-quality": {
-        "method.rank": 64,
-        "method.alpha": 64.0,
+        "adapter.rank": 64,
+        "adapter.alpha": 64.0,
         "optimizer.learning_rate": 1e-4,
         "schedule.epochs": 3.0,
         "schedule.max_steps": 0,
@@ -50,7 +50,7 @@ PRESETS: dict[str, Changes] = {
 
 def _rung(kind: str, micro_batch_size: int, context_length: int, checkpointing: bool, optimizer: str) -> Changes:
     return {
-        "method.kind": kind,
+        "quantization.kind": kind,
         "schedule.micro_batch_size": micro_batch_size,
         "schedule.gradient_accumulation_steps": EFFECTIVE_BATCH_SIZE // micro_batch_size,
         "data.context_length": context_length,
@@ -60,11 +60,11 @@ def _rung(kind: str, micro_batch_size: int, context_length: int, checkpointing: 
 
 
 MEMORY_LADDER: dict[int, Changes] = {
-    96: _rung("lora", 4, 2048, False, "adamw"),
-    24: _rung("lora", 1, 2048, True, "adamw"),
-    16: _rung("qlora", 2, 2048, True, "adamw"),
-    12: _rung("qlora", 1, 2048, True, "adamw"),
-    8: _rung("qlora", 1, 512, True, "adamw_8bit"),
+    96: _rung("none", 4, 2048, False, "adamw"),
+    24: _rung("none", 1, 2048, True, "adamw"),
+    16: _rung("nf4", 2, 2048, True, "adamw"),
+    12: _rung("nf4", 1, 2048, True, "adamw"),
+    8: _rung("nf4", 1, 512, True, "adamw_8bit"),
 }
 """Settings that spare memory by the GiB of the card on which a model of 8 billion parameters gets along with them, from
 the most generous to the most sparing. Smaller models get along with more generous ones."""

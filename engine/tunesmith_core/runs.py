@@ -230,7 +230,7 @@ def slug(text: str) -> str:
 
 def default_name(spec: RunSpec) -> str:
     """Return a run name made from data and model."""
-    return f"{Path(spec.data.path).stem}-{Path(spec.model.path).name}"
+    return f"{Path(spec.data.sources[0].path).stem}-{Path(spec.model.path).name}"
 
 
 def create_run(spec: RunSpec, runs_dir: Path | None = None) -> Run:

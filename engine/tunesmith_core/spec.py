@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import spec_sections as sections
-from tunesmith_core.declared import Declaration, FieldProblem, iter_declarations, read_section
+from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import UserError
+from tunesmith_core.spec_migrations import migrated
 
-SPEC_VERSION = 1
+SPEC_VERSION = 2
 
 SECTIONS: dict[str, type[Any]] = {
     "model": sections.ModelSpec,
     "data": sections.DataSpec,
-    "method": sections.MethodSpec,
+    "objective": sections.ObjectiveSpec,
+    "adapter": sections.AdapterSpec,
+    "quantization": sections.QuantizationSpec,
     "optimizer": sections.OptimizerSpec,
     "schedule": sections.ScheduleSpec,
     "evaluation": sections.EvaluationSpec,
@@ -40,7 +43,9 @@ class RunSpec:
     """Name of the run; empty means that one is made from model and data."""
     model: sections.ModelSpec = field(default_factory=sections.ModelSpec)
     data: sections.DataSpec = field(default_factory=sections.DataSpec)
-    method: sections.MethodSpec = field(default_factory=sections.MethodSpec)
+    objective: sections.ObjectiveSpec = field(default_factory=sections.ObjectiveSpec)
+    adapter: sections.AdapterSpec = field(default_factory=sections.AdapterSpec)
+    quantization: sections.QuantizationSpec = field(default_factory=sections.QuantizationSpec)
     optimizer: sections.OptimizerSpec = field(default_factory=sections.OptimizerSpec)
     schedule: sections.ScheduleSpec = field(default_factory=sections.ScheduleSpec)
     evaluation: sections.EvaluationSpec = field(default_factory=sections.EvaluationSpec)
@@ -54,6 +59,15 @@ class RunSpec:
     def problems(self) -> list[FieldProblem]:
         """Return what is wrong with the values of this spec, as `from_dict` would find it."""
         return _read(self.to_dict())[1]
+
+    @staticmethod
+    def salvage(values: object) -> RunSpec:
+        """Build a spec from JSON values; what is wrong in them takes its default.
+
+        Raises:
+            UserError: `spec-too-new` for a newer version.
+        """
+        return _read(values)[0]
 
     @staticmethod
     def from_dict(values: object, source: str = "run spec") -> RunSpec:
@@ -92,14 +106,19 @@ class RunSpec:
         spec.resolve_paths(path.parent)
         return spec
 
+    def all_sources(self) -> list[sections.SourceSpec]:
+        """Return the files of rows; one of held-out rows comes last and is laid out as the first."""
+        held_out = dataclasses.replace(self.data.sources[0], path=self.evaluation.path)
+        return [*self.data.sources, *([held_out] if self.evaluation.path else [])]
+
     def resolve_paths(self, folder: Path) -> None:
         """Make the paths of model and data absolute, relative ones against a folder; a hub id stays as it is."""
         if self.model.path and (self.model.path.startswith(".") or (folder / self.model.path).exists()):
             self.model.path = str((folder / self.model.path).absolute())
-        for section, name in ((self.data, "path"), (self.evaluation, "path")):
-            value = getattr(section, name)
-            if value:
-                setattr(section, name, str((folder / Path(value).expanduser()).absolute()))
+        holders: list[sections.SourceSpec | sections.EvaluationSpec] = [*self.data.sources, self.evaluation]
+        for holder in holders:
+            if holder.path:
+                holder.path = str((folder / Path(holder.path).expanduser()).absolute())
 
 
 def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[FieldProblem]]:
@@ -111,7 +130,8 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
         raise UserError(
             "spec-too-new", f"{source}: version {version} is newer than {SPEC_VERSION}, the newest that is known here."
         )
-    if version != SPEC_VERSION:
+    values = migrated(values, SPEC_VERSION)
+    if values.get("version") != SPEC_VERSION:
         problems.append(FieldProblem("version", f"must be {SPEC_VERSION}, not {version!r}"))
     name = values.get("name", "")
     if not isinstance(name, str):
@@ -139,16 +159,16 @@ class Setting:
 
     @property
     def path(self) -> str:
-        """Dotted path such as "method.rank"."""
+        """Dotted path such as "adapter.rank" or "data.sources[0].path"."""
         return f"{self.section}.{self.name}"
 
     def get(self, spec: RunSpec) -> Any:  # Any: the setting's type
         """Return this setting's value in a spec."""
-        return getattr(getattr(spec, self.section), self.name)
+        return get_field(getattr(spec, self.section), self.name)
 
     def set(self, spec: RunSpec, value: object) -> None:
         """Store a value of the setting's type in a spec, unchecked."""
-        setattr(getattr(spec, self.section), self.name, value)
+        set_field(getattr(spec, self.section), self.name, value)
 
 
 def iter_settings() -> Iterator[Setting]:

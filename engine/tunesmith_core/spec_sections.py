@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from tunesmith_core import objectives
 from tunesmith_core.declared import FieldProblem, declared
 
 if TYPE_CHECKING:
@@ -12,6 +14,11 @@ if TYPE_CHECKING:
 
 ALL_LINEAR = "all-linear"
 NATIVE, WSL = "native", "wsl"
+
+
+def device_problem(name: str) -> str | None:
+    """Say what is wrong with the name of a device, or return None."""
+    return None if re.fullmatch(r"cpu|(auto|cuda)(:[1-5]?\d|:6[0-3])?", name) else "must be auto, cpu, cuda or cuda:1"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -36,8 +43,8 @@ class ModelSpec:
 
 
 @dataclass(kw_only=True, slots=True)
-class DataSpec:
-    """The training data and how rows become tokens."""
+class SourceSpec:
+    """A file of rows and how it is laid out."""
 
     path: str = declared("", label="Data", meaning="JSONL, JSON, CSV or Parquet file with one example per row.")
     format: str = declared(
@@ -51,6 +58,14 @@ class DataSpec:
         label="Column mapping",
         meaning="Which column of the file plays which role, where the names differ from the usual ones.",
     )
+
+
+@dataclass(kw_only=True, slots=True)
+class DataSpec:
+    """The training data and how rows become tokens."""
+
+    sources: list[SourceSpec] = field(default_factory=lambda: [SourceSpec()])
+    """Their rows follow each other. Held-out rows from a file of their own are laid out as those of the first."""
     system_prompt: str = declared(
         "", label="System prompt", meaning="Put before every chat that has no system message of its own."
     )
@@ -83,16 +98,21 @@ class DataSpec:
 
 
 @dataclass(kw_only=True, slots=True)
-class MethodSpec:
-    """How the model is adapted."""
+class ObjectiveSpec:
+    """What training aims at."""
 
     kind: str = declared(
-        "lora",
-        label="Method",
-        meaning="LoRA trains a small adapter on 16-bit weights; QLoRA does so on a 4-bit NF4 base.",
-        choices=("lora", "qlora"),
-        effect="QLoRA needs about a quarter of the weight memory and is a little slower.",
+        "sft",
+        label="Objective",
+        meaning="What the model learns; sft learns to write the answers of the data.",
+        choices=objectives.names(),
     )
+
+
+@dataclass(kw_only=True, slots=True)
+class AdapterSpec:
+    """What is trained: a LoRA adapter on the frozen model."""
+
     rank: int = declared(
         16,
         label="Rank",
@@ -131,6 +151,19 @@ class MethodSpec:
         label="Bias",
         meaning="Which bias vectors are trained along.",
         choices=("none", "all", "lora_only"),
+    )
+
+
+@dataclass(kw_only=True, slots=True)
+class QuantizationSpec:
+    """How the frozen weights are stored."""
+
+    kind: str = declared(
+        "none",
+        label="Frozen weights",
+        meaning="none keeps the model's 16 bits (LoRA); nf4 stores its linear layers in 4 bits (QLoRA).",
+        choices=("none", "nf4"),
+        effect="nf4 needs about a quarter of the weight memory and is a little slower.",
     )
 
 
@@ -290,11 +323,11 @@ class SavingSpec:
 class HardwareSpec:
     """Where the run computes."""
 
-    device: str = declared(
-        "auto",
+    devices: list[str] = declared(
+        ["auto"],
         label="Device",
-        meaning="GPU or CPU; auto takes the GPU where there is one.",
-        choices=("auto", "cuda", "cpu"),
+        meaning="auto takes the GPU where there is one; cpu, cuda or cuda:1 names it, as nvidia-smi counts.",
+        rule=device_problem,
     )
     system: str = declared(
         NATIVE,
@@ -302,7 +335,6 @@ class HardwareSpec:
         meaning="Where the engine runs: this system, or Linux inside Windows (WSL) after it was set up.",
         choices=(NATIVE, WSL),
     )
-    gpu_index: int = declared(0, label="GPU", meaning="Number of the GPU, as nvidia-smi counts.", minimum=0, maximum=63)
     kernels: bool = declared(
         True,
         label="Fused kernels",
@@ -329,19 +361,36 @@ class HardwareSpec:
         maximum=1024,
     )
 
+    @property
+    def device(self) -> str:
+        """The first device without its number: "auto", "cuda" or "cpu"."""
+        return (self.devices or ["auto"])[0].partition(":")[0]
+
+    @property
+    def gpu_index(self) -> int:
+        """Number of the GPU, as nvidia-smi counts."""
+        return int((self.devices or ["auto"])[0].partition(":")[2] or 0)
+
 
 def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is wrong between fields that are right alone."""
     problems = []
     if not spec.model.path.strip():
         problems.append(FieldProblem("model.path", "is missing: choose a base model"))
-    if not spec.data.path.strip():
-        problems.append(FieldProblem("data.path", "is missing: choose a data file"))
-    targets = spec.method.target_modules
+    problems += [
+        FieldProblem(f"data.sources[{number}].path", "is missing: choose a data file")
+        for number, source in enumerate(spec.data.sources)
+        if not source.path.strip()
+    ]
+    if not spec.hardware.devices:
+        problems.append(FieldProblem("hardware.devices", "must name a device"))
+    if len(spec.hardware.devices) > 1:
+        problems.append(FieldProblem("hardware.devices", "must name one device: several are not supported yet"))
+    targets = spec.adapter.target_modules
     if not targets or (isinstance(targets, list) and not all(name.strip() for name in targets)):
-        problems.append(FieldProblem("method.target_modules", "must name at least one module"))
+        problems.append(FieldProblem("adapter.target_modules", "must name at least one module"))
     if isinstance(targets, str) and targets != ALL_LINEAR:
-        problems.append(FieldProblem("method.target_modules", f'must be "{ALL_LINEAR}" or a list of module names'))
+        problems.append(FieldProblem("adapter.target_modules", f'must be "{ALL_LINEAR}" or a list of module names'))
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
     return problems

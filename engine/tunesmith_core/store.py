@@ -160,7 +160,7 @@ class Library:
     def _store_run(self, run: Run, status: RunStatus, created: float, offset: int) -> None:
         try:
             spec = run.load_spec()
-            model, data = spec.model.path, spec.data.path
+            model, data = spec.model.path, spec.data.sources[0].path
         except TunesmithError:
             model = data = ""
         self._connection.execute(

@@ -92,9 +92,9 @@ def test_example_spec_is_accepted_and_keeps_its_files_apart(language: str) -> No
     spec = RunSpec.from_dict(example_spec(language, "/models/smol"))
     assert spec.problems() == []
     assert spec.model.path == "/models/smol"
-    assert spec.data.path == str(sample_folder(language) / "train.jsonl")
+    assert spec.data.sources[0].path == str(sample_folder(language) / "train.jsonl")
     assert spec.evaluation.path == str(sample_folder(language) / "heldout.jsonl")
-    assert (spec.method.rank, spec.optimizer.learning_rate, spec.schedule.max_steps) == (8, 1e-3, 60)
+    assert (spec.adapter.rank, spec.optimizer.learning_rate, spec.schedule.max_steps) == (8, 1e-3, 60)
     assert spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps == 4
     heldout_questions = {question for question, _ in read_pairs(language, "heldout.jsonl")}
     assert len(spec.evaluation.sample_prompts) == 3

@@ -61,7 +61,7 @@ class Case:
     def spec(self) -> RunSpec:
         """Return the settings of the training."""
         spec = RunSpec()
-        spec.method.rank, spec.method.alpha = 4, 8.0
+        spec.adapter.rank, spec.adapter.alpha = 4, 8.0
         spec.optimizer.learning_rate, spec.optimizer.weight_decay = self.learning_rate, 0.01
         spec.schedule.max_steps, spec.schedule.warmup_steps, spec.schedule.seed = self.num_steps, 5, self.seed
         spec.schedule.micro_batch_size, spec.schedule.gradient_accumulation_steps = STEP_ROWS, 1

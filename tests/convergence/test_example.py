@@ -25,7 +25,7 @@ def held_out_losses(home: Path) -> Callable[..., list[float]]:
 
     def run_with(kernels: bool, micro_batch_size: int) -> list[float]:
         spec = RunSpec.from_dict(samples.example_spec("en", str(real_runs.example_model())))
-        spec.hardware.kernels, spec.hardware.device = kernels, "cpu"
+        spec.hardware.kernels, spec.hardware.devices = kernels, ["cpu"]
         spec.schedule.max_steps, spec.evaluation.sample_prompts = NUM_STEPS, []
         spec.schedule.gradient_accumulation_steps = spec.schedule.micro_batch_size // micro_batch_size
         spec.schedule.micro_batch_size = micro_batch_size

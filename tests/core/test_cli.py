@@ -323,11 +323,11 @@ def test_the_planned_device_is_the_wanted_one(make_spec: Make, monkeypatch: pyte
     spec = make_spec()
     monkeypatch.setattr(cli_specs, "detect_hardware", lambda: [CPU])
     assert cli_specs.hardware_of(spec) is CPU
-    spec.hardware.device = "cuda"
+    spec.hardware.devices = ["cuda"]
     with pytest.raises(EnvironmentProblem):
         cli_specs.hardware_of(spec)
     monkeypatch.setattr(cli_specs.devices, "nvidia_present", lambda: True)
-    spec.hardware.device = "auto"
+    spec.hardware.devices = ["auto"]
     assert cli_specs.hardware_of(spec) is CPU
 
 

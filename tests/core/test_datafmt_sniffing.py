@@ -10,7 +10,7 @@ import pytest
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt import sniffing
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec_sections import DataSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 
 def write_lines(path: Path, lines: list[str]) -> Path:
@@ -38,42 +38,42 @@ def test_parquet_is_recognised_and_left_to_the_engine(tmp_path: Path) -> None:
     path.write_bytes(b"PAR1....PAR1")
     seen = datafmt.sniff(path)
     assert (seen.kind, seen.format, seen.num_rows_estimate) == ("parquet", "auto", None)
-    datafmt.check_head(DataSpec(path=str(path)))
+    datafmt.check_head(SourceSpec(path=str(path)))
 
 
 def test_a_good_head_passes_and_only_the_head_is_looked_at(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60 + ["bad"])
-    datafmt.check_head(DataSpec(path=str(path)), num_rows=60)
+    datafmt.check_head(SourceSpec(path=str(path)), num_rows=60)
     with pytest.raises(UserError, match="line 61"):
-        datafmt.check_head(DataSpec(path=str(path)))
+        datafmt.check_head(SourceSpec(path=str(path)))
 
 
 def test_the_head_ends_after_so_many_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sniffing, "HEAD_CHARACTERS", 500)
     path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60 + ["bad"])
-    datafmt.check_head(DataSpec(path=str(path)))
+    datafmt.check_head(SourceSpec(path=str(path)))
 
 
 def test_the_first_problem_of_the_head_is_raised(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}', '{"other": "b"}', '{"text": ""}'])
     with pytest.raises(UserError, match=r"line 2: the row has no column") as caught:
-        datafmt.check_head(DataSpec(path=str(path)))
+        datafmt.check_head(SourceSpec(path=str(path)))
     assert caught.value.code == "dataset-column-missing"
 
 
 def test_bad_rows_pass_when_they_are_to_be_skipped(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", ["bad", '{"text": ""}', '{"text": "a"}'])
-    datafmt.check_head(DataSpec(path=str(path), skip_bad_rows=True))
+    datafmt.check_head(SourceSpec(path=str(path)), skip_bad_rows=True)
     with pytest.raises(UserError, match="line 1"):
-        datafmt.check_head(DataSpec(path=str(path)))
+        datafmt.check_head(SourceSpec(path=str(path)))
     only_bad = write_lines(tmp_path / "b.jsonl", [json.dumps({"text": ""})] * 3)
     with pytest.raises(UserError, match="line 1"):
-        datafmt.check_head(DataSpec(path=str(only_bad), skip_bad_rows=True))
+        datafmt.check_head(SourceSpec(path=str(only_bad)), skip_bad_rows=True)
 
 
 def test_another_file_is_checked_by_the_same_mapping(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "eval.jsonl", ['{"body": "a"}'])
-    datafmt.check_head(DataSpec(path="unused", columns={"text": "body"}), path)
+    datafmt.check_head(SourceSpec(path=str(path), columns={"text": "body"}))
 
 
 def test_no_example_has_more_tokens_than_its_row_has_bytes(tmp_path: Path) -> None:

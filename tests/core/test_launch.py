@@ -43,7 +43,7 @@ def test_a_run_starts_is_followed_and_lands_in_the_index(fake_engine: Script, ma
 
 def test_a_bad_spec_creates_nothing(fake_engine: Script, make_spec: Make) -> None:
     spec = make_spec("bad")
-    spec.data.path += ".gone"
+    spec.data.sources[0].path += ".gone"
     with pytest.raises(UserError):
         launch.start(spec)
     assert list(iter_runs()) == []

@@ -70,7 +70,7 @@ def make(changes: dict[str, Any] | None = None) -> RunSpec:
 def fused(changes: dict[str, Any] | None = None) -> RunSpec:
     """A spec that trains by the fused model: an 8B QLoRA of 4 x 2048 tokens with 8-bit states."""
     basics = {
-        "method.kind": "qlora",
+        "quantization.kind": "nf4",
         "optimizer.name": "adamw_8bit",
         "schedule.micro_batch_size": 4,
         "hardware.kernels": True,
@@ -87,7 +87,7 @@ def test_weights_follow_the_number_format_and_the_method() -> None:
     assert part("weights", {"model.dtype": "float32"}) == CARD.num_parameters * 4
     assert part("weights", hardware=CPU) == CARD.num_parameters * 4
     # 3.6 GB of 4-bit layers, 2.1 GB of embedding and head, 0.12 GB for one matrix in 16 bits.
-    assert part("weights", {"method.kind": "qlora"}) == pytest.approx(5.82e9, rel=0.01)
+    assert part("weights", {"quantization.kind": "nf4"}) == pytest.approx(5.82e9, rel=0.01)
 
 
 def test_the_adapter_counts_weights_gradients_and_optimizer() -> None:
@@ -99,7 +99,7 @@ def test_the_adapter_counts_weights_gradients_and_optimizer() -> None:
 
 
 def test_named_target_modules_count_alone() -> None:
-    spec = make({"method.target_modules": ["q_proj", "v_proj"]})
+    spec = make({"adapter.target_modules": ["q_proj", "v_proj"]})
     assert planner.num_adapter_parameters(spec, CARD) == 16 * LAYERS * (4096 + 4096 + 1024 + 4096)
 
 
@@ -141,8 +141,8 @@ def test_fixes_come_in_the_order_of_least_harm_and_say_what_they_save() -> None:
         "data.context_length",
         "schedule.micro_batch_size",
         "hardware.activation_checkpointing",
-        "method.kind",
-        "method.rank",
+        "quantization.kind",
+        "adapter.rank",
     ]
     for fix in planned.fixes:
         changed = plan(with_changes(spec, fix.changes), gpu(8), card=CARD)
@@ -156,8 +156,8 @@ def test_what_is_done_already_is_no_fix() -> None:
         "data.context_length": 256,
         "schedule.micro_batch_size": 1,
         "hardware.activation_checkpointing": True,
-        "method.kind": "qlora",
-        "method.rank": 4,
+        "quantization.kind": "nf4",
+        "adapter.rank": 4,
     }
     assert plan(make(smallest), gpu(1), card=CARD).fixes == ()
 
@@ -221,11 +221,11 @@ def one_billion() -> ModelCard:
     [
         (4, 2048, {}, 22.27),
         (4, 2048, {"hardware.activation_checkpointing": True}, 8.80),
-        (4, 2048, {"method.kind": "qlora", "hardware.activation_checkpointing": True}, 7.30),
-        (1, 1024, {"method.kind": "qlora"}, 3.09),
+        (4, 2048, {"quantization.kind": "nf4", "hardware.activation_checkpointing": True}, 7.30),
+        (1, 1024, {"quantization.kind": "nf4"}, 3.09),
         (1, 512, {}, 3.45),
-        (2, 4096, {"hardware.activation_checkpointing": True, "method.rank": 64}, 8.99),
-        (4, 512, {"method.dora": True}, 10.47),
+        (2, 4096, {"hardware.activation_checkpointing": True, "adapter.rank": 64}, 8.99),
+        (4, 512, {"adapter.dora": True}, 10.47),
         (2, 1024, {"model.dtype": "float32"}, 15.41),
     ],
 )
@@ -266,16 +266,16 @@ def test_the_fused_model_takes_what_its_layers_and_a_chunk_of_the_head_take() ->
 
 
 def test_dense_weights_get_room_for_the_adapters() -> None:
-    dense = plan(fused({"method.kind": "lora"}), gpu(80), card=CARD).parts["weights"]
+    dense = plan(fused({"quantization.kind": "none"}), gpu(80), card=CARD).parts["weights"]
     bare = plan(make({"schedule.micro_batch_size": 4}), gpu(80), card=CARD).parts["weights"]
     # 64 columns and rows for each of four products a layer.
     beside = sum(64 * (n + k + 64) for n, k in ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336)))
     assert dense - bare == LAYERS * beside * 2
-    few = {"method.kind": "lora", "method.target_modules": ["down_proj"]}
+    few = {"quantization.kind": "none", "adapter.target_modules": ["down_proj"]}
     assert plan(fused(few), gpu(80), card=CARD).parts["weights"] - bare == LAYERS * 64 * (4096 + 14336 + 64) * 2
 
 
-@pytest.mark.parametrize("changes", [{"method.dora": True}, {"method.dropout": 0.1}, {"hardware.kernels": False}])
+@pytest.mark.parametrize("changes", [{"adapter.dora": True}, {"adapter.dropout": 0.1}, {"hardware.kernels": False}])
 def test_what_runs_unfused_is_planned_as_plain_pytorch(changes: dict[str, Any]) -> None:
     planned = plan(fused(changes), gpu(80), card=CARD)
     assert planned.parts == plan(fused({**changes, "hardware.kernels": False}), gpu(80), card=CARD).parts

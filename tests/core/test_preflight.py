@@ -34,14 +34,14 @@ def refused(spec: RunSpec, code: str, words: str = "") -> None:
 
 def test_a_good_spec_passes_and_nothing_is_left(spec: RunSpec, home: Path) -> None:
     preflight.check(spec)
-    spec.evaluation.path = spec.data.path
+    spec.evaluation.path = spec.data.sources[0].path
     preflight.check(spec)
     assert list((home / "runs").iterdir()) == []
 
 
 def test_a_wrong_setting_comes_first(spec: RunSpec) -> None:
-    spec.method.rank, spec.model.path = 0, "/not/there"
-    refused(spec, "spec-invalid", "method.rank must be at least 1")
+    spec.adapter.rank, spec.model.path = 0, "/not/there"
+    refused(spec, "spec-invalid", "adapter.rank must be at least 1")
 
 
 def test_a_missing_environment(make_spec: Make) -> None:
@@ -50,7 +50,7 @@ def test_a_missing_environment(make_spec: Make) -> None:
 
 def test_a_gpu_that_is_not_there(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devices, "_NVIDIA_SIGNS", ())
-    spec.hardware.device = "cuda"
+    spec.hardware.devices = ["cuda"]
     refused(spec, "driver-missing")
 
 
@@ -176,41 +176,41 @@ def test_chats_need_a_template(spec: RunSpec, tmp_path: Path) -> None:
     preflight.check(spec)
     (folder / "chat_template.jinja").unlink()
     (folder / "tokenizer_config.json").unlink()
-    spec.data.path = str(tmp_path / "plain.jsonl")
-    Path(spec.data.path).write_text('{"text": "plain"}\n')
+    spec.data.sources[0].path = str(tmp_path / "plain.jsonl")
+    Path(spec.data.sources[0].path).write_text('{"text": "plain"}\n')
     preflight.check(spec)
 
 
 def test_a_bad_first_row_that_is_skipped_does_not_hide_the_chats(spec: RunSpec, tmp_path: Path) -> None:
     (Path(spec.model.path) / "tokenizer_config.json").unlink()
-    good = Path(spec.data.path).read_text()
-    spec.data.path, spec.data.skip_bad_rows = str(tmp_path / "mixed.jsonl"), True
-    Path(spec.data.path).write_text('oops\n{"messages": [{"role": "user"}]}\n' + good)
+    good = Path(spec.data.sources[0].path).read_text()
+    spec.data.sources[0].path, spec.data.skip_bad_rows = str(tmp_path / "mixed.jsonl"), True
+    Path(spec.data.sources[0].path).write_text('oops\n{"messages": [{"role": "user"}]}\n' + good)
     refused(spec, "dataset-chat-template-missing")
 
 
 def test_parquet_is_left_to_the_engine(spec: RunSpec, tmp_path: Path) -> None:
-    spec.data.path = str(tmp_path / "d.parquet")
-    Path(spec.data.path).write_bytes(b"PAR1" + bytes(20) + b"PAR1")
+    spec.data.sources[0].path = str(tmp_path / "d.parquet")
+    Path(spec.data.sources[0].path).write_bytes(b"PAR1" + bytes(20) + b"PAR1")
     preflight.check(spec)
     (Path(spec.model.path) / "tokenizer_config.json").unlink()
-    spec.data.format = "messages"
+    spec.data.sources[0].format = "messages"
     refused(spec, "dataset-chat-template-missing")
 
 
 def test_data_is_checked_with_its_line(spec: RunSpec) -> None:
-    with Path(spec.data.path).open("a") as file:
+    with Path(spec.data.sources[0].path).open("a") as file:
         file.write("{broken\n")
     refused(spec, "dataset-parse-error", "line 4")
-    spec.data.path += ".gone"
-    refused(spec, "dataset-parse-error", spec.data.path)
+    spec.data.sources[0].path += ".gone"
+    refused(spec, "dataset-parse-error", spec.data.sources[0].path)
 
 
 def test_an_empty_chat_file_cannot_be_judged(spec: RunSpec, tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_text('{"messages": [{"role": "user"}]}\n')
-    spec.data.format = "messages"
-    assert not preflight._holds_chats(spec, path)
+    spec.data.sources[0].path, spec.data.sources[0].format = str(path), "messages"
+    assert not preflight._holds_chats(spec.data.sources[0])
 
 
 def test_room_on_the_disk_is_reckoned(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,13 +235,13 @@ def test_a_read_only_folder_is_named(spec: RunSpec, monkeypatch: pytest.MonkeyPa
 
 def test_the_device_is_chosen_by_the_spec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     spec = RunSpec()
-    spec.hardware.gpu_index = 2
+    spec.hardware.devices = ["auto:2"]
     monkeypatch.setattr(devices, "_NVIDIA_SIGNS", ())
     assert devices.device_of(spec).name == "cpu"
     assert devices.device_of(spec).environment()["CUDA_VISIBLE_DEVICES"] == "-1"
     monkeypatch.setattr(devices, "_NVIDIA_SIGNS", (str(tmp_path),))
     assert devices.device_of(spec).name == "gpu-2"
     assert devices.device_of(spec).environment()["CUDA_VISIBLE_DEVICES"] == "2"
-    spec.hardware.device = "cpu"
+    spec.hardware.devices = ["cpu"]
     assert devices.device_of(spec).name == "cpu"
     assert paths.locks_dir().name == "locks"

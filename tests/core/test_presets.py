@@ -15,7 +15,7 @@ def test_every_preset_sets_the_same_known_settings_to_valid_values() -> None:
     for name, changes in presets.PRESETS.items():
         assert changes.keys() == presets.PRESETS[presets.DEFAULT].keys() <= known
         spec = presets.apply(RunSpec(), name)
-        spec.model.path = spec.data.path = "x"
+        spec.model.path = spec.data.sources[0].path = "x"
         assert spec.problems() == []
 
 
@@ -35,7 +35,7 @@ def test_a_preset_is_recognised_and_leaves_the_rest_alone(name: str) -> None:
 
 
 def test_anything_else_is_custom() -> None:
-    assert presets.matching(with_changes(RunSpec(), {"method.rank": 17})) == presets.CUSTOM
+    assert presets.matching(with_changes(RunSpec(), {"adapter.rank": 17})) == presets.CUSTOM
 
 
 def test_every_rung_of_the_memory_ladder_suits_its_card_with_the_same_effective_batch() -> None:
@@ -50,8 +50,8 @@ def test_every_rung_of_the_memory_ladder_suits_its_card_with_the_same_effective_
 
 
 def test_the_most_generous_rung_that_fits_is_suggested() -> None:
-    kinds = [presets.suggest(CARD, gpu(free_gib))["method.kind"] for free_gib in (140, 6)]
-    assert kinds == ["lora", "qlora"]
+    kinds = [presets.suggest(CARD, gpu(free_gib))["quantization.kind"] for free_gib in (140, 6)]
+    assert kinds == ["none", "nf4"]
     assert presets.suggest(CARD, gpu(140)) == presets.MEMORY_LADDER[96]
     assert presets.suggest(CARD, gpu(1)) == presets.MEMORY_LADDER[8]
     assert presets.suggest(CARD, CPU, RunSpec()) in presets.MEMORY_LADDER.values()

@@ -18,7 +18,7 @@ from tunesmith_core.spec import RunSpec, iter_settings
 
 def good() -> dict[str, Any]:
     spec = RunSpec(name="n")
-    spec.model.path, spec.data.path = "org/model", "data.jsonl"
+    spec.model.path, spec.data.sources[0].path = "org/model", "data.jsonl"
     return spec.to_dict()
 
 
@@ -31,8 +31,8 @@ def problem_of(values: object) -> str:
 
 def test_a_spec_survives_json() -> None:
     values = good()
-    values["method"]["target_modules"] = ["q_proj"]
-    values["data"]["columns"] = {"text": "body"}
+    values["adapter"]["target_modules"] = ["q_proj"]
+    values["data"]["sources"][0]["columns"] = {"text": "body"}
     spec = RunSpec.from_dict(json.loads(json.dumps(values)))
     assert spec.to_dict() == values
     assert spec.problems() == []
@@ -40,29 +40,36 @@ def test_a_spec_survives_json() -> None:
 
 def test_a_short_spec_takes_the_defaults() -> None:
     spec = RunSpec.from_dict({"version": 1, "model": {"path": "m/n"}, "data": {"path": "d"}})
-    assert spec.method == spec_sections.MethodSpec()
+    assert spec.adapter == spec_sections.AdapterSpec()
 
 
 @pytest.mark.parametrize(
     ("section", "name", "value", "words"),
     [
-        ("method", "rank", 0, "method.rank must be at least 1"),
-        ("method", "rank", 5000, "method.rank must be at most 4096"),
-        ("method", "rank", 1.5, "method.rank must be a whole number, not 1.5"),
-        ("method", "rank", True, "method.rank must be a whole number"),
-        ("method", "alpha", 0, "method.alpha must be above 0"),
-        ("method", "alpha", "1", "method.alpha must be a number"),
-        ("method", "alpha", float("inf"), "method.alpha must be a finite number"),
-        ("method", "kind", "full", "method.kind must be one of lora, qlora"),
-        ("method", "target_modules", [1], "method.target_modules must be a text or a list of a text"),
-        ("method", "target_modules", [], "method.target_modules must name at least one module"),
-        ("method", "target_modules", "q_proj", 'method.target_modules must be "all-linear" or a list'),
-        ("method", "rslora", 1, "method.rslora must be true or false"),
-        ("data", "columns", {"text": 1}, "data.columns must be an object of texts"),
-        ("data", "path", None, "data.path must be a text"),
+        ("adapter", "rank", 0, "adapter.rank must be at least 1"),
+        ("adapter", "rank", 5000, "adapter.rank must be at most 4096"),
+        ("adapter", "rank", 1.5, "adapter.rank must be a whole number, not 1.5"),
+        ("adapter", "rank", True, "adapter.rank must be a whole number"),
+        ("adapter", "alpha", 0, "adapter.alpha must be above 0"),
+        ("adapter", "alpha", "1", "adapter.alpha must be a number"),
+        ("adapter", "alpha", float("inf"), "adapter.alpha must be a finite number"),
+        ("quantization", "kind", "int3", "quantization.kind must be one of none, nf4"),
+        ("adapter", "target_modules", [1], "adapter.target_modules must be a text or a list of a text"),
+        ("adapter", "target_modules", [], "adapter.target_modules must name at least one module"),
+        ("adapter", "target_modules", "q_proj", 'adapter.target_modules must be "all-linear" or a list'),
+        ("adapter", "rslora", 1, "adapter.rslora must be true or false"),
+        ("data", "sources", [{"columns": {"text": 1}}], "data.sources[0].columns must be an object of texts"),
+        ("data", "sources", [{"path": "a"}, {"path": None}], "data.sources[1].path must be a text"),
+        ("data", "sources", [{"path": "a"}, {}], "data.sources[1].path is missing"),
+        ("data", "sources", [], "data.sources must be a list of at least one"),
+        ("data", "sources", {}, "data.sources must be a list of at least one"),
+        ("hardware", "devices", [], "hardware.devices must name a device"),
+        ("hardware", "devices", ["cuda:0", "cuda:1"], "hardware.devices must name one device: several are not"),
+        ("hardware", "devices", ["cuda:64"], "hardware.devices must be auto, cpu, cuda or cuda:1"),
+        ("objective", "kind", "guess", "objective.kind must be one of sft"),
         ("data", "surprise", 1, "data.surprise is no setting that this version knows"),
         ("model", "path", " ", "model.path is missing"),
-        ("data", "path", "", "data.path is missing"),
+        ("data", "sources", [{"path": ""}], "data.sources[0].path is missing"),
     ],
 )
 def test_a_wrong_value_is_named(section: str, name: str, value: object, words: str) -> None:
@@ -75,11 +82,11 @@ def test_a_wrong_value_is_named(section: str, name: str, value: object, words: s
 
 def test_all_wrong_values_are_named_at_once() -> None:
     values = good() | {"name": 1, "extra": {}, "version": 0, "saving": []}
-    values["method"]["rank"] = 0
+    values["adapter"]["rank"] = 0
     message = problem_of(values)
-    for words in ("name must be a text", "extra is no section", "version must be 1, not 0", "saving must be an object"):
+    for words in ("name must be a text", "extra is no section", "version must be 2, not 0", "saving must be an object"):
         assert words in message
-    assert "method.rank" in message
+    assert "adapter.rank" in message
     assert "must be a JSON object" in problem_of([])
 
 
@@ -91,7 +98,7 @@ def test_early_stopping_needs_something_to_evaluate() -> None:
 
 def test_a_newer_version_is_refused_politely() -> None:
     with pytest.raises(UserError) as caught:
-        RunSpec.from_dict({"version": 2})
+        RunSpec.from_dict({"version": 3})
     assert caught.value.code == "spec-too-new"
 
 
@@ -121,7 +128,7 @@ def test_relative_paths_are_taken_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(json.dumps(values), encoding="utf-8-sig")
     spec = RunSpec.load(tmp_path / "spec.json")
     assert spec.model.path == str(tmp_path / "models")
-    assert spec.data.path == str(tmp_path / "data.jsonl")
+    assert spec.data.sources[0].path == str(tmp_path / "data.jsonl")
     assert spec.evaluation.path == str(tmp_path / "held-out.jsonl")
     values["model"]["path"] = "org/name"
     (tmp_path / "spec.json").write_text(json.dumps(values))

@@ -42,7 +42,7 @@ def save(run: Run, step: int) -> None:
 def test_a_twin_has_the_same_name_and_reachable_files(drives: Path, pair: tuple[Run, Run]) -> None:
     host, twin = pair
     assert twin.id == host.id == "a-02"
-    assert twin.load_spec().data.path == f"{drives}{host.load_spec().data.path}"
+    assert twin.load_spec().data.sources[0].path == f"{drives}{host.load_spec().data.sources[0].path}"
     assert not twin.journal_path.exists()
 
 

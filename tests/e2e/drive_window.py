@@ -89,7 +89,7 @@ class Driver:
         QTest.keyClicks(line, str(model))
         QTest.keyClick(line, Qt.Key.Key_Return)
         drop_file(self.window, data)
-        wait_for(lambda: page.form.value("data.path") == str(data), "the dropped file")
+        wait_for(lambda: page.form.value("data.sources[0].path") == str(data), "the dropped file")
         click(page.settings_list.toggle)
         wait_for(lambda: page.settings_list.is_open, "the list of settings")
         for path, keys in {
@@ -118,7 +118,7 @@ class Driver:
 
     def refuse_bad_input(self) -> None:
         """A rank of 0 and a learning rate of "abc" must keep Start from starting."""
-        for path, keys in (("method.rank", "0"), ("optimizer.learning_rate", "abc")):
+        for path, keys in (("adapter.rank", "0"), ("optimizer.learning_rate", "abc")):
             rows = self.page.settings_list.findChildren(QWidget)
             (row,) = [r for r in rows if hasattr(r, "setting") and r.setting.path == path]
             row.control.setFocus()

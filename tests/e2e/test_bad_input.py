@@ -108,7 +108,7 @@ CASES: list[tuple[Callable[[Spec, Path], None], str, str]] = [
     (missing_parquet_column, "dataset-column-missing", "answer"),
     (nothing_trained, "no-trained-tokens", ""),
     (newer_spec, "spec-too-new", "99"),
-    (rank_zero, "spec-invalid", "method.rank"),
+    (rank_zero, "spec-invalid", "adapter.rank"),
     (wordy_learning_rate, "spec-invalid", "optimizer.learning_rate"),
     (unknown_module, "lora-target-modules-missing", "no_such_layer"),
 ]

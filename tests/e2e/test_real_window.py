@@ -59,7 +59,7 @@ def drive(screen: str, model: Path, tmp_path: Path) -> dict[str, object]:
 def test_main_job_through_the_window(screen: str, training_home: Path, tiny_model: Path, tmp_path: Path) -> None:
     seen = drive(screen, tiny_model, tmp_path)
 
-    assert seen["method.rank"], "a rank of 0 was refused without a reason"
+    assert seen["adapter.rank"], "a rank of 0 was refused without a reason"
     assert seen["optimizer.learning_rate"], "a learning rate of abc was refused without a reason"
     assert seen["picture_moved"]
     assert isinstance(seen["stopped_at"], int)

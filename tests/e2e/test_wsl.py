@@ -34,8 +34,8 @@ def test_a_real_run_inside(home: Path, tmp_path: Path, monkeypatch: pytest.Monke
     (folder / "rows.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 8)
     spec = RunSpec(name="inside")
     spec.model.path = str(build_tiny_model(folder / "model"))
-    spec.data.path = str(folder / "rows.jsonl")
-    spec.hardware.device, spec.hardware.system = "cpu", "wsl"
+    spec.data.sources[0].path = str(folder / "rows.jsonl")
+    spec.hardware.devices, spec.hardware.system = ["cpu"], "wsl"
     spec.schedule.max_steps = 4
     spec.saving.every_steps = 2
     run = launch.start(spec)

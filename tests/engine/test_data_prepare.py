@@ -142,7 +142,7 @@ def test_parquet_gives_the_same_examples_as_jsonl(
     tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     spec = tiny_spec()
-    rows = [json.loads(line) for line in Path(spec.data.path).read_text().splitlines()]
+    rows = [json.loads(line) for line in Path(spec.data.sources[0].path).read_text().splitlines()]
     path = tmp_path / "rows.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(rows), path)
     expected = prepare(spec, tokenizer)
@@ -201,7 +201,7 @@ def test_batches_are_padded_on_the_right(tiny_spec: MakeSpec, tokenizer: PreTrai
 def test_the_preview_shows_what_is_learned_and_lists_problems(
     tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
-    rows: list[Any] = [json.loads(line) for line in Path(tiny_spec().data.path).read_text().splitlines()]
+    rows: list[Any] = [json.loads(line) for line in Path(tiny_spec().data.sources[0].path).read_text().splitlines()]
     path = write_rows(tmp_path / "mixed.jsonl", [*rows[:2], "bad", {"messages": []}, *rows[2:]])
     spec = tiny_spec(data={"path": path})
     shown = preview(spec, tokenizer, 3)

@@ -20,7 +20,7 @@ PACKED = torch.tensor([[0, 1, 2, 0, 1]])
 def test_each_test_has_transformers_as_it_is(tiny_model: Path, turn: int) -> None:
     assert masking_utils.find_packed_sequence_indices(PACKED) is not None, f"turn {turn}"
     spec = RunSpec()
-    spec.hardware.device = "cpu"
+    spec.hardware.devices = ["cpu"]
     load_model(tiny_model, choose_compute(spec), False)
     assert masking_utils.find_packed_sequence_indices(PACKED) is None
     assert all(getattr(module, name) is not function for module, name, function in UNPATCHED)

@@ -66,7 +66,7 @@ def test_plan_check_trains_the_longest_rows(call: Call, spec_path: Path) -> None
 def test_plan_check_with_checkpointing_and_four_bits(call: Call, spec_path: Path) -> None:
     values = files.read_json(spec_path)
     values["hardware"]["activation_checkpointing"] = True
-    values["method"]["kind"] = "qlora"
+    values["quantization"]["kind"] = "nf4"
     files.atomic_write_json(spec_path, values)
     code, _ = call("plan-check", "--spec", spec_path)
     assert code == 0

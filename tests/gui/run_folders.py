@@ -15,7 +15,7 @@ EVENTS = Path(__file__).parents[1] / "data" / "events"
 
 def make_run(name: str, stream: str = "", **schedule: int) -> Run:
     spec = RunSpec(name=name)
-    spec.model.path, spec.data.path = "/models/Tiny", "/data/chats.jsonl"
+    spec.model.path, spec.data.sources[0].path = "/models/Tiny", "/data/chats.jsonl"
     for key, value in schedule.items():
         setattr(spec.schedule, key, value)
     run = create_run(spec)

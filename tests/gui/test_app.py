@@ -86,8 +86,8 @@ def test_a_new_language_keeps_what_was_typed(app: App, qtbot: QtBot, home: Path)
 
     qtbot.waitUntil(lambda: train_page().facts.survey is not None)
     before = train_page()
-    before.form.set_value("data.path", str(home / "chats.jsonl"))
-    before.form.set_text("method.rank", "twelve")
+    before.form.set_value("data.sources[0].path", str(home / "chats.jsonl"))
+    before.form.set_text("adapter.rank", "twelve")
     before.form.set_name("support")
     before.actions_.recent_data = [str(home / "chats.jsonl")]
     before.settings_list.set_open(True)
@@ -101,7 +101,10 @@ def test_a_new_language_keeps_what_was_typed(app: App, qtbot: QtBot, home: Path)
     after = train_page()
     assert after is not before
     assert after.form.to_draft() == before.form.to_draft()
-    assert (after.form.text("method.rank"), after.form.value("data.path")) == ("twelve", str(home / "chats.jsonl"))
+    assert (after.form.text("adapter.rank"), after.form.value("data.sources[0].path")) == (
+        "twelve",
+        str(home / "chats.jsonl"),
+    )
     assert after.actions_.recent_data == [str(home / "chats.jsonl")]
     assert after.settings_list.is_open
     focused = app.window.pages.page("settings").focusWidget()

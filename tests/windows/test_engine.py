@@ -52,8 +52,8 @@ def python(rig: Rig, uv: Uv) -> str:
 def make_spec(folder: Path, place: str, separator: str) -> RunSpec:
     """Return a short run on the tiny model, whose files are known by `place` to the system that trains."""
     spec = RunSpec(name="windows")
-    spec.model.path, spec.data.path = f"{place}{separator}model", f"{place}{separator}chats.jsonl"
-    spec.hardware.device = "cpu"
+    spec.model.path, spec.data.sources[0].path = f"{place}{separator}model", f"{place}{separator}chats.jsonl"
+    spec.hardware.devices = ["cpu"]
     spec.schedule.max_steps = NUM_STEPS
     assert (folder / "model").is_dir()
     return spec

@@ -1356,10 +1356,6 @@
         <translation>数据</translation>
     </message>
     <message>
-        <source>Method</source>
-        <translation>方法</translation>
-    </message>
-    <message>
         <source>Optimizer</source>
         <translation>优化器</translation>
     </message>
@@ -1528,22 +1524,6 @@
         <translation>略过无法读取或缺列的行并计数；关闭时遇到第一行就停止。</translation>
     </message>
     <message>
-        <source>LoRA trains a small adapter on 16-bit weights; QLoRA does so on a 4-bit NF4 base.</source>
-        <translation>LoRA 在 16 位权重上训练一个小适配器；QLoRA 在 4 位 NF4 的基础模型上训练。</translation>
-    </message>
-    <message>
-        <source>QLoRA needs about a quarter of the weight memory and is a little slower.</source>
-        <translation>QLoRA 的权重只占约四分之一的内存，但稍慢一些。</translation>
-    </message>
-    <message>
-        <source>lora</source>
-        <translation>LoRA</translation>
-    </message>
-    <message>
-        <source>qlora</source>
-        <translation>QLoRA（4 位）</translation>
-    </message>
-    <message>
         <source>Rank</source>
         <translation>秩</translation>
     </message>
@@ -1618,6 +1598,22 @@
     <message>
         <source>lora_only</source>
         <translation>仅 LoRA 层</translation>
+    </message>
+    <message>
+        <source>Frozen weights</source>
+        <translation>冻结权重</translation>
+    </message>
+    <message>
+        <source>none keeps the model&apos;s 16 bits (LoRA); nf4 stores its linear layers in 4 bits (QLoRA).</source>
+        <translation>none 保留模型的 16 位权重（LoRA）；nf4 将线性层量化为 4 位存储（QLoRA）。</translation>
+    </message>
+    <message>
+        <source>nf4 needs about a quarter of the weight memory and is a little slower.</source>
+        <translation>nf4 的权重显存约为四分之一，速度稍慢。</translation>
+    </message>
+    <message>
+        <source>nf4</source>
+        <translation>nf4（4 位）</translation>
     </message>
     <message>
         <source>AdamW in 32 bits, or with 8-bit states by bitsandbytes.</source>
@@ -1876,18 +1872,6 @@
         <translation>设备</translation>
     </message>
     <message>
-        <source>GPU or CPU; auto takes the GPU where there is one.</source>
-        <translation>GPU 或 CPU；“自动”在有 GPU 时使用 GPU。</translation>
-    </message>
-    <message>
-        <source>cuda</source>
-        <translation>GPU（CUDA）</translation>
-    </message>
-    <message>
-        <source>cpu</source>
-        <translation>CPU</translation>
-    </message>
-    <message>
         <source>System</source>
         <translation>系统</translation>
     </message>
@@ -1902,14 +1886,6 @@
     <message>
         <source>wsl</source>
         <translation>WSL</translation>
-    </message>
-    <message>
-        <source>GPU</source>
-        <translation>GPU</translation>
-    </message>
-    <message>
-        <source>Number of the GPU, as nvidia-smi counts.</source>
-        <translation>GPU 的编号，与 nvidia-smi 一致。</translation>
     </message>
     <message>
         <source>Fused kernels</source>
@@ -2002,6 +1978,30 @@
     <message>
         <source>system</source>
         <translation>跟随系统</translation>
+    </message>
+    <message>
+        <source>Objective</source>
+        <translation>训练目标</translation>
+    </message>
+    <message>
+        <source>Adapter</source>
+        <translation>适配器</translation>
+    </message>
+    <message>
+        <source>Quantization</source>
+        <translation>量化</translation>
+    </message>
+    <message>
+        <source>What the model learns; sft learns to write the answers of the data.</source>
+        <translation>模型学什么：sft（监督微调）学习写出数据中的回答。</translation>
+    </message>
+    <message>
+        <source>sft</source>
+        <translation>监督微调（SFT）</translation>
+    </message>
+    <message>
+        <source>auto takes the GPU where there is one; cpu, cuda or cuda:1 names it, as nvidia-smi counts.</source>
+        <translation>auto 表示有 GPU 就用 GPU；也可写 cpu、cuda 或 cuda:1，编号与 nvidia-smi 一致。</translation>
     </message>
     <message>
         <source>en</source>
@@ -4426,8 +4426,16 @@
         <translation>数据</translation>
     </message>
     <message>
-        <source>Method</source>
-        <translation>方法</translation>
+        <source>Objective</source>
+        <translation>训练目标</translation>
+    </message>
+    <message>
+        <source>Adapter</source>
+        <translation>适配器</translation>
+    </message>
+    <message>
+        <source>Quantization</source>
+        <translation>量化</translation>
     </message>
     <message>
         <source>Optimizer</source>

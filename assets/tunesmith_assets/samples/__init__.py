@@ -67,11 +67,11 @@ def example_spec(language: str, model_path: str) -> dict[str, Any]:  # Any: JSON
     """
     folder = sample_folder(language)
     return {
-        "version": 1,
+        "version": 2,
         "name": f"Okvarel example ({language})",
         "model": {"path": model_path},
-        "data": {"path": str(folder / "train.jsonl"), "format": "messages", "context_length": 256},
-        "method": {"kind": "lora", "rank": 8, "alpha": 32.0},
+        "data": {"sources": [{"path": str(folder / "train.jsonl"), "format": "messages"}], "context_length": 256},
+        "adapter": {"rank": 8, "alpha": 32.0},
         "optimizer": {"learning_rate": 1e-3},
         "schedule": {
             "max_steps": 60,

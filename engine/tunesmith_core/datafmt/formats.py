@@ -52,7 +52,7 @@ class Role:
     """A part that a column can play in a format.
 
     Attributes:
-        name: key of spec.data.columns.
+        name: key of the column mapping.
         usual_names: column names that are taken for it without being told.
         required: whether rows without it are refused.
     """
@@ -119,8 +119,8 @@ def resolve_layout(
 
     Args:
         rows: the first rows of the file, at least one.
-        format_name: spec.data.format.
-        columns: spec.data.columns, role to column; roles that it leaves out are found by the usual names.
+        format_name: of the data source.
+        columns: of the data source, role to column; roles that it leaves out are found by the usual names.
         source: named in the error.
 
     Raises:
@@ -135,7 +135,7 @@ def resolve_layout(
     unknown = sorted(given.keys() - known)
     if unknown:
         problem = f'"{unknown[0]}" is no role of the format {format_name}: {", ".join(sorted(known))}.'
-        raise UserError("spec-invalid", f"data.columns: {problem}")
+        raise UserError("spec-invalid", f"Column mapping: {problem}")
     for name in candidates:
         layout = Layout(name, _mapping(ROLES[name], present, given))
         if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):

@@ -12,7 +12,7 @@ from tunesmith_core.datafmt.encoding import place
 from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
 from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec_sections import DataSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 LAYOUT_ROWS = 50
 """Rows that are looked at to find the layout of a file."""
@@ -106,31 +106,31 @@ def _num_row_bytes(row: Row) -> int:
     return len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def check_head(data: DataSpec, path: Path | None = None, num_rows: int = HEAD_ROWS) -> None:
+def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> None:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
     At most `num_rows` rows and 16 million characters are looked at; of a Parquet file only that it is one.
 
     Args:
-        data: the mapping and whether bad rows are left out.
-        path: the file; data.path when None (the evaluation file is read by the same mapping).
+        source: the file and its mapping.
+        skip_bad_rows: whether bad rows are left out.
         num_rows: most rows to look at.
 
     Raises:
-        UserError: the first problem, with file, line and column; with data.skip_bad_rows only when no row of the
+        UserError: the first problem, with file, line and column; with skip_bad_rows only when no row of the
             head is good.
     """
-    path = path or Path(data.path)
+    path = Path(source.path)
     if file_kind(path) == PARQUET:
         return
     problems: list[UserError] = []
 
     def bad_row(_line: int, error: UserError) -> None:
-        if not data.skip_bad_rows:
+        if not skip_bad_rows:
             raise error
         problems.append(error)
 
-    layout = resolve_layout(head_rows(path, LAYOUT_ROWS, bad_row), data.format, data.columns, str(path))
+    layout = resolve_layout(head_rows(path, LAYOUT_ROWS, bad_row), source.format, source.columns, str(path))
     num_good = num_characters = 0
     for line, row in itertools.islice(read_rows(path, bad_row), num_rows):
         try:

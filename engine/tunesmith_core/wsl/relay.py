@@ -51,7 +51,8 @@ def guest_spec(spec: RunSpec) -> RunSpec:
     """Return a spec whose files are named as they are called here."""
     data = spec.to_dict()
     data["model"]["path"] = guest_path(spec.model.path)
-    data["data"]["path"] = guest_path(spec.data.path)
+    for source in data["data"]["sources"]:
+        source["path"] = guest_path(source["path"])
     if spec.evaluation.path:
         data["evaluation"]["path"] = guest_path(spec.evaluation.path)
     return RunSpec.from_dict(data)

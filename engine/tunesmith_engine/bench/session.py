@@ -51,8 +51,9 @@ class Settings:
     def spec(self) -> RunSpec:
         """Return the settings as those of a run."""
         spec = RunSpec()
-        spec.model.path, spec.hardware.device = str(self.model), self.device
-        spec.method.kind, spec.method.rank, spec.method.alpha = self.method, self.rank, float(self.rank)
+        spec.model.path, spec.hardware.devices = str(self.model), [self.device]
+        spec.quantization.kind = {"lora": "none", "qlora": "nf4"}[self.method]
+        spec.adapter.rank, spec.adapter.alpha = self.rank, float(self.rank)
         spec.optimizer.name, spec.hardware.fp8_weights = self.optimizer, self.fp8
         return spec
 
@@ -87,7 +88,7 @@ class Session:
         self.on_gpu = self.compute.device.type == "cuda"
         self._limit_memory(vram_gib)
         start_s = time.perf_counter()
-        method = method_of("sft")
+        method = method_of(self.spec.objective.kind)
         self.model = method.load(settings.model, self.spec, self.compute)
         self.model.train()
         no_rows = PreparedData([], [], DataStats())

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from tunesmith_core.datafmt import Conversation
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source
@@ -76,12 +77,11 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
             `chat-template-unclear`, `no-trained-tokens`, each naming file and line where one is at fault.
     """
     renderer = Renderer(tokenizer, spec.data)
-    files = [_read_examples(spec, Path(spec.data.path), renderer)]
+    files = [_read_examples(spec, source, renderer) for source in spec.all_sources()]
+    rows = [example for file in files[: len(spec.data.sources)] for example in file.examples]
     if spec.evaluation.path:
-        files.append(_read_examples(spec, Path(spec.evaluation.path), renderer))
-        train, held_out = files[0].examples, files[1].examples
+        train, held_out = rows, files[-1].examples
     else:
-        rows = files[0].examples
         train_rows, eval_rows = split_rows(len(rows), spec.evaluation.percent, spec.schedule.seed)
         train, held_out = [rows[row] for row in train_rows], [rows[row] for row in eval_rows]
     num_bad, num_overlong, num_untrained, num_truncated = (
@@ -103,8 +103,8 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
     return PreparedData(train, held_out, stats)
 
 
-def _read_examples(spec: RunSpec, path: Path, renderer: Renderer) -> _FileExamples:
-    source = Source(path, spec.data)
+def _read_examples(spec: RunSpec, file_spec: SourceSpec, renderer: Renderer) -> _FileExamples:
+    source = Source(file_spec, spec.data.skip_bad_rows)
     file = _FileExamples([])
     limit = spec.data.context_length
     for tokenised in renderer.tokenise(rendered for _, rendered in rendered_rows(source, renderer)):
@@ -121,7 +121,7 @@ def _read_examples(spec: RunSpec, path: Path, renderer: Renderer) -> _FileExampl
             file.num_untrained_rows += 1
     file.num_bad_rows = source.num_skipped_rows
     if not file.examples:
-        _raise_nothing_left(path, file, limit)
+        _raise_nothing_left(source.path, file, limit)
     return file
 
 

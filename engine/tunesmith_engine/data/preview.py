@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -47,7 +46,7 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
         if len(problems) < MAX_PROBLEMS:
             problems.append({"line": line, "message": error.message})
 
-    source = Source(Path(spec.data.path), spec.data, note, keeps_going=True)
+    source = Source(spec.data.sources[0], skip_bad_rows=True, on_problem=note)
     renderer = Renderer(tokenizer, spec.data)
     limit = spec.data.context_length
     rows: list[dict[str, Any]] = []

@@ -11,7 +11,7 @@ from typing import Any
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt.encoding import parse_error
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec_sections import DataSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 LAYOUT_ROWS = 50
 PARQUET_BATCH_ROWS = 512
@@ -22,22 +22,25 @@ class Source:
     """One data file being read.
 
     Attributes:
-        path: the file.
-        data: how its rows are laid out, and whether bad ones are left out.
+        spec: the file and how its rows are laid out.
+        skip_bad_rows: whether bad ones are left out.
         on_problem: told each bad row that is left out.
-        keeps_going: leaves bad rows out whatever the data section says.
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
     """
 
-    path: Path
-    data: DataSpec
+    spec: SourceSpec
+    skip_bad_rows: bool
     on_problem: Callable[[int, UserError], None] | None = None
-    keeps_going: bool = False
     num_skipped_rows: int = field(default=0, init=False)
     first_error: UserError | None = field(default=None, init=False)
 
     _is_parquet: bool = field(default=False, init=False)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return Path(self.spec.path)
 
     def place(self, number: int) -> str:
         """Return "file, line 3"; Parquet has rows instead of lines."""
@@ -53,7 +56,7 @@ class Source:
         self._is_parquet = datafmt.file_kind(self.path) == datafmt.PARQUET
         rows = _parquet_rows(self.path) if self._is_parquet else datafmt.read_rows(self.path, self.bad_row)
         head = list(islice(rows, LAYOUT_ROWS))
-        layout = datafmt.resolve_layout([row for _, row in head], self.data.format, self.data.columns, str(self.path))
+        layout = datafmt.resolve_layout([row for _, row in head], self.spec.format, self.spec.columns, str(self.path))
         num_good = 0
         for number, row in chain(head, rows):
             try:
@@ -68,7 +71,7 @@ class Source:
 
     def bad_row(self, number: int, error: UserError) -> None:
         """Count a bad row, or raise its error when bad rows are not to be left out."""
-        if not (self.data.skip_bad_rows or self.keeps_going):
+        if not self.skip_bad_rows:
             raise error
         self.num_skipped_rows += 1
         self.first_error = self.first_error or error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tunesmith_core.spec import RunSpec, iter_settings
 
-CARD_SECTIONS = ("method", "optimizer", "schedule")
+CARD_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule")
 
 
 def base_model_license(folder: Path) -> str:
@@ -43,19 +43,21 @@ def adapter_card(
         if eval_loss_before is not None and eval_loss_after is not None
         else "No held-out loss was measured.\n"
     )
+    names = ", ".join(Path(source.path).name for source in spec.data.sources)
+    kind = "LoRA" if spec.quantization.kind == "none" else "QLoRA"
     return f"""---
 base_model: {spec.model.path}
 library_name: peft
-tags: [{spec.method.kind}, tunesmith]
+tags: [{kind.lower()}, tunesmith]
 ---
 
 # {spec.name or "Adapter"}
 
-A {spec.method.kind.upper().replace("LORA", "LoRA")} adapter, trained with Tunesmith for {step} steps.
+A {kind} adapter, trained with Tunesmith for {step} steps.
 
 - Base model: {spec.model.path}{f" at {spec.model.revision}" if spec.model.revision else ""}
 - Licence of the base model: {base_model_license(model_folder)}; it holds for the adapter too
-- Data: {Path(spec.data.path).name} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
+- Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 
 {losses}

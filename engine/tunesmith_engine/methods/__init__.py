@@ -42,7 +42,7 @@ class Method(ABC):
         from tunesmith_engine.model.load import load_model
         from tunesmith_engine.model.lora import attach_adapter
 
-        return attach_adapter(load_model(folder, compute, spec.method.kind == "qlora"), spec)
+        return attach_adapter(load_model(folder, compute, spec.quantization.kind == "nf4"), spec)
 
     @abstractmethod
     def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:

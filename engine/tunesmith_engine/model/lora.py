@@ -18,19 +18,19 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
         UserError: `lora-target-modules-missing` when no layer has one of the names, `spec-invalid` when experts are
             named and the method can't adapt them.
     """
-    method = spec.method
-    targets = choose_targets(model, method)
+    adapter = spec.adapter
+    targets = choose_targets(model, adapter)
     config = LoraConfig(
         task_type="CAUSAL_LM",
-        r=method.rank,
-        lora_alpha=method.alpha,
-        lora_dropout=method.dropout,
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
         target_modules=targets.modules,
         exclude_modules=targets.excluded or None,
         target_parameters=targets.parameters or None,
-        use_rslora=method.rslora,
-        use_dora=method.dora,
-        bias=method.bias,
+        use_rslora=adapter.rslora,
+        use_dora=adapter.dora,
+        bias=adapter.bias,
     )
     torch.manual_seed(spec.schedule.seed)
     adapted = get_peft_model(model, config)

@@ -15,7 +15,7 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec_sections import ALL_LINEAR, MethodSpec
+from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,14 @@ class Targets:
     parameters: list[str]
 
 
-def choose_targets(model: Any, method: MethodSpec) -> Targets:  # Any: a transformers model
+def choose_targets(model: Any, adapter: AdapterSpec) -> Targets:  # Any: a transformers model
     """Return what gets an adapter.
 
     Raises:
         UserError: `lora-target-modules-missing` when the model has no weight of a name; `spec-invalid` when experts are
             named and the method can't adapt them.
     """
-    modules, parameters = method.target_modules, list[str]()
+    modules, parameters = adapter.target_modules, list[str]()
     if isinstance(modules, list):
         parameters = [name for name in modules if _is_stacked(model, name)]
         modules = [name for name in modules if name not in parameters]
@@ -51,8 +51,8 @@ def choose_targets(model: Any, method: MethodSpec) -> Targets:  # Any: a transfo
         _check_names(model, modules)
     else:
         excluded = _not_adaptable(model)
-    if parameters and (method.dora or method.dropout):
-        if method.target_modules != ALL_LINEAR:
+    if parameters and (adapter.dora or adapter.dropout):
+        if adapter.target_modules != ALL_LINEAR:
             raise UserError(
                 "spec-invalid",
                 f"{', '.join(sorted(parameters))}: experts that lie in one weight can have neither DoRA nor dropout. "

@@ -61,7 +61,7 @@ def make_parts(spec: RunSpec, compute: Compute, enter: Callable[[str], bool] = l
         compute: its device.
         enter: told the phase that begins, "data" or "model"; returns False to end here, with None.
     """
-    method = method_of("sft")
+    method = method_of(spec.objective.kind)
     folder = model_folder(spec.model)
     tokenizer = load_tokenizer(folder)
     if not enter("data"):

@@ -81,7 +81,7 @@ class Conductor:
 
     def __init__(self, host: Host, parts: Parts, checkpoints: Checkpoints, trainee: Trainee) -> None:
         self.progress = Progress()
-        self.data_hash = files.sha256_file(Path(parts.spec.data.path))[:16]
+        self.data_hash = ", ".join(files.sha256_file(Path(source.path))[:16] for source in parts.spec.data.sources)
         self._host, self._parts, self._checkpoints, self._trainee = host, parts, checkpoints, trainee
         self._spec = parts.spec
         self._total_steps = trainee.plan.total_steps
@@ -97,7 +97,7 @@ class Conductor:
         if self.progress.step:
             # A stop may have cut it short.
             self._evaluate_if_due()
-        elif self._spec.method.bias != "none":
+        elif self._spec.adapter.bias != "none":
             self._look_at_base_model()
 
     def wants_step(self) -> bool:
@@ -115,7 +115,7 @@ class Conductor:
     def do_what_is_due(self) -> None:
         """Evaluate, sample and save after a step where it is time."""
         step, saving = self.progress.step, self._spec.saving
-        if not self.progress.base_model_seen and self._spec.method.bias == "none":
+        if not self.progress.base_model_seen and self._spec.adapter.bias == "none":
             self._look_at_base_model()
         self._evaluate_if_due()
         if step % (self._spec.evaluation.sample_every_steps or self._evaluate_every) == 0:

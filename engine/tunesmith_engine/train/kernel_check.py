@@ -33,7 +33,7 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
     Nothing is proven on the CPU: there the PyTorch twins run.
     """
     device = compute.device
-    sizes = sizes_of(shape, compute.dtype, spec.method.kind == "qlora", spec.hardware.fp8_weights)
+    sizes = sizes_of(shape, compute.dtype, spec.quantization.kind == "nf4", spec.hardware.fp8_weights)
     if device.type == "cuda":
         apply(prove(sizes, device))
     other_optimizer = {"adamw": "adamw_8bit", "adamw_8bit": "adamw"}[spec.optimizer.name]

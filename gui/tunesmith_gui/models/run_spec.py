@@ -65,7 +65,7 @@ def fixed_spec(spec: RunSpec, action: str) -> RunSpec:
     """A duplicate that does what an action of the diagnosis names, as far as a setting can; else a plain one."""
     other = duplicate_spec(spec)
     if action == "use-cpu":
-        other.hardware.device = "cpu"
+        other.hardware.devices = ["cpu"]
     elif action == "use-pytorch-kernels":
         other.hardware.kernels = False
     elif action == "lower-learning-rate":

@@ -122,14 +122,14 @@ class NewRunActions(QObject):
     def choose_data(self, path: str) -> None:
         """Takes a data file; what was said about the former one does not fit it."""
         self._form.leave_sample()
-        self._form.set_value("data.columns", {})
-        self._form.set_value("data.format", "auto")
-        self._form.set_value("data.path", path)
+        self._form.set_value("data.sources[0].columns", {})
+        self._form.set_value("data.sources[0].format", "auto")
+        self._form.set_value("data.sources[0].path", path)
 
     def map_columns(self, format_name: str, mapping: dict[str, str]) -> None:
         """Takes the answer of the mapping dialog."""
-        self._form.set_value("data.format", format_name)
-        self._form.set_value("data.columns", mapping)
+        self._form.set_value("data.sources[0].format", format_name)
+        self._form.set_value("data.sources[0].columns", mapping)
 
     def apply_changes(self, changes: dict[str, Any]) -> None:  # Any: values of settings
         """Takes a fix of the plan."""

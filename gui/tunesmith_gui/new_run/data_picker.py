@@ -8,7 +8,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.datafmt import PARQUET
-from tunesmith_core.spec_sections import DataSpec
+from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE
@@ -95,7 +95,7 @@ class DataPicker(Card):
         """Fills the list with files used lately."""
         self.combo.set_choices([PathChoice(short_name(path), path) for path in recent])
 
-    def show_data(self, data: DataFacts | None, spec: DataSpec | None = None, num_skipped: int = 0) -> None:
+    def show_data(self, data: DataFacts | None, spec: SourceSpec | None = None, num_skipped: int = 0) -> None:
         """Shows what is known about the chosen file.
 
         Args:
@@ -114,7 +114,7 @@ class DataPicker(Card):
             words = self.tr("One example per row: a chat, a prompt and its response, or text.")
             self.facts.setText(words)
         elif sniffed is not None:
-            self.facts.setText(self._facts_words(data, spec or DataSpec(), num_skipped))
+            self.facts.setText(self._facts_words(data, spec or SourceSpec(), num_skipped))
         self.facts.setVisible(data is None or sniffed is not None)
         if data is not None and data.error is not None:
             fix = self._fix(data)
@@ -134,7 +134,7 @@ class DataPicker(Card):
         self.show_data(None)
         self.facts.setText(self.tr("Reading the first rows…"))
 
-    def _facts_words(self, data: DataFacts, spec: DataSpec, num_skipped: int) -> str:
+    def _facts_words(self, data: DataFacts, spec: SourceSpec, num_skipped: int) -> str:
         sniffed = data.sniffed
         assert sniffed is not None
         parts = []

@@ -23,7 +23,7 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.model_folder import is_hub_id, open_model_folder
 from tunesmith_core.planner import Plan, plan
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import DataSpec
+from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.background import Job
 from tunesmith_gui.new_run.form import NewRunForm
 
@@ -37,7 +37,10 @@ NUM_HEAD_ROWS = 20
 """Rows that are kept to show what is in a column."""
 
 HARDWARE_KEPT_S = 5.0
-PLAN_SECTIONS = ("method", "optimizer", "schedule", "evaluation", "saving", "hardware")
+DATA = "data.sources[0].path"
+"""Setting of the one data file that the window shows."""
+
+PLAN_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule", "evaluation", "saving", "hardware")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +222,10 @@ class NewRunFacts(QObject):
         if path in ("", "model.path"):
             self._ask_model()
         if path == "" or section == "data":
-            self.longest_tokens = None if path in ("", "data.path", "data.columns") else self.longest_tokens
-            self._data_timer.start(0 if path in ("", "data.path") else DEBOUNCE_MS)
-        if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", "data.path", "model.dtype"):
+            if path in ("", DATA, "data.sources[0].columns"):
+                self.longest_tokens = None
+            self._data_timer.start(0 if path in ("", DATA) else DEBOUNCE_MS)
+        if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", DATA, "model.dtype"):
             self._forget_check()
             self._plan_timer.start()
 
@@ -253,14 +257,15 @@ class NewRunFacts(QObject):
 
     def _ask_data(self) -> None:
         data = self._form.spec.data
-        if not data.path.strip():
+        path = data.sources[0].path
+        if not path.strip():
             self._datas.forget()
             self._take_data(None)
         else:
             self._datas.ask(
                 lambda: look_at_data(data),
                 self._take_data,
-                lambda error: self._take_data(DataFacts(data.path, error=error)),
+                lambda error: self._take_data(DataFacts(path, error=error)),
             )
 
     def _take_data(self, data: DataFacts | None) -> None:
@@ -343,24 +348,26 @@ def look_at_model(path: str) -> ModelFacts:
 
 def look_at_data(data: DataSpec) -> DataFacts:
     """Sniffs a data file and checks its head as the run would."""
-    path = Path(data.path).expanduser()
+    given = data.sources[0].path
+    path = Path(given).expanduser()
+    source = replace(data.sources[0], path=str(path))
     sniffed: datafmt.Sniffed | None = None
     head: tuple[Row, ...] = ()
     try:
         sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS)
         if sniffed.kind != datafmt.PARQUET:
             head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None))
-        datafmt.check_head(data, path)
+        datafmt.check_head(source, data.skip_bad_rows)
     except UserError as error:
-        return DataFacts(data.path, sniffed, head, error, sniffed is not None and _skipping_helps(data, path))
+        return DataFacts(given, sniffed, head, error, sniffed is not None and _skipping_helps(source))
     except OSError as error:
-        return DataFacts(data.path, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
-    return DataFacts(data.path, sniffed, head)
+        return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
+    return DataFacts(given, sniffed, head)
 
 
-def _skipping_helps(data: DataSpec, path: Path) -> bool:
+def _skipping_helps(source: SourceSpec) -> bool:
     with contextlib.suppress(UserError):
-        datafmt.check_head(replace(data, skip_bad_rows=True), path)
+        datafmt.check_head(source, skip_bad_rows=True)
         return True
     return False
 

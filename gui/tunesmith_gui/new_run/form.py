@@ -6,6 +6,7 @@ so a plan can still be made.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -15,6 +16,7 @@ from PySide6.QtCore import QObject, Signal
 
 from tunesmith_assets import samples
 from tunesmith_core import presets
+from tunesmith_core.errors import UserError
 from tunesmith_core.planner import with_changes
 from tunesmith_core.presets import CUSTOM
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
@@ -22,12 +24,12 @@ from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
 
 SETTINGS: dict[str, Setting] = {setting.path: setting for setting in iter_settings()}
-CHOSEN_ABOVE = ("model.path", "data.path")
+CHOSEN_ABOVE = ("model.path", "data.sources[0].path")
 """Settings with a control of their own; the list of all settings leaves them out."""
 
 LISTED = tuple(path for path in SETTINGS if path not in CHOSEN_ABOVE)
 PRESET_PATHS = frozenset(path for changes in presets.PRESETS.values() for path in changes)
-MAPPING = ("data.format", "data.columns")
+MAPPING = ("data.sources[0].format", "data.sources[0].columns")
 """Set beside the data file, so not counted as changed settings."""
 
 SAMPLE_FILES = frozenset(str(samples.sample_folder(language) / "train.jsonl") for language in samples.LANGUAGES)
@@ -168,7 +170,7 @@ class NewRunForm(QObject):
             (around.environment_missing, Missing.ENVIRONMENT),
             (not self.value("model.path").strip(), Missing.MODEL),
             (around.model_broken, Missing.MODEL_BROKEN),
-            (not self.value("data.path").strip(), Missing.DATA),
+            (not self.value("data.sources[0].path").strip(), Missing.DATA),
             (around.data_broken, Missing.DATA_BROKEN),
             (bool(self.problems()), Missing.SETTING),
             (around.does_not_fit, Missing.MEMORY),
@@ -255,7 +257,7 @@ class NewRunForm(QObject):
     def load_spec(self, spec: RunSpec) -> None:
         """Fills the form from a spec: a dropped file, a run to repeat, the sample."""
         before = self._sample.before if self._sample else self._state.spec
-        self._sample = _Sample(before, copy.deepcopy(spec)) if spec.data.path in SAMPLE_FILES else None
+        self._sample = _Sample(before, copy.deepcopy(spec)) if spec.data.sources[0].path in SAMPLE_FILES else None
         self._fill(_State(copy.deepcopy(spec)))
 
     def leave_sample(self) -> None:
@@ -310,15 +312,9 @@ class NewRunForm(QObject):
 
 
 def _lenient_spec(values: object) -> RunSpec | None:
-    """A spec from a draft, field by field: what does not fit keeps its default."""
+    """A spec from a draft, field by field: what does not fit keeps its default; None where nothing is known of it."""
     if not isinstance(values, dict):
         return None
-    spec = RunSpec(name=str(values.get("name") or ""))
-    defaults = spec.to_dict()
-    for setting in SETTINGS.values():
-        section = values.get(setting.section)
-        value = section.get(setting.name) if isinstance(section, dict) else None
-        same_type = type(value) is type(defaults[setting.section][setting.name])
-        if same_type or (isinstance(value, list) and setting.path == "method.target_modules"):
-            setting.set(spec, value)
-    return spec
+    with contextlib.suppress(UserError):
+        return RunSpec.salvage(values)
+    return None

@@ -256,9 +256,9 @@ class NewRunPage(Page):
     def _refresh(self, path: str) -> None:
         if path in ("", "model.path"):
             self.model_picker.combo.show_path(self.form.value("model.path"))
-        if path in ("", "data.path"):
+        if path in ("", "data.sources[0].path"):
             self._num_skipped = 0
-            self.data_picker.combo.show_path(self.form.value("data.path"))
+            self.data_picker.combo.show_path(self.form.value("data.sources[0].path"))
         self.preset_bar.show_spec(self.form.preset, self.form.spec)
         self.goal_card.refresh()
         self._show_start()
@@ -340,7 +340,7 @@ class NewRunPage(Page):
         self._show_start()
 
     def _show_data(self) -> None:
-        self.data_picker.show_data(self.facts.data, self.form.spec.data, self._num_skipped)
+        self.data_picker.show_data(self.facts.data, self.form.spec.data.sources[0], self._num_skipped)
         self._show_start()
 
     def _show_plan(self) -> None:
@@ -387,7 +387,7 @@ class NewRunPage(Page):
         data = self.facts.data
         if data is None or data.sniffed is None:
             return
-        spec = self.form.spec.data
+        spec = self.form.spec.data.sources[0]
         dialog = ColumnMappingDialog(data.head, data.sniffed.format, spec.format, spec.columns, self)
         dialog.mapped.connect(self.actions_.map_columns)
         dialog.finished.connect(dialog.deleteLater)

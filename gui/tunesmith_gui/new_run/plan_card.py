@@ -41,10 +41,10 @@ def fix_words(fix: Fix) -> str:
         return fill(translate("PlanCard", "Micro-batches of %1"), changes["schedule.micro_batch_size"])
     if "hardware.activation_checkpointing" in changes:
         return translate("PlanCard", "Activation checkpointing")
-    if "method.kind" in changes:
+    if "quantization.kind" in changes:
         return translate("PlanCard", "4-bit base (QLoRA)")
-    if "method.rank" in changes:
-        return fill(translate("PlanCard", "Rank %1"), changes["method.rank"])
+    if "adapter.rank" in changes:
+        return fill(translate("PlanCard", "Rank %1"), changes["adapter.rank"])
     return fix.label
 
 

@@ -28,16 +28,16 @@ def preset_word(preset: str) -> str:
 def summary(spec: RunSpec) -> str:
     """What a spec does, in one line."""
     base = {
-        "lora": translate("PresetBar", "LoRA on a 16-bit base"),
-        "qlora": translate("PresetBar", "LoRA on a 4-bit base"),
-    }[spec.method.kind]
+        "none": translate("PresetBar", "LoRA on a 16-bit base"),
+        "nf4": translate("PresetBar", "LoRA on a 4-bit base"),
+    }[spec.quantization.kind]
     if spec.schedule.max_steps:
         length = fill(translate("PresetBar", "%1 steps"), number(spec.schedule.max_steps))
     else:
         length = fill(translate("PresetBar", "%1 epochs"), number_text(spec.schedule.epochs))
     parts = (
         base,
-        fill(translate("PresetBar", "rank %1"), spec.method.rank),
+        fill(translate("PresetBar", "rank %1"), spec.adapter.rank),
         fill(translate("PresetBar", "%1 tokens"), number(spec.data.context_length)),
         length,
         fill(translate("PresetBar", "learning rate %1"), number_text(spec.optimizer.learning_rate)),

@@ -9,7 +9,7 @@ import math
 import re
 from typing import Any
 
-from tunesmith_core.declared import Declaration
+from tunesmith_core.declared import Declaration, value_problem
 from tunesmith_core.spec import Setting
 from tunesmith_core.spec_sections import ALL_LINEAR
 from tunesmith_gui.tr import core_text, fill, translate
@@ -108,6 +108,8 @@ def _names(setting: Setting, text: str) -> str | list[str]:
     separator = r"\n" if setting.path == _LINE_PER_ENTRY else r"[,\n]"
     names = [name.strip() for name in re.split(separator, text) if name.strip()]
     if setting.type == list[str]:
+        if problem := value_problem(names, setting.declaration):
+            raise SettingProblem(core_text(problem))
         return names
     if not names:
         raise SettingProblem(fill(translate("SettingText", "Name at least one module, or %1"), ALL_LINEAR))

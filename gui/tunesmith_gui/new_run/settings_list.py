@@ -35,7 +35,9 @@ def section_word(section: str) -> str:
     return {
         "model": translate("SettingsList", "Model"),
         "data": translate("SettingsList", "Data"),
-        "method": translate("SettingsList", "Method"),
+        "objective": translate("SettingsList", "Objective"),
+        "adapter": translate("SettingsList", "Adapter"),
+        "quantization": translate("SettingsList", "Quantization"),
         "optimizer": translate("SettingsList", "Optimizer"),
         "schedule": translate("SettingsList", "Schedule"),
         "evaluation": translate("SettingsList", "Evaluation"),

@@ -168,7 +168,7 @@ def test_a_failed_run_shows_cause_evidence_and_buttons(window: MainWindow, qtbot
 
 def failed_run() -> Run:
     spec = RunSpec(name="broken")
-    spec.model.path, spec.data.path = "/models/Tiny", "/data/chats.jsonl"
+    spec.model.path, spec.data.sources[0].path = "/models/Tiny", "/data/chats.jsonl"
     run = create_run(spec)
     events = Path(__file__).parents[2] / "data" / "events" / "oom.jsonl"
     run.journal_path.write_bytes(events.read_bytes())

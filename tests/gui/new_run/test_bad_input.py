@@ -153,7 +153,7 @@ class TestBadInput:
         self.refused_on_start(qtbot, page, "permission-or-antivirus")
 
     def refused_on_start(self, qtbot: QtBot, page: NewRunPage, code: str) -> None:
-        model, data = page.form.value("model.path"), page.form.value("data.path")
+        model, data = page.form.value("model.path"), page.form.value("data.sources[0].path")
         qtbot.mouseClick(page.start_bar.start, Qt.MouseButton.LeftButton)
         assert page.start_bar.start.text() == "Starting…"
         qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
@@ -161,7 +161,7 @@ class TestBadInput:
         assert CODES[code].title in text
         assert CODES[code].cause in text
         assert CODES[code].action in text
-        assert (page.form.value("model.path"), page.form.value("data.path")) == (model, data)
+        assert (page.form.value("model.path"), page.form.value("data.sources[0].path")) == (model, data)
         assert page.start_bar.start.isEnabled()
         copy = next(each for each in page.findChildren(QPushButton) if each.text() == "Copy diagnostics")
         qtbot.mouseClick(copy, Qt.MouseButton.LeftButton)

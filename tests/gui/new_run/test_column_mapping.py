@@ -137,5 +137,5 @@ def test_columns_are_mapped_in_two_clicks(qtbot: QtBot, page: NewRunPage, model:
     (dialog,) = page.findChildren(ColumnMappingDialog)
     qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
-    assert page.form.spec.data.columns == {"prompt": "frage", "completion": "antwort"}
+    assert page.form.spec.data.sources[0].columns == {"prompt": "frage", "completion": "antwort"}
     assert "Prompt and response" in page.data_picker.facts.text()

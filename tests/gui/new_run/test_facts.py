@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_sections import DataSpec
+from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.new_run.facts import Latest, device_for, look_at_data, look_at_model
 
 CPU = Hardware("cpu", "x86", 8, 4, 8, 4)
@@ -33,7 +33,7 @@ def test_the_device_is_the_one_that_the_spec_means(
     choice: str, index: int, devices: list[Hardware], name: str | None
 ) -> None:
     spec = RunSpec()
-    spec.hardware.device, spec.hardware.gpu_index = choice, index
+    spec.hardware.devices = [f"{choice}:{index}" if index else choice]
     found = device_for(spec, devices)
     assert (found.name if found else None) == name
 
@@ -62,7 +62,7 @@ def test_a_model_of_unknown_build_is_not_refused(model_folder: Path) -> None:
 
 
 def test_a_folder_is_no_data_file(tmp_path: Path) -> None:
-    facts = look_at_data(DataSpec(path=str(tmp_path)))
+    facts = look_at_data(DataSpec(sources=[SourceSpec(path=str(tmp_path))]))
     assert facts.error is not None
     assert facts.error.code == "dataset-parse-error"
     assert str(tmp_path) in facts.error.message

@@ -23,7 +23,7 @@ def form(qapp: object) -> NewRunForm:
 @pytest.fixture
 def ready(form: NewRunForm) -> NewRunForm:
     form.set_value("model.path", "/models/a")
-    form.set_value("data.path", "/data/b.jsonl")
+    form.set_value("data.sources[0].path", "/data/b.jsonl")
     return form
 
 
@@ -32,7 +32,7 @@ class TestMissing:
         assert form.missing() is Missing.MODEL
         form.set_value("model.path", "/models/a")
         assert form.missing() is Missing.DATA
-        form.set_value("data.path", "/data/b.jsonl")
+        form.set_value("data.sources[0].path", "/data/b.jsonl")
         assert form.missing() is Missing.NOTHING
 
     @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ class TestMissing:
 
     def test_a_wrong_setting_comes_before_memory(self, ready: NewRunForm) -> None:
         ready.surroundings.does_not_fit = True
-        ready.set_text("method.rank", "0")
+        ready.set_text("adapter.rank", "0")
         assert ready.missing() is Missing.SETTING
 
 
@@ -73,9 +73,9 @@ class TestTexts:
     def test_changes_are_announced_once(self, form: NewRunForm) -> None:
         heard: list[str] = []
         form.changed.connect(heard.append)
-        form.set_text("method.rank", "8")
-        form.set_text("method.rank", "8")
-        assert heard == ["method.rank"]
+        form.set_text("adapter.rank", "8")
+        form.set_text("adapter.rank", "8")
+        assert heard == ["adapter.rank"]
 
 
 class TestPresets:
@@ -87,24 +87,24 @@ class TestPresets:
         assert ready.value("model.path") == "/models/a"
 
     def test_a_changed_preset_is_custom_until_it_is_reset(self, ready: NewRunForm) -> None:
-        ready.set_text("method.rank", "8")
+        ready.set_text("adapter.rank", "8")
         assert ready.preset == "custom"
-        assert ready.changed_paths() == ["method.rank"]
-        ready.reset("method.rank")
+        assert ready.changed_paths() == ["adapter.rank"]
+        ready.reset("adapter.rank")
         assert ready.preset == "balanced"
 
     def test_a_wrong_text_is_custom(self, ready: NewRunForm) -> None:
-        ready.set_text("method.rank", "many")
+        ready.set_text("adapter.rank", "many")
         assert ready.preset == "custom"
         ready.choose_preset("fast-try")
         assert ready.problems() == {}
-        assert ready.value("method.rank") == 8
+        assert ready.value("adapter.rank") == 8
 
     def test_memory_settings_leave_what_the_person_chose(self, ready: NewRunForm) -> None:
         ready.set_value("data.context_length", 512)
-        ready.suggest_memory_settings({"data.context_length": 1024, "method.kind": "qlora"})
+        ready.suggest_memory_settings({"data.context_length": 1024, "quantization.kind": "nf4"})
         assert ready.value("data.context_length") == 512
-        assert ready.value("method.kind") == "qlora"
+        assert ready.value("quantization.kind") == "nf4"
         assert ready.changed_paths() == ["data.context_length"]
 
     @given(st.lists(st.tuples(st.sampled_from(LISTED), st.text(max_size=6)), max_size=8))
@@ -115,7 +115,7 @@ class TestPresets:
                 form.set_text(path, text)
         form.reset_all()
         assert form.changed_paths() == []
-        assert form.problems().keys() <= {"data.columns", "data.format"}
+        assert form.problems().keys() <= {"data.sources[0].columns", "data.sources[0].format"}
 
 
 class TestGoals:
@@ -138,7 +138,7 @@ class TestDraft:
         ready.choose_preset("best-quality")
         ready.set_name("mine")
         ready.set_text("optimizer.learning_rate", "abc")
-        ready.set_value("method.target_modules", ["q_proj"])
+        ready.set_value("adapter.target_modules", ["q_proj"])
         other = NewRunForm()
         assert other.load_draft(json.loads(json.dumps(ready.to_draft())))
         assert other.spec == ready.spec
@@ -152,18 +152,18 @@ class TestDraft:
 
     def test_wrong_types_in_a_draft_keep_the_default(self, form: NewRunForm) -> None:
         spec = RunSpec().to_dict()
-        spec["method"]["rank"] = "sixteen"
+        spec["adapter"]["rank"] = "sixteen"
         spec["schedule"] = 7
         assert form.load_draft({"version": 1, "preset": "unheard", "spec": spec, "wrong_texts": {"no.such": "x"}})
-        assert form.value("method.rank") == 16
+        assert form.value("adapter.rank") == 16
 
     def test_a_spec_fills_the_form(self, form: NewRunForm) -> None:
         spec = presets.apply(RunSpec(name="again"), "fast-try")
-        spec.method.dropout = 0.1
+        spec.adapter.dropout = 0.1
         form.load_spec(spec)
         assert form.spec == spec
         assert form.preset == "fast-try"
-        assert form.changed_paths() == ["method.dropout"]
+        assert form.changed_paths() == ["adapter.dropout"]
 
 
 class TestSample:
@@ -179,17 +179,17 @@ class TestSample:
         ready.load_spec(sample)
         assert ready.value("evaluation.path").endswith("heldout.jsonl")
         ready.leave_sample()
-        ready.set_value("data.path", before.data.path)
+        ready.set_value("data.sources[0].path", before.data.sources[0].path)
         assert ready.spec.to_dict() == {**before.to_dict(), "model": sample.to_dict()["model"]}
         assert ready.preset == "custom"
 
     def test_what_was_changed_since_stays(self, ready: NewRunForm, sample: RunSpec) -> None:
         ready.load_spec(sample)
         ready.set_value("schedule.max_steps", 7)
-        ready.set_text("method.rank", "many")
+        ready.set_text("adapter.rank", "many")
         ready.leave_sample()
         assert ready.value("schedule.max_steps") == 7
-        assert ready.text("method.rank") == "many"
+        assert ready.text("adapter.rank") == "many"
         assert ready.value("evaluation.sample_prompts") == []
 
     def test_a_restart_between_does_not_make_it_stay(self, ready: NewRunForm, sample: RunSpec) -> None:

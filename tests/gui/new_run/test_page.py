@@ -71,11 +71,11 @@ class TestChoosing:
         page.on_shown([model, data_file])
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         spec = page.form.spec
-        spec.method.rank = 4
+        spec.adapter.rank = 4
         path = tmp_path / "spec.json"
         path.write_text(json.dumps(spec.to_dict()))
         page.on_shown([path])
-        qtbot.waitUntil(lambda: page.form.value("method.rank") == 4, timeout=5000)
+        qtbot.waitUntil(lambda: page.form.value("adapter.rank") == 4, timeout=5000)
 
     def test_the_sample_fills_the_form(self, qtbot: QtBot, page: NewRunPage, model: Path) -> None:
         page.facts.refresh()
@@ -97,9 +97,9 @@ class TestChoosing:
 
     def test_a_run_to_repeat_fills_the_form(self, page: NewRunPage) -> None:
         spec = RunSpec(name="again")
-        spec.method.rank = 32
+        spec.adapter.rank = 32
         page.on_shown(spec)
-        assert page.form.value("method.rank") == 32
+        assert page.form.value("adapter.rank") == 32
         assert page.goal_card.name.text() == "again"
 
 
@@ -189,10 +189,10 @@ class TestSettings:
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
     ) -> None:
         fill_in(qtbot, page, model, data_file)
-        page.form.set_text("method.rank", "0")
+        page.form.set_text("adapter.rank", "0")
         assert page.perform("start_run")
         assert page.settings_list.is_open
-        assert page.settings_list.rows["method.rank"].message.text() == "Must be at least 1"
+        assert page.settings_list.rows["adapter.rank"].message.text() == "Must be at least 1"
 
     def test_the_filter_finds_by_any_word(self, qtbot: QtBot, page: NewRunPage) -> None:
         with qtbot.waitSignal(page.settings_list.opened):
@@ -205,22 +205,22 @@ class TestSettings:
         assert page.settings_list._nothing.isVisible()
 
     def test_every_kind_of_control_writes_to_the_form(self, qtbot: QtBot, page: NewRunPage) -> None:
-        page.settings_list.reveal("method.rank")
+        page.settings_list.reveal("adapter.rank")
         rows = page.settings_list.rows
-        rank = rows["method.rank"].control
+        rank = rows["adapter.rank"].control
         qtbot.keyClick(rank, Qt.Key.Key_Up)
-        assert page.form.value("method.rank") == 17
-        box = rows["method.dora"].control
+        assert page.form.value("adapter.rank") == 17
+        box = rows["adapter.dora"].control
         assert isinstance(box, QCheckBox)
         qtbot.keyClick(box, Qt.Key.Key_Space)
-        assert page.form.value("method.dora") is True
-        combo = rows["method.kind"].control
+        assert page.form.value("adapter.dora") is True
+        combo = rows["quantization.kind"].control
         assert isinstance(combo, QComboBox)
         combo.setCurrentIndex(1)
         combo.activated.emit(1)
-        assert page.form.value("method.kind") == "qlora"
-        type_into(qtbot, rows["method.target_modules"].control, "q_proj")
-        assert page.form.value("method.target_modules") == ["q_proj"]
+        assert page.form.value("quantization.kind") == "nf4"
+        type_into(qtbot, rows["adapter.target_modules"].control, "q_proj")
+        assert page.form.value("adapter.target_modules") == ["q_proj"]
         assert page.settings_list.summary.text() == "4 changed"
         qtbot.mouseClick(page.settings_list.reset_all, Qt.MouseButton.LeftButton)
         assert page.form.changed_paths() == []
@@ -229,22 +229,22 @@ class TestSettings:
     def test_help_opens_by_key(self, qtbot: QtBot, page: NewRunPage) -> None:
         assert not page.perform("help")
         page.activateWindow()
-        page.settings_list.reveal("method.rank")
-        qtbot.waitUntil(page.settings_list.rows["method.rank"].control.hasFocus)
+        page.settings_list.reveal("adapter.rank")
+        qtbot.waitUntil(page.settings_list.rows["adapter.rank"].control.hasFocus)
         assert page.perform("help")
-        assert "Range: 1 to 4096" in page.settings_list.rows["method.rank"].explanation.text()
+        assert "Range: 1 to 4096" in page.settings_list.rows["adapter.rank"].explanation.text()
 
     def test_help_stands_beside_an_error_and_does_not_look_like_one(self, qtbot: QtBot, page: NewRunPage) -> None:
-        page.settings_list.reveal("method.rank")
-        row = page.settings_list.rows["method.rank"]
-        page.form.set_text("method.rank", "0")
+        page.settings_list.reveal("adapter.rank")
+        row = page.settings_list.rows["adapter.rank"]
+        page.form.set_text("adapter.rank", "0")
         row.help.click()
         assert (row.message.isVisible(), row.message.text()) == (True, "Must be at least 1")
         assert row.explanation.isVisible()
         assert "Range: 1 to 4096" in row.explanation.text()
         ink = row.explanation.palette().color(row.explanation.foregroundRole())
         assert ink == QColor(tokens().text) != row.message.palette().color(row.message.foregroundRole())
-        page.form.set_text("method.rank", "8")
+        page.form.set_text("adapter.rank", "8")
         assert row.message.isHidden()
         assert row.explanation.isVisible(), "who asked for it closes it"
         row.help.click()
@@ -312,7 +312,7 @@ class TestPlan:
         qtbot.wait(DEBOUNCE_MS * 2)
         settle()
         assert page.plan_card.total.text().startswith("2.0 of"), "another page was looked at meanwhile"
-        page.form.set_value("method.rank", 8)
+        page.form.set_value("adapter.rank", 8)
         qtbot.waitUntil(lambda: not page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
 
     def test_other_rows_in_the_file_make_a_measured_step_void(
@@ -331,7 +331,7 @@ class TestPlan:
         fill_in(qtbot, page, model, data_file)
         tasks = scripted_tasks(monkeypatch)
         page.actions_.check_plan()
-        page.form.set_value("method.rank", 8)
+        page.form.set_value("adapter.rank", 8)
         assert tasks[0].cancelled
 
 
@@ -421,8 +421,8 @@ class TestLayout:
             theme().set_appearance(Scheme.DARK, scale)
             page.resize(width, height)
             page._arrange()
-            page.settings_list.reveal("method.rank")
-            page.form.set_text("method.rank", "0")
+            page.settings_list.reveal("adapter.rank")
+            page.form.set_text("adapter.rank", "0")
             qtbot.waitUntil(lambda: clipped(page) == [], timeout=3000)
             assert unnamed(page) == []
         except Exception:

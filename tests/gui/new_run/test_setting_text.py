@@ -57,10 +57,10 @@ def test_any_text_is_a_value_or_a_told_problem(text: str) -> None:
     [
         ("optimizer.learning_rate", " 2e-4 ", 2e-4),
         ("data.context_length", "2 048", 2048),
-        ("method.target_modules", "q_proj, v_proj", ["q_proj", "v_proj"]),
-        ("method.target_modules", "all-linear", "all-linear"),
+        ("adapter.target_modules", "q_proj, v_proj", ["q_proj", "v_proj"]),
+        ("adapter.target_modules", "all-linear", "all-linear"),
         ("evaluation.sample_prompts", "Who, me?\n\nWhat?", ["Who, me?", "What?"]),
-        ("data.columns", "prompt = q, completion = a", {"prompt": "q", "completion": "a"}),
+        ("data.sources[0].columns", "prompt = q, completion = a", {"prompt": "q", "completion": "a"}),
         ("model.dtype", "float16", "float16"),
     ],
 )
@@ -73,10 +73,10 @@ def test_texts_become_values(path: str, text: str, value: object) -> None:
     [
         ("optimizer.learning_rate", "abc", "Must be a number such as 0.0002 or 2e-4, not “abc”"),
         ("optimizer.learning_rate", "inf", "Must be a finite number"),
-        ("method.rank", "0", "Must be at least 1"),
-        ("method.rank", "1.5", "Must be a whole number, not “1.5”"),
-        ("method.target_modules", " , ", "Name at least one module, or all-linear"),
-        ("data.columns", "prompt", "Write it as: role = column, role = column"),
+        ("adapter.rank", "0", "Must be at least 1"),
+        ("adapter.rank", "1.5", "Must be a whole number, not “1.5”"),
+        ("adapter.target_modules", " , ", "Name at least one module, or all-linear"),
+        ("data.sources[0].columns", "prompt", "Write it as: role = column, role = column"),
         ("model.dtype", "int3", "Must be one of auto, float32, bfloat16, float16"),
     ],
 )
@@ -87,7 +87,7 @@ def test_wrong_texts_are_explained(path: str, text: str, words: str) -> None:
 
 
 def test_help_says_meaning_range_and_effect() -> None:
-    meaning, allowed, effect = help_text(SETTINGS["method.rank"]).split("\n")
+    meaning, allowed, effect = help_text(SETTINGS["adapter.rank"]).split("\n")
     assert "adapter matrices" in meaning
     assert allowed == "Range: 1 to 4096"
     assert "memory" in effect

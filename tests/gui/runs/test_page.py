@@ -82,9 +82,9 @@ def test_filter_keeps_qt_rules_and_the_order_of_the_model(qtmodeltester: Any, ca
 
 def test_only_differing_settings_are_compared() -> None:
     one, two = RunSpec(), RunSpec()
-    two.method.rank, two.optimizer.learning_rate = 64, 1e-4
+    two.adapter.rank, two.optimizer.learning_rate = 64, 1e-4
     found = {each.path: each.values for each in differing_settings([one, two])}
-    assert found == {"method.rank": ("16", "64"), "optimizer.learning_rate": ("0.0002", "0.0001")}
+    assert found == {"adapter.rank": ("16", "64"), "optimizer.learning_rate": ("0.0002", "0.0001")}
 
 
 def test_csv_disarms_formulas() -> None:

@@ -1,0 +1,53 @@
+"""Specs of earlier versions, brought to the present one step by step.
+
+Steps take JSON values as they come, wrong ones included: what is wrong is told by the reader of the present version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Values = dict[str, Any]  # Any: JSON values
+
+SOURCE_FIELDS = ("path", "format", "columns")
+QUANTIZATION = {"lora": "none", "qlora": "nf4"}
+
+
+def _from_1(values: Values) -> Values:
+    """One method became adapter and quantization, one file a list of sources, one device a list of devices."""
+    method, data, hardware = (values.get(name) for name in ("method", "data", "hardware"))
+    values = {name: section for name, section in values.items() if name != "method"}
+    if isinstance(method, dict):
+        values["adapter"] = {name: value for name, value in method.items() if name != "kind"}
+        if "kind" in method:
+            values["quantization"] = {"kind": QUANTIZATION.get(str(method["kind"]), method["kind"])}
+    elif method is not None:
+        values["adapter"] = method
+    if isinstance(data, dict):
+        source = {name: value for name, value in data.items() if name in SOURCE_FIELDS}
+        rest = {name: value for name, value in data.items() if name not in SOURCE_FIELDS}
+        values["data"] = {"sources": [source], **rest}
+    if isinstance(hardware, dict):
+        device, index = hardware.get("device", "auto"), hardware.get("gpu_index", 0)
+        rest = {name: value for name, value in hardware.items() if name not in ("device", "gpu_index")}
+        numbered = index and device != "cpu"
+        values["hardware"] = {"devices": [f"{device}:{index}" if numbered else device], **rest}
+    return values
+
+
+MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_1}
+"""Version -> what brings its specs to the next one."""
+
+
+def migrated(values: Values, version: int) -> Values:
+    """Return a spec of any version up to the present one as one of that; the given one is left as it is.
+
+    Args:
+        values: the parsed JSON.
+        version: the present one.
+    """
+    while (present := values.get("version")) in MIGRATIONS and present != version:
+        assert isinstance(present, int), "the versions in the table are numbers"
+        values = {**MIGRATIONS[present](values), "version": present + 1}
+    return values
