@@ -36,7 +36,7 @@ class Tokens:
         outline: the edge of an input or a secondary button.
         track: the empty part of a progress bar.
         hover: background of a row or quiet button under the pointer.
-        accent: fill of the one primary action, of progress and of a checked control.
+        accent: fill of the one primary action, of progress and of a checked control; information is neutral.
         accent_hover: the same fill under the pointer.
         on_accent: text and icons on `accent`.
         accent_text: links, selected icons and words on a surface.

@@ -43,7 +43,7 @@ def test_focus_ring_and_curves_have_a_contrast_of_at_least_3(palette: Tokens) ->
 
 @PALETTES
 def test_how_full_a_bar_is_can_be_seen(palette: Tokens) -> None:
-    fills = {name: palette.tone(name)[0] for name in ("ok", "warn", "error")} | {"accent": palette.accent}
+    fills = {name: palette.tone(name)[0] for name in ("ok", "warn", "error", "neutral")} | {"accent": palette.accent}
     low = {name: contrast_ratio(fill, palette.track) for name, fill in fills.items()}
     assert {name: round(ratio, 2) for name, ratio in low.items() if ratio < 3} == {}
 

@@ -85,7 +85,8 @@ class EnvironmentCard(Card):
     def show_model(self, model: EnvironmentModel) -> None:
         """Shows what is known now."""
         word, tone = verdict_words(model.verdict)
-        self.chip.set_state(word, tone, icon_name="refresh" if tone == "accent" else "")
+        going = model.verdict in (Verdict.CHECKING, Verdict.WORKING)
+        self.chip.set_state(word, tone, icon_name="refresh" if going else "")
         if model.installed is None:
             self.words.setText(self.tr("Reading what is installed…"))
         else:
@@ -224,7 +225,7 @@ class GpuCard(Card):
         used = total_bytes - free_bytes
         share = used / max(total_bytes, 1)
         meter = Meter(fill(self.tr("Memory of %1"), gpu.name), parent=self)
-        meter.set_share(share, "warn" if share > TIGHT_SHARE else "accent")
+        meter.set_share(share, "warn" if share > TIGHT_SHARE else "neutral")
         column.addWidget(meter)
         words = fill(self.tr("%1 of %2 in use, %3 free"), size(used), size(total_bytes), size(free_bytes))
         column.addWidget(SafeLabel(words, parent=self, wrap=True))

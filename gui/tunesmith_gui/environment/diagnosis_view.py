@@ -27,7 +27,7 @@ def confidence_words(confidence: str) -> tuple[str, str]:
     """Word and tone of how sure a diagnosis is."""
     return {
         "high": (translate("Diagnosis", "Certain"), "ok"),
-        "medium": (translate("Diagnosis", "Likely"), "accent"),
+        "medium": (translate("Diagnosis", "Likely"), "neutral"),
     }.get(confidence, (translate("Diagnosis", "Possible"), "warn"))
 
 

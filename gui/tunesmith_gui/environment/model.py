@@ -204,8 +204,8 @@ def verdict_words(verdict: Verdict) -> tuple[str, str]:
     table = {
         Verdict.UNKNOWN: (translate("Environment", "Not checked yet"), "neutral"),
         Verdict.MISSING: (translate("Environment", "Not installed"), "warn"),
-        Verdict.CHECKING: (translate("Environment", "Checking"), "accent"),
-        Verdict.WORKING: (translate("Environment", "Working"), "accent"),
+        Verdict.CHECKING: (translate("Environment", "Checking"), "neutral"),
+        Verdict.WORKING: (translate("Environment", "Working"), "neutral"),
         Verdict.HEALTHY: (translate("Environment", "Healthy"), "ok"),
         Verdict.WARNINGS: (translate("Environment", "Works, with warnings"), "warn"),
         Verdict.OUTDATED: (translate("Environment", "Needs an update"), "warn"),
@@ -243,7 +243,7 @@ def state_words(state: str) -> tuple[str, str, str]:
     """Word, tone and icon of a check's state."""
     table = {
         "waiting": (translate("Environment", "Waiting"), "neutral", "clock"),
-        "checking": (translate("Environment", "Checking"), "accent", "refresh"),
+        "checking": (translate("Environment", "Checking"), "neutral", "refresh"),
         "ok": (translate("Environment", "OK"), "ok", "check-circle"),
         "warning": (translate("Environment", "Warning"), "warn", "warning"),
         "failed": (translate("Environment", "Failed"), "error", "error"),

@@ -26,7 +26,7 @@ from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
-_TONES = {"ok": "ok", "warning": "warn", "failed": "error", "checking": "accent"}
+_TONES = {"ok": "ok", "warning": "warn", "failed": "error"}
 _ICONS = {"checking": "refresh", "waiting": "clock", "unknown": "help"}
 OnFix = Callable[[CheckEvent], object]
 

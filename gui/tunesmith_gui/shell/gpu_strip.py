@@ -32,7 +32,7 @@ class _Line(QWidget):
         column.addLayout(row)
         column.addWidget(self.meter)
 
-    def show_value(self, name: str, value: str, share: float, tone: str = "accent") -> None:
+    def show_value(self, name: str, value: str, share: float, tone: str = "neutral") -> None:
         self.name.setText(name)
         self.value.setText(value)
         self.meter.setAccessibleName(name)
@@ -116,7 +116,7 @@ class GpuStrip(QWidget):
 
 
 def _fill_tone(share: float) -> str:
-    return "error" if share > FULL_SHARE else "warn" if share > TIGHT_SHARE else "accent"
+    return "error" if share > FULL_SHARE else "warn" if share > TIGHT_SHARE else "neutral"
 
 
 def _of(used_bytes: int, total_bytes: int) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
+from tunesmith_gui.environment.diagnosis_view import confidence_words
 from tunesmith_gui.environment.model import (
     DiskUse,
     EnvironmentModel,
@@ -380,3 +381,9 @@ def test_try_says_how_the_check_went() -> None:
         flow.trial = trial
         states[trial] = flow.state(TRY)
     assert list(states.values()) == ["waiting", "checking", "ok", "failed", "failed", "waiting"]
+
+
+def test_states_are_never_in_the_color_of_actions() -> None:
+    tones = {verdict_words(each)[1] for each in Verdict} | {state_words(each)[1] for each in STATES}
+    tones |= {confidence_words(each)[1] for each in ("high", "medium", "low")}
+    assert tones == {"ok", "warn", "error", "neutral"}
