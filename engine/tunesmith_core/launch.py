@@ -18,6 +18,7 @@ from tunesmith_core.errors import BugError, EnvironmentProblem, UserError, wrap
 from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_commands, post_command
 from tunesmith_core.runs import Run, RunState, RunStatus, create_run, settle
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import check_resumable, newest_saved_spec
 from tunesmith_core.store import Library
 
 LEASE_WAIT_S = 30.0
@@ -51,8 +52,8 @@ def resume(run: Run) -> None:
     """Continue an ended run from its newest checkpoint, in the background.
 
     Raises:
-        UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished or lost
-            all its checkpoints.
+        UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished, lost all its checkpoints,
+            or was edited so that they don't fit it.
         TunesmithError: what `preflight.check` finds.
     """
     status = run.status()
@@ -66,7 +67,10 @@ def resume(run: Run) -> None:
         raise UserError(
             "run-nothing-to-resume", f"The run {run.id} reached step {status.step} but holds no complete checkpoint."
         )
-    preflight.check(run.load_spec())
+    spec = run.load_spec()
+    if saved := newest_saved_spec(run.checkpoints_path):
+        check_resumable(saved, spec)
+    preflight.check(spec)
     for stale in pending_commands(run.control_path):
         # Commands to the run's former life, such as the stop that ended it.
         files.remove(stale)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import tunesmith_core
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError
 from tunesmith_core.protocol import PROTOCOL
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import check_resumable
 from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
 
@@ -50,9 +52,7 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     from tunesmith_engine.train import checkpoint
 
     compute = choose_compute(spec)
-    checkpoints = checkpoint.Checkpoints(
-        host.run.checkpoints_path, spec.saving.keep, checkpoint.config_hash(spec.to_dict())
-    )
+    checkpoints = checkpoint.Checkpoints(host.run.checkpoints_path, spec.saving.keep, spec)
     resumed = checkpoints.recover(host.warning)
     snapshot, manifest = checkpoint.load(resumed) if resumed else (None, {})
     host.event(
@@ -73,6 +73,8 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
         "step": snapshot.step if snapshot else 0,
         "artifacts": {"adapter": host.run.adapter_path.name} if host.run.adapter_path.is_dir() else {},
     }
+    # Checkpoints of earlier versions hold no spec.
+    changes = check_resumable(RunSpec.salvage(manifest["spec"]), spec) if "spec" in manifest else []
     host.phase("model")
     # It misses an optional package by which it could download kernels; nobody need hear of that.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
@@ -91,7 +93,7 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     loop = Loop(parts, host.warning)
     conductor = Conductor(host, parts, checkpoints, loop)
     if snapshot:
-        conductor.restore(snapshot, manifest)
+        conductor.restore(snapshot, manifest["fingerprint"], changes)
     loop.try_out()
     _emit_setup(host, loop)
     loop.train(conductor)

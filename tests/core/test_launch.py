@@ -112,6 +112,19 @@ def test_stop_and_resume(fake_engine: Script, make_spec: Make) -> None:
         assert caught.value.code == "run-not-live"
 
 
+def test_a_run_that_was_edited_is_refused_before_anything_starts(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["hello"], ["steps", 2], ["exit", 1]]})
+    run = launch.start(make_spec("r"))
+    launch.wait(run)
+    saved = run.load_spec()
+    saved.adapter.rank = 3
+    (run.checkpoints_path / "step-000002").mkdir(parents=True)
+    files.atomic_write_json(run.checkpoints_path / "step-000002" / "MANIFEST.json", {"spec": saved.to_dict()})
+    with pytest.raises(UserError) as caught:
+        launch.resume(run)
+    assert "adapter.rank: 3 -> " in caught.value.message
+
+
 def test_a_run_that_lost_its_checkpoints_cannot_go_on_and_one_that_did_nothing_can(
     fake_engine: Script, make_spec: Make
 ) -> None:

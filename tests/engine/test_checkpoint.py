@@ -16,6 +16,7 @@ import torch
 
 from tunesmith_core import files
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
+from tunesmith_core.spec import RunSpec
 from tunesmith_engine.train import checkpoint
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot, damage, load
 
@@ -44,7 +45,7 @@ def _snapshot(step: int, **changes: Any) -> Snapshot:
 @pytest.fixture
 def checkpoints(tmp_path: Path) -> Checkpoints:
     """An empty checkpoint folder that keeps two."""
-    return Checkpoints(tmp_path / "checkpoints", 2, "hash")
+    return Checkpoints(tmp_path / "checkpoints", 2, RunSpec(name="r"))
 
 
 def _names(checkpoints: Checkpoints) -> list[str]:
@@ -65,7 +66,7 @@ def test_saved_is_what_was_given(checkpoints: Checkpoints) -> None:
     assert torch.equal(loaded.adapter["a"], given.adapter["a"])
     assert torch.equal(loaded.random["cpu"], given.random["cpu"])
     assert loaded.state == {"step": 3}
-    assert (manifest["config_hash"], manifest["fingerprint"]) == ("hash", {"torch": "2"})
+    assert (manifest["spec"], manifest["fingerprint"]) == (RunSpec(name="r").to_dict(), {"torch": "2"})
 
 
 def test_rotation_goes_by_step_whatever_the_clock_says(
@@ -194,7 +195,7 @@ def _recovered_step(folder: Path) -> int:
     """Recover as a run does and prove that the checkpoint is whole and as new as was told."""
     told_path = folder / "told"
     told = [int(line) for line in told_path.read_text().split()] if told_path.exists() else []
-    checkpoints = Checkpoints(folder / "checkpoints", 2, "hash")
+    checkpoints = Checkpoints(folder / "checkpoints", 2, RunSpec(name="r"))
     newest = checkpoints.recover(_no_warning)
     step = 0
     if newest is not None:
@@ -209,7 +210,7 @@ def _recovered_step(folder: Path) -> int:
 
 @pytest.mark.parametrize("point", CRASHPOINTS)
 def test_kill_at_each_stage_loses_no_told_checkpoint(tmp_path: Path, point: str) -> None:
-    checkpoints = Checkpoints(tmp_path / "checkpoints", 2, "hash")
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 2, RunSpec(name="r"))
     for step in (1, 2):
         checkpoints.save(_snapshot(step, adapter=_weights(step)), {})
     (tmp_path / "told").write_text("1\n2\n")
@@ -233,7 +234,7 @@ def _kill_at_random_moments(folder: Path, num_kills: int) -> None:
         first = _recovered_step(folder) + 1
 
         def save_until_killed(first: int = first) -> None:
-            checkpoints = Checkpoints(folder / "checkpoints", 2, "hash")
+            checkpoints = Checkpoints(folder / "checkpoints", 2, RunSpec(name="r"))
             for step in range(first, first + 10_000):
                 checkpoints.save(_snapshot(step, adapter=_weights(step)), {})
                 with (folder / "told").open("a") as told:

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tunesmith_core import files
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
@@ -206,6 +207,53 @@ def test_resume_says_what_differs(tiny_spec: MakeSpec, new_run: NewRun, tmp_path
     (warning,) = events(run, "warning")
     assert warning.data["code"] == "resume-differs"
     assert "rows was 16, is 15" in warning.data["message"]
+
+
+def _edit(run: Run, section: str, **changes: object) -> None:
+    values = files.read_json(run.path / "spec.json")
+    values[section] |= changes
+    files.atomic_write_json(run.path / "spec.json", values)
+
+
+def test_resume_names_the_settings_that_were_edited(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    _edit(run, "optimizer", learning_rate=5e-3)
+    _edit(run, "schedule", max_steps=4)
+    assert train(run) == 0
+    (warning,) = events(run, "warning")
+    assert warning.data["code"] == "resume-differs"
+    assert warning.data["message"] == "optimizer.learning_rate: 0.01 -> 0.005; schedule.max_steps: 6 -> 4."
+    assert result_of(run)["step"] == 4
+
+
+def test_resume_refuses_settings_that_the_checkpoint_depends_on(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    _edit(run, "adapter", rank=2)
+    assert train(run) == 2
+    assert "adapter.rank: 4 -> 2" in events(run, "error")[0].data["message"]
+    _edit(run, "adapter", rank=4)
+    assert train(run) == 0
+
+
+def test_a_checkpoint_of_an_earlier_release_goes_on(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    """Its run folder holds a spec of version 1, and its manifest a hash in place of a spec."""
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    (manifest,) = run.checkpoints_path.glob("step-*/MANIFEST.json")
+    values = files.read_json(manifest)
+    del values["spec"]
+    files.atomic_write_json(manifest, values | {"config_hash": "0" * 64})
+    spec = files.read_json(run.path / "spec.json")
+    (source,) = spec["data"].pop("sources")
+    hardware = {"device": "cpu", "gpu_index": 0, "cpu_threads": 1}
+    sections = {"data": spec["data"] | source, "method": {"kind": "lora"} | spec["adapter"], "hardware": hardware}
+    kept = ("name", "model", "optimizer", "schedule", "evaluation", "saving")
+    files.atomic_write_json(run.path / "spec.json", {"version": 1} | {name: spec[name] for name in kept} | sections)
+    assert train(run) == 0
+    assert (result_of(run)["status"], len(step_losses(run))) == ("finished", 6)
+    assert not events(run, "warning")
 
 
 def _post(run: Run, name: str, **data: object) -> None:

@@ -7,8 +7,6 @@ process that dies at any point leaves the earlier checkpoints whole and the new 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import shutil
 import time
 import uuid
@@ -22,6 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from tunesmith_core import files
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
+from tunesmith_core.spec import RunSpec
 
 MANIFEST = "MANIFEST.json"
 VERSION = 1
@@ -69,10 +68,10 @@ class Saved:
 class Checkpoints:
     """The checkpoint folder of one run."""
 
-    def __init__(self, folder: Path, keep: int, config_hash: str) -> None:
+    def __init__(self, folder: Path, keep: int, spec: RunSpec) -> None:
         self.folder = folder
         self._keep = keep
-        self._config_hash = config_hash
+        self._spec = spec.to_dict()
 
     def save(self, snapshot: Snapshot, fingerprint: dict[str, Any]) -> Saved:  # Any: JSON values
         """Write, verify and rotate. A checkpoint of the same step that is there already and sound is kept.
@@ -129,7 +128,7 @@ class Checkpoints:
             "version": VERSION,
             "step": snapshot.step,
             "created_at": time.time(),
-            "config_hash": self._config_hash,
+            "spec": self._spec,
             "fingerprint": fingerprint,
             "files": {path.name: _described(path) for path in sorted(staging.iterdir())},
         }
@@ -201,12 +200,6 @@ def damage(path: Path) -> str:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return f"{MANIFEST} can't be read: {error}"
     return ""
-
-
-def config_hash(spec: dict[str, Any]) -> str:  # Any: JSON values
-    """Return a hash of the settings that a checkpoint belongs to; the name of a run is none of them."""
-    values = {key: value for key, value in spec.items() if key != "name"}
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def random_states(device: torch.device) -> dict[str, torch.Tensor]:

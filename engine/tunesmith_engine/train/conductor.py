@@ -284,14 +284,18 @@ class Conductor:
         )
         self._back_to_training()
 
-    def restore(self, snapshot: Snapshot, manifest: dict[str, Any]) -> None:  # Any: JSON values
-        """Go on where a checkpoint was made, and say what is not as it was then."""
+    def restore(self, snapshot: Snapshot, fingerprint: dict[str, Any], changes: list[str]) -> None:  # Any: JSON values
+        """Go on where a checkpoint was made, and say what is not as it was then.
+
+        Args:
+            snapshot: of the checkpoint.
+            fingerprint: its own.
+            changes: what was edited in the spec since.
+        """
         here = self._fingerprint()
-        differences = [
-            f"{key} was {old}, is {here[key]}" for key, old in manifest["fingerprint"].items() if here.get(key) != old
-        ]
-        if differences:
-            self._host.warning("resume-differs", f"{'; '.join(differences)}.")
+        changes += [f"{key} was {old}, is {here[key]}" for key, old in fingerprint.items() if here.get(key) != old]
+        if changes:
+            self._host.warning("resume-differs", f"{'; '.join(changes)}.")
         self.progress = Progress(**snapshot.state["progress"])
         self._trainee.restore(snapshot)
 

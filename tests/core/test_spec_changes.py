@@ -1,0 +1,80 @@
+"""A spec that was edited between stop and resume: what changed is named, and what can't change is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import files
+from tunesmith_core.errors import UserError
+from tunesmith_core.planner import with_changes
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import check_resumable, newest_saved_spec
+
+
+def spec() -> RunSpec:
+    """A spec with a model and data."""
+    values = {"version": 2, "model": {"path": "/models/tiny"}, "data": {"sources": [{"path": "/rows.jsonl"}]}}
+    return RunSpec.from_dict(values)
+
+
+def test_the_same_spec_has_no_changes_and_a_name_is_none() -> None:
+    other = spec()
+    other.name = "renamed"
+    assert check_resumable(spec(), other) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("optimizer.learning_rate", 0.001, "optimizer.learning_rate: 0.0002 -> 0.001"),
+        ("schedule.max_steps", 9, "schedule.max_steps: 0 -> 9"),
+        ("adapter.dropout", 0.5, "adapter.dropout: 0.0 -> 0.5"),
+        ("hardware.devices", ["cpu"], 'hardware.devices: ["auto"] -> ["cpu"]'),
+        ("data.system_prompt", "Be kind.", "data.system_prompt:  -> Be kind."),
+    ],
+)
+def test_what_may_change_is_named(path: str, value: object, words: str) -> None:
+    assert check_resumable(spec(), with_changes(spec(), {path: value})) == [words]
+
+
+def test_another_data_file_is_named() -> None:
+    (words,) = check_resumable(spec(), with_changes(spec(), {"data.sources[0].path": "/other.jsonl"}))
+    assert words.startswith("data.sources: ")
+    assert "/other.jsonl" in words
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "words"),
+    [
+        ("adapter.rank", 8, "adapter.rank: 16 -> 8"),
+        ("adapter.target_modules", ["q_proj"], 'adapter.target_modules: all-linear -> ["q_proj"]'),
+        ("optimizer.name", "adamw_8bit", "optimizer.name: adamw -> adamw_8bit"),
+        ("quantization.kind", "nf4", "quantization.kind: none -> nf4"),
+        ("objective.kind", "other", "objective.kind: sft -> other"),
+        ("model.path", "/models/large", "model.path: /models/tiny -> /models/large"),
+    ],
+)
+def test_what_a_checkpoint_depends_on_is_refused(path: str, value: object, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        check_resumable(spec(), with_changes(spec(), {path: value, "schedule.epochs": 9.0}))
+    assert caught.value.code == "run-nothing-to-resume"
+    assert caught.value.message.endswith(f" {words}.")
+    assert "Change them back" in caught.value.hint
+
+
+def test_a_model_that_was_moved_is_the_same() -> None:
+    assert check_resumable(spec(), with_changes(spec(), {"model.path": "D:\\somewhere\\tiny"})) == []
+
+
+def test_the_newest_readable_checkpoint_tells(tmp_path: Path) -> None:
+    assert newest_saved_spec(tmp_path) is None
+    older = with_changes(spec(), {"adapter.rank": 3}).to_dict()
+    contents = {1: {"spec": spec().to_dict()}, 2: {"spec": older}, 3: {"config_hash": "of an earlier version"}, 4: []}
+    for step, content in contents.items():
+        (tmp_path / f"step-{step:06d}").mkdir()
+        files.atomic_write_json(tmp_path / f"step-{step:06d}" / "MANIFEST.json", content)
+    found = newest_saved_spec(tmp_path)
+    assert found is not None
+    assert found.adapter.rank == 3
