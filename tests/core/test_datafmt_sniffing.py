@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.parquet_files import parquet_of
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt import sniffing
 from tunesmith_core.errors import UserError
@@ -35,9 +36,9 @@ def test_unknown_columns_and_bad_rows_are_no_error_of_the_first_look(tmp_path: P
 
 def test_parquet_is_recognised_and_left_to_the_engine(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    path.write_bytes(b"PAR1....PAR1")
+    path.write_bytes(parquet_of(7))
     seen = datafmt.sniff(path)
-    assert (seen.kind, seen.format, seen.num_rows_estimate) == ("parquet", "auto", None)
+    assert (seen.kind, seen.format, seen.num_rows_estimate) == ("parquet", "auto", 7)
     datafmt.check_head(SourceSpec(path=str(path)))
 
 

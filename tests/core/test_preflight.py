@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import write_safetensors
+from tests.parquet_files import parquet_of
 from tunesmith_core import devices, files, paths, preflight
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_folder import INDEX_NAME, is_hub_id, open_model_folder, read_safetensors_shapes
@@ -191,7 +192,7 @@ def test_a_bad_first_row_that_is_skipped_does_not_hide_the_chats(spec: RunSpec, 
 
 def test_parquet_is_left_to_the_engine(spec: RunSpec, tmp_path: Path) -> None:
     spec.data.sources[0].path = str(tmp_path / "d.parquet")
-    Path(spec.data.sources[0].path).write_bytes(b"PAR1" + bytes(20) + b"PAR1")
+    Path(spec.data.sources[0].path).write_bytes(parquet_of(3))
     preflight.check(spec)
     (Path(spec.model.path) / "tokenizer_config.json").unlink()
     spec.data.sources[0].format = "messages"

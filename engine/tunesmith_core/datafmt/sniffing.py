@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tunesmith_core.datafmt.encoding import place
 from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
+from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import SourceSpec
@@ -36,7 +37,7 @@ class Sniffed:
         format: a key of ROLES; "auto" when no format fits or the file is Parquet, which the engine reads.
         columns: names of the columns of the first rows; empty for Parquet.
         mapping: role to column.
-        num_rows_estimate: exact for files that end within the head, None for Parquet.
+        num_rows_estimate: exact for Parquet and for files that end within the head.
         num_bytes: size of the file.
         longest_row_bytes: bytes of the longest row as JSON; None where finding it would take long.
     """
@@ -45,7 +46,7 @@ class Sniffed:
     format: str
     columns: tuple[str, ...]
     mapping: Mapping[str, str]
-    num_rows_estimate: int | None
+    num_rows_estimate: int
     num_bytes: int
     longest_row_bytes: int | None = None
 
@@ -69,7 +70,7 @@ def sniff(path: Path, num_rows: int = LAYOUT_ROWS) -> Sniffed:
     kind = file_kind(path)
     num_bytes = path.stat().st_size
     if kind == PARQUET:
-        return Sniffed(kind, "auto", (), {}, None, num_bytes)
+        return Sniffed(kind, "auto", (), {}, count_rows(path), num_bytes)
     rows = head_rows(path, num_rows, _ignore)
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     estimate = len(rows)
@@ -109,7 +110,7 @@ def _num_row_bytes(row: Row) -> int:
 def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> None:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
-    At most `num_rows` rows and 16 million characters are looked at; of a Parquet file only that it is one.
+    At most `num_rows` rows and 16 million characters are looked at; of a Parquet file only that it holds rows.
 
     Args:
         source: the file and its mapping.
@@ -122,6 +123,7 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     """
     path = Path(source.path)
     if file_kind(path) == PARQUET:
+        count_rows(path)
         return
     problems: list[UserError] = []
 

@@ -137,12 +137,9 @@ class DataPicker(Card):
     def _facts_words(self, data: DataFacts, spec: SourceSpec, num_skipped: int) -> str:
         sniffed = data.sniffed
         assert sniffed is not None
-        parts = []
-        if sniffed.num_rows_estimate is not None:
-            exact = sniffed.num_rows_estimate < NUM_SNIFFED_ROWS
-            words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
-            parts.append(fill(words, number(sniffed.num_rows_estimate)))
-        parts += [sniffed.kind.upper(), size(sniffed.num_bytes)]
+        exact = sniffed.kind == PARQUET or sniffed.num_rows_estimate < NUM_SNIFFED_ROWS
+        words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
+        parts = [fill(words, number(sniffed.num_rows_estimate)), sniffed.kind.upper(), size(sniffed.num_bytes)]
         if sniffed.kind != PARQUET:
             own = spec.format != "auto"
             parts.append(format_word(spec.format if own else sniffed.format))

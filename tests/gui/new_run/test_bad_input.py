@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from tests.gui.new_run.driving import GIB, close, fill_in, make_page, scripted_tasks, shown_words
+from tests.parquet_files import parquet_of
 from tunesmith_core import paths
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import UserError
@@ -50,6 +51,11 @@ def empty_data(model: Path, data: Path) -> None:
     del model
 
 
+def empty_parquet(model: Path, data: Path) -> None:
+    data.write_bytes(parquet_of(0))
+    del model
+
+
 def row_without_column(model: Path, data: Path) -> None:
     data.write_text(data.read_text() + '{"other": 1}\n')
     del model
@@ -64,6 +70,7 @@ class TestBadInput:
             (pickle_weights, "model-pickle-refused", "pickle"),
             (unreadable_data, "dataset-parse-error", "a ZIP archive"),
             (empty_data, "dataset-empty", "data.jsonl"),
+            (empty_parquet, "dataset-empty", "holds no rows"),
             (row_without_column, "dataset-column-missing", "line 4"),
         ],
     )
