@@ -116,6 +116,15 @@ class Driver:
         value = self.page.form.value(path)
         assert str(value) == keys, f"{path} is {value!r} after typing {keys}"
 
+    def choose(self, path: str, value: str) -> None:
+        """Choose a setting's value in its list by keyboard."""
+        (row,) = [r for r in self.page.settings_list.rows.values() if r.setting.path == path]
+        row.control.setFocus()
+        for _ in range(row.control.count()):
+            if row.control.currentData() != value:
+                QTest.keyClick(row.control, Qt.Key.Key_Down)
+        wait_for(lambda: self.page.form.value(path) == value, f"{path} to be {value}")
+
     def refuse_bad_input(self) -> None:
         """A rank of 0 and a learning rate of "abc" must keep Start from starting."""
         for path, keys in (("adapter.rank", "0"), ("optimizer.learning_rate", "abc")):
@@ -185,19 +194,23 @@ class Driver:
                 self.shoot(f"{name}-{scheme}-{size[0]}-{round(scale * 100)}")
 
 
-def main(model: str, data: str, shots: str, report: str) -> int:
-    """Drive and report; the exit code is 0 when every station was reached."""
+def main(model: str, data: str, shots: str, report: str, objective: str = "") -> int:
+    """Drive and report; the exit code is 0 when every station was reached. With an objective only the main job."""
     application = QApplication(["tunesmith"])
     app = App(application)
     app.window.show()
     driver = Driver(app, Path(shots))
     try:
         driver.fill_form(Path(model), Path(data))
-        driver.refuse_bad_input()
+        if objective:
+            driver.choose("objective.kind", objective)
+        else:
+            driver.refuse_bad_input()
         driver.start()
         driver.stop_and_save()
         driver.resume_and_finish()
-        driver.look_around()
+        if not objective:
+            driver.look_around()
     finally:
         driver.shoot("last")
         Path(report).write_text(json.dumps(driver.seen), encoding="utf-8")
