@@ -342,7 +342,7 @@ def test_train_says_what_the_checks_found(quiet: Any, context: Context, window: 
     outdated = states.CheckEvent("libraries", "Libraries", "warning", code="protocol-mismatch")
     states.fill(quiet.model, checks=(outdated,))
     show(quiet)
-    assert "The training environment is of another version of Tunesmith" in words(train)
+    assert "The training environment belongs to another version of Tunesmith" in words(train)
     press(train, "Open")
     assert window.rail.buttons["environment"].isChecked()
     states.fill(quiet.model)
