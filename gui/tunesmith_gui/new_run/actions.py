@@ -166,6 +166,8 @@ class NewRunActions(QObject):
             for kind, path, spec in found:
                 if spec is not None:
                     self.take_spec(spec)
+                elif str(path) in SAMPLE_FILES:
+                    self.use_sample()
                 elif kind == "model":
                     self._page.model_picker.combo.show_path(str(path))
                     self.choose_model(str(path))

@@ -109,7 +109,7 @@ class DataPicker(Card):
             self._problem = None
         sniffed = data.sniffed if data else None
         self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
-        self.preview.setEnabled(data is not None)
+        self.preview.setEnabled(sniffed is not None)
         if data is None:
             words = self.tr("One example per row: a chat, a prompt and its response, or text.")
             self.facts.setText(words)

@@ -121,6 +121,7 @@ class TestBadInput:
         qtbot.waitUntil(lambda: shown_words(page.data_picker) != "", timeout=5000)
         (banner,) = [each for each in page.data_picker.findChildren(Banner) if each.isVisible()]
         assert [each.text() for each in banner.buttons] == [fix]
+        assert page.data_picker.preview.isEnabled() == page.data_picker.map.isEnabled(), "there are rows to look at"
 
     def test_unreadable_data_does_not_make_the_model_too_large(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]

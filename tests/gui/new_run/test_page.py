@@ -22,7 +22,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import DEBOUNCE_MS
-from tunesmith_gui.new_run.form import Missing
+from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing
 from tunesmith_gui.new_run.form_memory import draft_path
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme, tokens
@@ -84,6 +84,11 @@ class TestChoosing:
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         assert page.form.value("model.path") == str(model)
         assert page.form.value("schedule.max_steps") == 60
+
+    def test_the_file_of_the_sample_brings_its_settings_too(self, qtbot: QtBot, page: NewRunPage, model: Path) -> None:
+        del model
+        page.on_shown([Path(next(iter(SAMPLE_FILES)))])
+        qtbot.waitUntil(lambda: page.form.value("schedule.max_steps") == 60, timeout=5000)
 
     def test_the_sample_leaves_nothing_in_the_form_of_other_data(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
