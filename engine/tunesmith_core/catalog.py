@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core.adapter_shapes import is_expert, is_linear
 from tunesmith_core.errors import UserError
 from tunesmith_core.model_folder import open_model_folder
 
@@ -29,6 +30,11 @@ FAMILY_LICENCES = {
 """Families whose every model has the same licence; of others only the model's own card tells."""
 
 CARD_HEAD_LINES = 40
+USUAL_HEAD_DIM = 64
+NUM_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
+NUM_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+MLP_WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim")
+"""Names of these numbers in the configs of the families."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +43,7 @@ class ModelCard:
 
     Attributes:
         linear_shapes: (rows, columns) of each weight of a linear layer that an adapter can sit on, by its tensor name.
+        expert_shapes: the same of experts and of what chooses among them; (number, rows, columns) where they are one.
         dtype: number format on disk, such as "bfloat16".
         licence: "" when unknown.
         size_bytes: of the weight files.
@@ -60,6 +67,7 @@ class ModelCard:
     max_positions: int
     size_bytes: int
     linear_shapes: Mapping[str, tuple[int, int]]
+    expert_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def num_linear_parameters(self) -> int:
@@ -71,14 +79,19 @@ def read_model_card(folder: Path) -> ModelCard:
     """Return the card of a model folder.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`, naming the file.
+        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`, naming the file, or
+            `model-kind-unsupported` for an encoder-decoder.
     """
     files = open_model_folder(folder)
     config = json.loads((folder / "config.json").read_bytes())
     # Models that also see images keep the numbers of their language part one level deeper.
     text = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
-    heads = _number(folder, text, "num_attention_heads", "n_head")
-    hidden = _number(folder, text, "hidden_size", "n_embd")
+    vocabulary, width = _largest(files.shapes)
+    hidden = _number(text, "hidden_size", "n_embd", "d_model", "dim", default=width)
+    # Models without attention plan as if they had heads of the usual size.
+    usual_heads = max(1, hidden // USUAL_HEAD_DIM)
+    heads = _number(text, *NUM_HEADS, default=usual_heads)
+    layers = _number(text, *NUM_LAYERS, default=_num_layers(files.shapes))
     model_type = str(config.get("model_type", ""))
     return ModelCard(
         path=folder,
@@ -86,23 +99,22 @@ def read_model_card(folder: Path) -> ModelCard:
         model_type=model_type,
         num_parameters=sum(math.prod(shape) for shape in files.shapes.values()),
         hidden_size=hidden,
-        num_layers=_number(folder, text, "num_hidden_layers", "n_layer"),
+        num_layers=layers,
         num_heads=heads,
-        num_kv_heads=_number(folder, text, "num_key_value_heads", default=heads),
-        head_dim=_number(folder, text, "head_dim", default=max(1, hidden // heads)),
-        intermediate_size=_number(folder, text, "intermediate_size", "n_inner", default=4 * hidden),
-        vocab_size=_number(folder, text, "vocab_size"),
+        num_kv_heads=_number(text, "num_key_value_heads", default=heads),
+        head_dim=_number(text, "head_dim", default=max(1, hidden // heads)),
+        intermediate_size=_number(
+            text, "intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim", default=4 * hidden
+        ),
+        vocab_size=_number(text, "vocab_size", default=vocabulary),
         tied=not any("lm_head" in name for name in files.shapes),
         dtype=str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "float32"),
         has_chat_template=files.has_chat_template,
         licence=_licence(folder) or FAMILY_LICENCES.get(model_type, ""),
-        max_positions=_number(folder, text, "max_position_embeddings", "n_positions", default=2048),
+        max_positions=_number(text, "max_position_embeddings", "n_positions", default=2048),
         size_bytes=sum(path.stat().st_size for path in folder.glob("*.safetensors")),
-        linear_shapes={
-            name: (shape[0], shape[1])
-            for name, shape in files.shapes.items()
-            if len(shape) == 2 and not any(part in name for part in ("embed", "lm_head", "wte", "wpe"))
-        },
+        linear_shapes={name: (shape[0], shape[1]) for name, shape in files.shapes.items() if is_linear(name, shape)},
+        expert_shapes={name: shape for name, shape in files.shapes.items() if is_expert(name, shape)},
     )
 
 
@@ -117,16 +129,21 @@ def list_models(models_dir: Path) -> list[ModelCard]:
     return cards
 
 
-def _number(folder: Path, config: Mapping[str, Any], *names: str, default: int | None = None) -> int:
+def _number(config: Mapping[str, Any], *names: str, default: int) -> int:
     """Return a positive whole number of config.json under one of its names."""
-    for name in names:
-        value = config.get(name)
-        if isinstance(value, int) and value > 0:
-            return value
-    if default is None:
-        problem = f"{names[0]} is missing or no positive number."
-        raise UserError("model-files-missing-or-corrupt", f"{folder / 'config.json'}: {problem}")
-    return default
+    numbers = (value for value in map(config.get, names) if isinstance(value, int) and value > 0)
+    return next(numbers, default)
+
+
+def _largest(shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, int]:
+    """Return rows and columns of the embedding, which has the most rows of all matrices."""
+    matrices = [(shape[0], shape[1]) for shape in shapes.values() if len(shape) == 2]
+    return max(matrices, default=(1, 1))
+
+
+def _num_layers(shapes: Mapping[str, tuple[int, ...]]) -> int:
+    """Return how many layers the names of tensors tell, at least one."""
+    return max((int(part) + 1 for name in shapes for part in name.split(".")[:4] if part.isdigit()), default=1)
 
 
 def _licence(folder: Path) -> str:

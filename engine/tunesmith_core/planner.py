@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import fused_memory
+from tunesmith_core import adapter_shapes, fused_memory
 from tunesmith_core.catalog import ModelCard, read_model_card
 from tunesmith_core.declared import set_field
 from tunesmith_core.fused_memory import NF4_BYTES
@@ -170,12 +170,10 @@ def number_bytes(spec: RunSpec, hardware: Hardware) -> int:
 
 
 def num_adapter_parameters(spec: RunSpec, card: ModelCard) -> int:
-    """Return the size of the adapter: rank x (inputs + outputs) of every layer that gets one (LoRA, section 4.1)."""
-    targets = spec.adapter.target_modules
-    return sum(
-        spec.adapter.rank * (rows + columns)
-        for name, (rows, columns) in card.linear_shapes.items()
-        if targets == ALL_LINEAR or name.removesuffix(".weight").rpartition(".")[2] in targets
+    """Return the size of the adapter."""
+    targets = None if spec.adapter.target_modules == ALL_LINEAR else spec.adapter.target_modules
+    return adapter_shapes.num_adapter_parameters(
+        card.model_type, card.linear_shapes, card.expert_shapes, targets, spec.adapter.rank
     )
 
 

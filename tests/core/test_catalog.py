@@ -10,7 +10,6 @@ import pytest
 
 from tests.conftest import write_safetensors
 from tunesmith_core.catalog import list_models, read_model_card
-from tunesmith_core.errors import UserError
 
 CONFIG = {
     "model_type": "qwen3",
@@ -88,12 +87,34 @@ def test_the_models_own_card_tells_the_licence_first(tmp_path: Path, head: str, 
     assert read_model_card(folder).licence == licence
 
 
-def test_a_missing_number_is_named(tmp_path: Path) -> None:
-    config = {name: value for name, value in CONFIG.items() if name != "vocab_size"}
-    folder = write_model(tmp_path / "m", {**config, "vocab_size": 0})
-    with pytest.raises(UserError, match=r"config\.json: vocab_size is missing or no positive number") as caught:
-        read_model_card(folder)
-    assert caught.value.code == "model-files-missing-or-corrupt"
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"model_type": "gpt_neo", "num_heads": 2, "num_layers": 3, "hidden_size": 8}, (2, 3, 8)),
+        ({"model_type": "mpt", "n_heads": 2, "n_layers": 3, "d_model": 8}, (2, 3, 8)),
+        ({"model_type": "bart", "decoder_attention_heads": 2, "decoder_layers": 3, "d_model": 8}, (2, 3, 8)),
+        # No attention, and nothing else said: the weights tell the rest.
+        ({"model_type": "rwkv"}, (1, 1, 8)),
+    ],
+    ids=lambda value: value["model_type"] if isinstance(value, dict) else "",
+)
+def test_numbers_of_every_family_are_found(config: dict[str, Any], expected: tuple[int, ...], tmp_path: Path) -> None:
+    card = read_model_card(write_model(tmp_path / "m", config))
+    assert (card.num_heads, card.num_layers, card.hidden_size) == expected
+    assert card.vocab_size == 32
+
+
+def test_experts_and_routers_are_no_linear_layers(tmp_path: Path) -> None:
+    shapes = {
+        **SHAPES,
+        "model.layers.0.mlp.experts.0.up_proj.weight": [16, 8],
+        "model.layers.0.mlp.experts.gate_up_proj": [4, 32, 8],
+        "model.layers.0.mlp.gate.weight": [4, 8],
+        "model.layers.0.mamba.A_log": [16, 8],
+    }
+    card = read_model_card(write_model(tmp_path / "m", shapes=shapes))
+    assert set(card.linear_shapes) == set(SHAPES) - {"model.embed_tokens.weight", "model.norm.weight"}
+    assert len(card.expert_shapes) == 3
 
 
 def test_the_list_holds_usable_models_only(tmp_path: Path) -> None:

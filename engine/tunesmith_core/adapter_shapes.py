@@ -1,0 +1,78 @@
+"""Which weights of a model folder an adapter sits on, read from the names of its tensors.
+
+The engine decides it on the model itself (`tunesmith_engine.model.targets`); a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+NO_LAYER = ("embed", "lm_head", "wte", "wpe")
+"""Parts of the names of embeddings and heads, which get no adapter."""
+
+_ROUTERS = ("gate", "router", "router.classifier", "block_sparse_moe.router.layer")
+
+_OF_MIXTRAL = dict.fromkeys("minimax minimax_m2 mixtral".split(), frozenset({"w1", "w2", "w3"}))
+_OF_QWEN = dict.fromkeys(
+    "afmoe beam cohere2_moe deepseek_v2 deepseek_v3 deepseek_v32 dots1 ernie4_5_moe exaone_moe flex_olmo glm4_moe "
+    "glm4_moe_lite glm_moe_dsa hunyuan_v1_moe longcat_flash mellum olmoe qwen3_moe qwen3_next solar_open".split(),
+    frozenset({"gate_proj", "up_proj", "down_proj"}),
+)
+NAMES_OF_EXPERTS: Mapping[str, frozenset[str]] = {**_OF_MIXTRAL, **_OF_QWEN}
+"""Types of models whose experts PEFT adapts, and the names that mean experts there, wherever else they stand."""
+
+_SECOND_OF_MERGED = {"w3", "up_proj"}
+"""Layers that became one weight with another, whose inputs they share."""
+
+NO_OUT_PROJ = frozenset("falcon_h1 falcon_mamba mamba mamba2 nemotron_h".split())
+"""Types whose out_proj PEFT leaves alone: its weight is read by other code."""
+
+
+def is_linear(name: str, shape: tuple[int, ...]) -> bool:
+    """Return whether a tensor is the weight of a linear layer that is neither head, embedding, router nor expert."""
+    if len(shape) != 2 or not name.endswith(".weight"):
+        return False
+    return not any(part in name for part in NO_LAYER) and not is_expert(name, shape)
+
+
+def is_expert(name: str, shape: tuple[int, ...]) -> bool:
+    """Return whether a tensor belongs to the experts of a layer or chooses among them."""
+    module = name.removesuffix(".weight")
+    routes = any(module.endswith(f".{router}") for router in _ROUTERS)
+    return (".experts." in name and len(shape) in (2, 3)) or (routes and len(shape) == 2)
+
+
+def num_adapter_parameters(
+    model_type: str,
+    linear: Mapping[str, tuple[int, int]],
+    experts: Mapping[str, tuple[int, ...]],
+    targets: Collection[str] | None,
+    rank: int,
+) -> int:
+    """Return the size of an adapter: rank x (inputs + outputs) of every weight that gets one (LoRA, section 4.1).
+
+    Args:
+        model_type: as in config.json.
+        linear: outputs and inputs of linear layers, by tensor name.
+        experts: sizes of weights of experts and routers, by tensor name; three where a layer's experts lie together.
+        targets: names of layers; None for all that can have an adapter.
+        rank: of the adapter.
+    """
+    names = NAMES_OF_EXPERTS.get(model_type, frozenset())
+    total = 0
+    for tensor, (rows, columns) in linear.items():
+        leaf = _leaf(tensor)
+        wanted = leaf in targets if targets is not None else leaf != "out_proj" or model_type not in NO_OUT_PROJ
+        total += rows + columns if wanted and leaf not in names else 0
+    for tensor, shape in experts.items():
+        leaf = _leaf(tensor)
+        known = {leaf} | ({"gate_up_proj"} if leaf in names and leaf not in ("w2", "down_proj") else set())
+        if bool(names) if targets is None else not known.isdisjoint(targets):
+            inputs = 0 if leaf in _SECOND_OF_MERGED else shape[-1]
+            total += math.prod(shape[:-2]) * (shape[-2] + inputs)
+    return rank * total
+
+
+def _leaf(tensor: str) -> str:
+    return tensor.removesuffix(".weight").rpartition(".")[2]
