@@ -85,6 +85,8 @@ def preview(arguments: Namespace) -> int:
         terminal.say(f"--- line {row['line']}: {row['num_trained_tokens']} of {row['num_tokens']} tokens are learned")
         parts = (f"[[{part['text']}]]" if part["trained"] else part["text"] for part in row["segments"])
         terminal.say("".join(parts))
+    for note in found.get("notes", []):
+        terminal.note(note)
     for problem in found.get("problems", []):
         terminal.note(f"line {problem['line']}: {problem['message']}")
     return EXIT_DONE

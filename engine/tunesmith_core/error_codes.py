@@ -322,6 +322,18 @@ CODES: dict[str, ErrorCode] = {
         "The file is empty, or no row is left after skipping.",
         "Choose a file with at least one complete row.",
     ),
+    "chat-template-no-stop": ErrorCode(
+        USER,
+        "The chat template has no stop token",
+        "The template writes no token after an answer, so the model can't learn to end its answers.",
+        "Choose a model whose chat template ends each answer with a token.",
+    ),
+    "dataset-raw-text": ErrorCode(
+        USER,
+        "The rows are joined as plain text",
+        "The row format was set to plain text although the model has a chat template.",
+        'Set the row format to "Prompt and response" to train them as a chat.',
+    ),
     "chat-template-unclear": ErrorCode(
         USER,
         "The answers can't be told apart",

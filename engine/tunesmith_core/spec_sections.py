@@ -51,7 +51,7 @@ class SourceSpec:
         "auto",
         label="Row format",
         meaning="Shape of a row; auto looks at the columns of the first rows.",
-        choices=("auto", "messages", "sharegpt", "alpaca", "prompt-completion", "text"),
+        choices=("auto", "messages", "sharegpt", "alpaca", "prompt-completion", "prompt-completion-raw", "text"),
     )
     columns: dict[str, str] = declared(
         {},

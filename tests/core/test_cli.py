@@ -366,11 +366,11 @@ def test_a_task_that_cannot_start(
 def test_preview_marks_what_is_learned(spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]) -> None:
     segments = [{"text": "Q: ", "trained": False}, {"text": "A", "trained": True}]
     row = {"line": 1, "segments": segments, "num_tokens": 3, "num_trained_tokens": 1}
-    fake_engine({"preview": {"rows": [row], "problems": [{"line": 2, "message": "bad"}]}})
+    fake_engine({"preview": {"rows": [row], "problems": [{"line": 2, "message": "bad"}], "notes": ["joined"]}})
     assert cli.main(["preview", spec_file, "--rows", "1"]) == 0
     out, err = capsys.readouterr()
     assert out == "--- line 1: 1 of 3 tokens are learned\nQ: [[A]]\n"
-    assert err == "line 2: bad\n"
+    assert err == "joined\nline 2: bad\n"
     assert cli.main(["preview", spec_file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == [row]
 

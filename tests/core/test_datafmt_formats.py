@@ -53,6 +53,13 @@ def test_known_shapes_become_conversations(row: dict[str, Any], conversation: Co
     assert convert(row) == conversation
 
 
+def test_plain_text_of_a_prompt_and_its_completion_is_chosen_and_never_guessed() -> None:
+    row = {"prompt": "q", "completion": "a"}
+    assert convert(row, "prompt-completion-raw") == PromptCompletion("q", "a", as_chat=False)
+    assert resolve_layout([row]).format == "prompt-completion"
+    assert resolve_layout([row], columns={"completion": "completion"}).format == "prompt-completion"
+
+
 def test_columns_can_be_mapped() -> None:
     assert convert({"Frage": "q", "Antwort": "a"}, columns={"instruction": "Frage", "output": "Antwort"}) == Chat(
         (USER, ANSWER)

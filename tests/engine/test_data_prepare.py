@@ -223,7 +223,9 @@ def test_the_preview_shows_the_cut_and_whole_characters(
     tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     path = write_rows(tmp_path / "pairs.jsonl", [{"prompt": "ü😀", "completion": "😀é" * 10}])
-    shown = preview(tiny_spec(data={"path": path, "context_length": 16}), tokenizer, 5)
+    shown = preview(
+        tiny_spec(data={"path": path, "context_length": 16, "format": "prompt-completion-raw"}), tokenizer, 5
+    )
     (row,) = shown["rows"]
     assert (row["num_tokens"], row["is_cut"], shown["num_cut"]) == (16, True, 1)
     assert row["segments"][0] == {"text": "ü😀", "trained": False}

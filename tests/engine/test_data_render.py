@@ -16,6 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion, Text
 from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_core.spec_sections import DataSpec
+from tunesmith_engine.data.answers import ChatRenderer
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.render import Renderer
 
@@ -60,6 +61,27 @@ OPENS_THINKING = (
 PLAIN = (
     "{% for m in messages %}{{ m.role }}: {{ m.content }}\n\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+TWO_STOPS = (
+    "{% for m in messages %}<|im_start|>{% if m.role == 'assistant' %}bot<answer>{{ m.content }}</answer><|im_end|>"
+    "{% else %}{{ m.role }}:{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>bot<answer>{% endif %}"
+)
+"""Of Cohere 2's kind: a token ends the answer, another ends the turn, and neither is called special."""
+
+LAST_ENDS_OTHERWISE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+    "{{ '<|endoftext|>' if loop.last and m.role == 'assistant' else '<|im_end|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""Of the kind of gpt-oss: the last answer of a chat has a stop token of its own."""
+
+MARKED_WITHOUT_STOP = MARKED.replace(
+    "{{ m.content }}<|im_end|>{% endgeneration %}", "{{ m.content }}{% endgeneration %}<|im_end|>"
+)
+NO_STOP = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 NEVER_PROMPTS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
 HIDES_ANSWERS = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
@@ -190,6 +212,41 @@ def test_a_chat_that_ends_with_a_question_learns_the_answer_before(shown: Callab
         assert "[[Me." in text
 
 
+TOOL = {"role": "tool", "content": "42"}
+
+
+@pytest.mark.parametrize("end", [(), (MORE,), (TOOL,), (MORE, LAST, MORE), (TOOL, LAST, MORE)])
+@pytest.mark.parametrize(
+    "template", [None, THINKS, ALWAYS_PROMPTS, TWO_STOPS, MARKED, MARKED_WITHOUT_STOP, NEVER_PROMPTS]
+)
+def test_every_answer_is_learned_with_its_stop_however_the_chat_ends(
+    tokenizer: PreTrainedTokenizerBase, shown: Callable[..., str], template: str | None, end: tuple[dict[str, str], ...]
+) -> None:
+    tokenizer.add_tokens(["<answer>", "</answer>"], special_tokens=False)
+    stop = "</answer><|im_end|>" if template == TWO_STOPS else "<|im_end|>"
+    chat = Chat((QUESTION, ANSWER, *end))
+    learned = "".join(piece for piece in shown(chat, template).split("[[")[1:])
+    for answer in [message for message in chat.messages if message["role"] == "assistant"]:
+        assert f"{answer['content']}{stop}]]" in learned
+    assert learned.count("]]") == sum(message["role"] == "assistant" for message in chat.messages)
+
+
+def test_the_last_answer_of_a_chat_may_have_a_stop_of_its_own(shown: Callable[..., str]) -> None:
+    text = shown(Chat((QUESTION, ANSWER, MORE, LAST)), LAST_ENDS_OTHERWISE)
+    assert "[[Me.<|im_end|>]]" in text
+    assert "[[Yes\nsure<|endoftext|>]]" in text
+
+
+@pytest.mark.parametrize(
+    ("template", "has_stop"), [(None, True), (THINKS, True), (TWO_STOPS, True), (NO_STOP, False), (PLAIN, False)]
+)
+def test_a_template_without_a_stop_is_told(
+    tokenizer: PreTrainedTokenizerBase, template: str | None, has_stop: bool
+) -> None:
+    tokenizer.chat_template = template or tokenizer.chat_template
+    assert ChatRenderer(tokenizer).has_stop is has_stop
+
+
 def test_a_chat_that_starts_with_the_assistant_is_learned_from_its_content(shown: Callable[..., str]) -> None:
     expected = "<|im_start|>assistant\n[[Me.<|im_end|>]]\n<|im_start|>user\nSure?<|im_end|>\n"
     assert shown(Chat((ANSWER, MORE)), NEVER_PROMPTS) == expected
@@ -199,7 +256,7 @@ def test_every_token_is_learned_when_asked_for(shown: Callable[..., str]) -> Non
     assert shown(Chat((QUESTION, ANSWER)), train_on="all") == (
         "[[<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\nMe.<|im_end|>\n]]"
     )
-    assert shown(PromptCompletion("q", "a"), train_on="all") == "[[qa<|im_end|>]]"
+    assert shown(PromptCompletion("q", "a", as_chat=False), train_on="all") == "[[qa<|im_end|>]]"
 
 
 def test_the_system_prompt_is_put_before_chats_without_one(shown: Callable[..., str]) -> None:
@@ -213,9 +270,32 @@ def test_the_system_prompt_is_put_before_chats_without_one(shown: Callable[..., 
 
 
 def test_plain_texts_end_with_the_end_token(shown: Callable[..., str]) -> None:
-    assert shown(PromptCompletion("Who? ", "Me.")) == "Who? [[Me.<|im_end|>]]"
-    assert shown(PromptCompletion("", "Me.<|im_end|>")) == "[[Me.<|im_end|>]]"
+    assert shown(PromptCompletion("Who? ", "Me.", as_chat=False)) == "Who? [[Me.<|im_end|>]]"
+    assert shown(PromptCompletion("", "Me.<|im_end|>", as_chat=False)) == "[[Me.<|im_end|>]]"
     assert shown(Text("Once.")) == "[[Once.<|im_end|>]]"
+
+
+@pytest.mark.parametrize("completion", ["Me.", "Me.<|im_end|>"])
+def test_a_prompt_and_its_completion_are_a_chat_where_there_is_a_template(
+    tokenizer: PreTrainedTokenizerBase, shown: Callable[..., str], completion: str
+) -> None:
+    chat = "<|im_start|>user\nWho?<|im_end|>\n<|im_start|>assistant\n[[Me.<|im_end|>]]\n"
+    assert shown(PromptCompletion("Who?", completion)) == chat
+    assert shown(PromptCompletion("Who?", completion), system_prompt="Be brief.").endswith(chat)
+    tokenizer.chat_template = None
+    assert shown(PromptCompletion("Who?", completion)) == "Who?[[Me.<|im_end|>]]"
+
+
+def test_what_a_person_should_know_about_the_rows_is_noted(tokenizer: PreTrainedTokenizerBase) -> None:
+    renderer = Renderer(tokenizer, DataSpec())
+    renderer.render(PromptCompletion("Who?", "Me."), "line 1")
+    assert (renderer.notes, renderer.makes_chats) == ({}, True)
+    renderer.render(PromptCompletion("Who?", "Me.", as_chat=False), "line 2")
+    assert list(renderer.notes) == ["dataset-raw-text"]
+    tokenizer.chat_template = NO_STOP
+    renderer = Renderer(tokenizer, DataSpec())
+    renderer.render(CHAT, "line 1")
+    assert "tiny" in renderer.notes["chat-template-no-stop"]
 
 
 def test_the_tokenizers_own_leading_token_comes_before_plain_texts(
@@ -228,7 +308,7 @@ def test_the_tokenizers_own_leading_token_comes_before_plain_texts(
             single=f"<|endoftext|> $A{ending}", special_tokens=[("<|endoftext|>", 0), ("<|im_end|>", 2)]
         )
         assert shown(Text("Once.")) == "[[<|endoftext|>Once.<|im_end|>]]"
-        assert shown(PromptCompletion("Who? ", "Me.")) == "<|endoftext|>Who? [[Me.<|im_end|>]]"
+        assert shown(PromptCompletion("Who? ", "Me.", as_chat=False)) == "<|endoftext|>Who? [[Me.<|im_end|>]]"
 
 
 def test_a_token_that_reaches_into_the_answer_is_learned(tokenizer: PreTrainedTokenizerBase) -> None:
@@ -237,7 +317,7 @@ def test_a_token_that_reaches_into_the_answer_is_learned(tokenizer: PreTrainedTo
     core["model"]["merges"] = [["\u0120", "M"]]
     merging = PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(core)), eos_token="<|im_end|>")
     renderer = Renderer(merging, DataSpec())
-    (tokenised,) = renderer.tokenise([renderer.render(PromptCompletion("Who? ", "Me."), "line 1")])
+    (tokenised,) = renderer.tokenise([renderer.render(PromptCompletion("Who? ", "Me.", as_chat=False), "line 1")])
     assert "".join(_pieces(merging, tokenised.example)) == "Who?[[ Me.<|im_end|>]]"
 
 
@@ -319,7 +399,7 @@ def test_labels_equal_trls(
     expected = _trl_labels(
         tokenizer, tiny_model, [{"prompt": prompt, "completion": answer} for prompt, answer in pairs], tmp_path / "pair"
     )
-    assert [render(PromptCompletion(*pair)).labels.tolist() for pair in pairs] == expected
+    assert [render(PromptCompletion(*pair, as_chat=False)).labels.tolist() for pair in pairs] == expected
     texts = ["Once.", "Twice ü"]
     expected = _trl_labels(tokenizer, tiny_model, [{"text": text} for text in texts], tmp_path / "text")
     assert [render(Text(text)).labels.tolist() for text in texts] == expected

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -258,3 +260,43 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(tiny_spec: MakeSpec, new_run
 
 def _post(run: Run, name: str, **data: object) -> None:
     post_command(run.control_path, name, **data)
+
+
+def test_pairs_that_were_plain_text_do_not_become_a_chat_without_a_word(
+    tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path
+) -> None:
+    rows = tmp_path / "pairs.jsonl"
+    rows.write_text(
+        "".join(json.dumps({"prompt": f"What is {n}?", "completion": f"It is {n}."}) + "\n" for n in range(8))
+    )
+    run = new_run(tiny_spec(data={"path": str(rows)}, schedule={"max_steps": 4}))
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    (manifest,) = run.checkpoints_path.glob("*/MANIFEST.json")
+    saved = json.loads(manifest.read_text())
+    assert saved["fingerprint"].pop("pairs") == "chat"
+    del saved["fingerprint"]["tokens"]
+    manifest.write_text(json.dumps(saved))
+    assert train(run) == 0
+    (warning,) = events(run, "warning")
+    assert "pairs was text, is chat" in warning.data["message"]
+
+
+def test_another_chat_template_is_told(tiny_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(tiny_model, model)
+    run = new_run(tiny_spec(model={"path": str(model)}, schedule={"max_steps": 4}))
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    template = model / "chat_template.jinja"
+    template.write_text(template.read_text().replace("<|im_start|>", "<|im_start|>the "))
+    assert train(run) == 0
+    (warning,) = events(run, "warning")
+    assert "tokens was" in warning.data["message"]
+
+
+def test_plain_text_against_a_template_is_warned_of(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    rows = tmp_path / "pairs.jsonl"
+    rows.write_text('{"prompt": "Who?", "completion": "Me."}\n' * 4)
+    data = {"path": str(rows), "format": "prompt-completion-raw"}
+    run = new_run(tiny_spec(data=data, schedule={"max_steps": 2}))
+    assert train(run) == 0
+    assert [event.data["code"] for event in events(run, "warning")] == ["dataset-raw-text"]

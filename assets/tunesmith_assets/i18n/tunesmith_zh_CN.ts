@@ -904,6 +904,30 @@
         <translation>请选择至少有一行完整数据的文件。</translation>
     </message>
     <message>
+        <source>The chat template has no stop token</source>
+        <translation>聊天模板没有停止标记</translation>
+    </message>
+    <message>
+        <source>The template writes no token after an answer, so the model can&apos;t learn to end its answers.</source>
+        <translation>模板在回答后没有写入任何标记，因此模型学不会何时结束回答。</translation>
+    </message>
+    <message>
+        <source>Choose a model whose chat template ends each answer with a token.</source>
+        <translation>请选择聊天模板会用标记结束每条回答的模型。</translation>
+    </message>
+    <message>
+        <source>The rows are joined as plain text</source>
+        <translation>各行按纯文本拼接</translation>
+    </message>
+    <message>
+        <source>The row format was set to plain text although the model has a chat template.</source>
+        <translation>模型带有聊天模板，但行格式被设为纯文本。</translation>
+    </message>
+    <message>
+        <source>Set the row format to &quot;Prompt and response&quot; to train them as a chat.</source>
+        <translation>将行格式设为“提问与回复”，即可按对话训练。</translation>
+    </message>
+    <message>
         <source>The answers can&apos;t be told apart</source>
         <translation>无法分辨哪些是回答</translation>
     </message>
@@ -1446,6 +1470,10 @@
     <message>
         <source>prompt-completion</source>
         <translation>提示与补全</translation>
+    </message>
+    <message>
+        <source>prompt-completion-raw</source>
+        <translation>提问与回复（纯文本）</translation>
     </message>
     <message>
         <source>text</source>
@@ -2561,6 +2589,10 @@
     <message>
         <source>Prompt and response</source>
         <translation>提问与回复</translation>
+    </message>
+    <message>
+        <source>Prompt and response as plain text</source>
+        <translation>提问与回复（纯文本）</translation>
     </message>
     <message>
         <source>Plain text</source>

@@ -31,10 +31,15 @@ class Chat:
 
 @dataclass(frozen=True, slots=True)
 class PromptCompletion:
-    """Two plain texts that are joined as they stand; only the completion counts for the loss."""
+    """A question and its answer; only the answer counts for the loss.
+
+    Attributes:
+        as_chat: a model with a chat template learns them as user and assistant; else they are joined as they stand.
+    """
 
     prompt: str
     completion: str
+    as_chat: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +85,10 @@ ROLES: dict[str, tuple[Role, ...]] = {
     ),
     "text": (Role("text", ("text", "content", "document")),),
 }
-"""Roles of each format, in the order in which formats are tried."""
+ROLES["prompt-completion-raw"] = ROLES["prompt-completion"]
+"""Roles of each format, in the order in which formats are tried; the last is never guessed, only chosen."""
+
+RAW = "prompt-completion-raw"
 
 SPEAKERS = {
     "system": "system",
@@ -130,7 +138,7 @@ def resolve_layout(
     rows = list(rows)
     present = list(dict.fromkeys(name for row in rows for name in row))
     given = dict(columns or {})
-    candidates = list(ROLES) if format_name == "auto" else [format_name]
+    candidates = [name for name in ROLES if name != RAW] if format_name == "auto" else [format_name]
     known = {role.name for name in candidates for role in ROLES[name]}
     unknown = sorted(given.keys() - known)
     if unknown:
@@ -194,7 +202,7 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: str) -> Conversat
     reader = _RowReader(row, layout, place)
     if layout.format == "text":
         return Text(reader.text("text"))
-    if layout.format == "prompt-completion":
+    if layout.format in ("prompt-completion", RAW):
         return _prompt_completion(reader)
     if layout.format == "alpaca":
         question = "\n\n".join(part for part in (reader.text("instruction"), reader.optional_text("input")) if part)
@@ -212,7 +220,8 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: str) -> Conversat
 def _prompt_completion(reader: _RowReader) -> Chat | PromptCompletion:
     prompt, completion = reader.value("prompt"), reader.value("completion")
     if not isinstance(prompt, list) and not isinstance(completion, list):
-        return PromptCompletion(reader.text("prompt", may_be_empty=True), reader.text("completion"))
+        prompt, completion = reader.text("prompt", may_be_empty=True), reader.text("completion")
+        return PromptCompletion(prompt, completion, as_chat=reader.layout.format != RAW)
     question, answer = reader.turn("prompt", "user"), reader.turn("completion", "assistant")
     reader.require_answer("completion", answer)
     return Chat((*question, *answer), first_trained=len(question))

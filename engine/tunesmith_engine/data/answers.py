@@ -4,6 +4,9 @@ Templates that mark answers with {% generation %} say it themselves. For all oth
 rendered up to an answer with the generation prompt, which is what the model gets when it has to answer, and if need be
 once more with another answer in its place. Where those renderings part from the whole chat, the answer begins and ends.
 Where that tells nothing, an error names the row instead of training on a guess.
+
+The stop token behind an answer is found by a chat of our own, whose last answer is known: a row may end with a
+question, and some templates write the last answer of a chat in another way than the same answer further up.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ class ChatRenderer:
     Args:
         tokenizer: a fast tokenizer with a chat template.
 
+    Attributes:
+        has_stop: whether the template writes a token behind an answer by which the model can say that it ends.
+
     Raises:
         UserError: `dataset-chat-template-missing` when the tokenizer has none.
     """
@@ -42,11 +48,15 @@ class ChatRenderer:
             raise UserError("dataset-chat-template-missing", f"{tokenizer.name_or_path} has no chat template.")
         self._tokenizer = tokenizer
         self._is_marked = bool(GENERATION_MARK.search(tokenizer.get_chat_template()))
-        special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-        words = "|".join(re.escape(token) for token in sorted(special, key=len, reverse=True))
-        self._special = re.compile(words or "(?!)")
+        # Not only those that are called special: Cohere's end of turn and tokens of others are not.
+        added = {token.content for token in tokenizer.added_tokens_decoder.values()} | {*tokenizer.all_special_tokens}
+        words = "|".join(re.escape(token) for token in sorted(added, key=len, reverse=True)) or "(?!)"
+        self._stop = re.compile(words)
+        self._stops = re.compile(f"(?:{words})+")
         self._appended_prompt = ""
         self._appended_prompt = self._find_appended_prompt()
+        self._tail = self._find_tail()
+        self.has_stop = bool(self._stop.search(self._tail)) or self._is_marked
 
     def text(self, chat: Chat, place: str) -> str:
         """Return the text of a chat.
@@ -66,12 +76,11 @@ class ChatRenderer:
             UserError: `chat-template-unclear` when the answers can't be told from the rest; `place` names the row.
         """
         if self._is_marked:
-            return self._marked_spans(chat)
+            return [(start, self._end_of_turn(text, end)) for start, end in self._marked_spans(chat)]
         numbers = [number for number, message in enumerate(chat.messages) if message["role"] == "assistant"]
         bounds = [self._answer(chat.messages, number, text, place) for number in numbers]
-        tail = self._tail_after(chat.messages[: numbers[-1] + 1], text, bounds[-1][1])
         return [
-            (start, self._end_of_turn(text, end, tail))
+            (start, self._end_of_turn(text, end))
             for number, (start, end) in zip(numbers, bounds, strict=True)
             if number >= chat.first_trained
         ]
@@ -103,8 +112,18 @@ class ChatRenderer:
         shared = _shared_end(before, after)
         if shared != after:
             return shared
-        end_of_turn = self._special.match(after)
+        end_of_turn = self._stop.match(after)
         return after[end_of_turn.end() :] if end_of_turn else ""
+
+    def _find_tail(self) -> str:
+        """Return what the template writes behind an answer that ends a chat."""
+        answer, system = {"role": "assistant", "content": PROBE}, {"role": "system", "content": "!"}
+        question = {"role": "user", "content": "?"}
+        for messages in ([question, answer], [system, question, answer]):
+            _, probe, tail = (self._try_text(messages) or "").rpartition(PROBE)
+            if probe:
+                return tail
+        return ""
 
     def _marked_spans(self, chat: Chat) -> list[Span]:
         """Return the stretches that the template itself marks, as transformers finds them."""
@@ -117,11 +136,14 @@ class ChatRenderer:
         first = 0
         if chat.first_trained:
             first = len(self._try_text(chat.messages[: chat.first_trained], prompts=True) or "")
-        return [
-            (start, end)
-            for (start, end), marked in zip(encoded["offset_mapping"], encoded["assistant_masks"], strict=True)
-            if marked and start >= first
-        ]
+        spans: list[Span] = []
+        for (start, end), marked in zip(encoded["offset_mapping"], encoded["assistant_masks"], strict=True):
+            if not marked or start < first:
+                continue
+            if spans and spans[-1][1] == start:
+                start = spans.pop()[0]
+            spans.append((start, end))
+        return spans
 
     def _answer(self, messages: Sequence[Message], number: int, text: str, place: str) -> Span:
         """Return where the answer begins, generation prompt excluded, and where its content ends."""
@@ -129,7 +151,7 @@ class ChatRenderer:
         content = messages[number]["content"]
         if prompt and text.startswith(prompt):
             for said in (content, content.strip()):
-                if text.startswith(said, len(prompt)):
+                if said and text.startswith(said, len(prompt)):
                     return len(prompt), len(prompt) + len(said)
         bounds = self._content(messages, number, text)
         if bounds is None:
@@ -153,16 +175,11 @@ class ChatRenderer:
         end = len(text) - len(_shared_end(text[start:], other[start:]))
         return (start, end) if PROBE in other[start : len(other) - len(text) + end] else None
 
-    def _tail_after(self, messages: Sequence[Message], text: str, end: int) -> str:
-        """Return what the template writes behind an answer that ends a chat."""
-        whole = self._try_text(messages) or ""
-        return whole[end:] if whole.startswith(text[:end]) else ""
-
-    def _end_of_turn(self, text: str, end: int, tail: str) -> int:
-        """Return the place behind the token with which the model ends its turn; white space after it is not learned."""
-        shared = _shared_start(text[end:], tail)
-        token = self._special.search(shared)
-        return end + (token.end() if token else len(shared))
+    def _end_of_turn(self, text: str, end: int) -> int:
+        """Return the place behind the tokens by which the model ends its turn; white space after them isn't learned."""
+        shared = _shared_start(text[end:], self._tail)
+        tokens = self._stops.search(shared)
+        return end + (tokens.end() if tokens else len(shared))
 
 
 def _shared_start(one: str, other: str) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
@@ -47,11 +48,26 @@ class DataStats:
 
 @dataclass(frozen=True, slots=True)
 class PreparedData:
-    """Examples ready for training, in the order of the files."""
+    """Examples ready for training, in the order of the files.
+
+    Attributes:
+        notes: what a person should know about how rows became tokens: codes and sentences.
+        pairs: what became of prompts and completions: "chat" or "text".
+    """
 
     train: list[Example]
     eval: list[Example]
     stats: DataStats
+    notes: dict[str, str] = field(default_factory=dict)
+    pairs: str = "text"
+
+    def tokens_hash(self) -> str:
+        """Return a digest of the training examples: tokens, and which of them count."""
+        digest = hashlib.sha256()
+        for example in self.train:
+            digest.update(len(example.input_ids).to_bytes(8, "little"))
+            digest.update(example.input_ids.tobytes() + example.labels.tobytes())
+        return digest.hexdigest()[:16]
 
 
 @dataclass(slots=True)
@@ -100,7 +116,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
         num_trained_tokens=sum(example.num_trained_tokens for example in train),
         longest_tokens=max(len(example.input_ids) for example in (*train, *held_out)),
     )
-    return PreparedData(train, held_out, stats)
+    return PreparedData(train, held_out, stats, renderer.notes, "chat" if renderer.makes_chats else "text")
 
 
 def _read_examples(spec: RunSpec, file_spec: SourceSpec, renderer: Renderer) -> _FileExamples:

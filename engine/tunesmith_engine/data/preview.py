@@ -35,7 +35,8 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
         rows: list of {line, segments: [{text, trained}], num_tokens, num_trained_tokens, is_cut}.
         histogram: list of {from_tokens, to_tokens, num_rows}, the upper bound exclusive.
         num_rows, num_skipped, num_cut, num_untrained, longest_tokens, context_length; is_complete, False when the file
-        goes on behind the rows that were looked at; problems: list of {line, message}, at most 100.
+        goes on behind the rows that were looked at; problems: list of {line, message}, at most 100; notes: sentences
+        about how rows become tokens.
 
     Raises:
         UserError: when no row can be shown at all, with the cause of the first.
@@ -74,6 +75,7 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
         "context_length": limit,
         "is_complete": is_complete,
         "problems": problems,
+        "notes": list(renderer.notes.values()),
     }
 
 

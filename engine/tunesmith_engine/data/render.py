@@ -57,6 +57,10 @@ class Renderer:
         tokenizer: a fast tokenizer.
         data: system prompt and which tokens count.
 
+    Attributes:
+        notes: what a person should know about the rows rendered so far: codes and sentences.
+        makes_chats: whether a prompt and its completion became a chat.
+
     Raises:
         EnvironmentProblem: `tokenizer-missing-dep` when the tokenizer can't tell which token stands where.
     """
@@ -67,6 +71,8 @@ class Renderer:
         self._tokenizer = tokenizer
         self._data = data
         self._chats: ChatRenderer | None = None
+        self.notes: dict[str, str] = {}
+        self.makes_chats = False
         alone = tokenizer("")["input_ids"]
         self._leading_ids = alone[:-1] if alone and alone[-1] == tokenizer.eos_token_id else alone
 
@@ -82,6 +88,14 @@ class Renderer:
             UserError: `dataset-chat-template-missing`, `dataset-parse-error` or `chat-template-unclear`; `place` names
                 the row.
         """
+        if isinstance(conversation, PromptCompletion) and self._tokenizer.chat_template:
+            if conversation.as_chat:
+                conversation = self._as_chat(conversation)
+            else:
+                self.notes["dataset-raw-text"] = (
+                    "The model has a chat template, but the rows are joined as plain text. In a chat it is asked in "
+                    "another way than it was trained."
+                )
         if isinstance(conversation, Chat):
             return self._render_chat(conversation, place)
         prompt = conversation.prompt if isinstance(conversation, PromptCompletion) else ""
@@ -91,9 +105,20 @@ class Renderer:
         start = 0 if self._data.train_on == "all" else len(prompt)
         return Rendered(whole, [(start, len(whole))], True)
 
+    def _as_chat(self, pair: PromptCompletion) -> Chat:
+        """Return question and answer as the messages that a person and this model exchange."""
+        self.makes_chats = True
+        answer = pair.completion.removesuffix(self._tokenizer.eos_token or "")
+        return Chat(({"role": "user", "content": pair.prompt}, {"role": "assistant", "content": answer}))
+
     def _render_chat(self, chat: Chat, place: str) -> Rendered:
         if self._chats is None:
             self._chats = ChatRenderer(self._tokenizer)
+            if not self._chats.has_stop:
+                self.notes["chat-template-no-stop"] = (
+                    f"The chat template of {self._tokenizer.name_or_path} ends answers without a stop token, so the "
+                    "model doesn't learn when to stop."
+                )
         if self._data.system_prompt and chat.messages[0]["role"] != "system":
             system = {"role": "system", "content": self._data.system_prompt}
             chat = Chat((system, *chat.messages), chat.first_trained + 1 if chat.first_trained else 0)

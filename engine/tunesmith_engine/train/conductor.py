@@ -97,7 +97,10 @@ class Conductor:
         if self.progress.step:
             # A stop may have cut it short.
             self._evaluate_if_due()
-        elif self._spec.adapter.bias != "none":
+            return
+        for code, text in self._parts.data.notes.items():
+            self._host.warning(code, text)
+        if self._spec.adapter.bias != "none":
             self._look_at_base_model()
 
     def wants_step(self) -> bool:
@@ -293,14 +296,18 @@ class Conductor:
             changes: what was edited in the spec since.
         """
         here = self._fingerprint()
-        changes += [f"{key} was {old}, is {here[key]}" for key, old in fingerprint.items() if here.get(key) != old]
+        # A checkpoint that says nothing about pairs is of a version that always joined them as plain text.
+        then = {"pairs": "text"} | fingerprint
+        changes += [f"{key} was {old}, is {here[key]}" for key, old in then.items() if here.get(key) != old]
         if changes:
             self._host.warning("resume-differs", f"{'; '.join(changes)}.")
         self.progress = Progress(**snapshot.state["progress"])
         self._trainee.restore(snapshot)
 
     def _fingerprint(self) -> dict[str, Any]:  # Any: JSON values
-        return self._trainee.fingerprint() | {"rows": len(self._parts.data.train), "data": self.data_hash}
+        data = self._parts.data
+        rows = {"rows": len(data.train), "data": self.data_hash, "tokens": data.tokens_hash(), "pairs": data.pairs}
+        return self._trainee.fingerprint() | rows
 
     def seconds(self) -> float:
         """Return the time spent in the run so far, earlier parts included."""

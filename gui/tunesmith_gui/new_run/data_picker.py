@@ -27,6 +27,7 @@ def format_word(name: str) -> str:
         "sharegpt": translate("DataPicker", "Chat (ShareGPT)"),
         "alpaca": translate("DataPicker", "Instruction and response (Alpaca)"),
         "prompt-completion": translate("DataPicker", "Prompt and response"),
+        "prompt-completion-raw": translate("DataPicker", "Prompt and response as plain text"),
         "text": translate("DataPicker", "Plain text"),
         "auto": translate("DataPicker", "Format not recognized"),
     }.get(name, name)

@@ -126,7 +126,7 @@ class DataPreviewDialog(QDialog):
             parts.append(fill(self.tr("%1 without a learned token"), number(answer["num_untrained"])))
         self.counts.setText("  ·  ".join(parts))
         self.histogram.set_bars(answer["histogram"], answer["context_length"], self.counts.text())
-        problems = [each["message"] for each in answer["problems"]]
+        problems = [*answer.get("notes", []), *(each["message"] for each in answer["problems"])]
         more = len(problems) - MAX_PROBLEMS_SHOWN
         words = problems[:MAX_PROBLEMS_SHOWN] + ([fill(self.tr("and %1 more"), more)] if more > 0 else [])
         self.problems.setText("\n".join(words))
