@@ -51,8 +51,16 @@ def pytest_configure() -> None:
     os.environ |= {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
+SHOWS_WINDOWS = ("tests/gui/", "tests/bench/", "tests/packaging/", "tests/e2e/")
+"""Folders whose tests share the one screen: only one worker runs them, or their windows take the focus from each other."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip on Windows what can't run there."""
+    """Say which tests one worker must run, and skip on Windows what can't run there."""
+    for item in items:
+        group = "screen" if item.nodeid.startswith(SHOWS_WINDOWS) else item.nodeid.partition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
     if sys.platform == "win32":
         for item in items:
             if why := linux_only.reason(item.nodeid):

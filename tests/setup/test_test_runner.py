@@ -72,7 +72,10 @@ def machine(
     return result
 
 
-def test_everything_runs_under_a_headless_screen_with_coverage(machine: Machine, progress: RecordedProgress) -> None:
+def test_everything_runs_under_a_headless_screen_with_coverage(
+    machine: Machine, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(test_runner.os, "cpu_count", lambda: 32)
     assert test_runner.run([], long=False) == 0
     windows = "-m pytest -p no:cacheprovider -m not long tests/windows | TUNESMITH_EXAMPLE_MODEL"
     # It runs beside what comes after the time budgets.
@@ -85,8 +88,8 @@ def test_everything_runs_under_a_headless_screen_with_coverage(machine: Machine,
         "-m coverage run -m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     )
     assert tests == (
-        "-m coverage run -m pytest -p no:cacheprovider -m not long --ignore tests/windows --ignore tests/bench "
-        "| TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
+        "-m coverage run -m pytest -p no:cacheprovider -m not long -n 4 --dist loadgroup "
+        "--ignore tests/windows --ignore tests/bench | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     )
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")

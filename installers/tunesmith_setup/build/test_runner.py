@@ -33,12 +33,15 @@ EXAMPLE_MODEL_VARIABLE = "TUNESMITH_EXAMPLE_MODEL"
 REPOSITORY_VARIABLE = "TUNESMITH_REPOSITORY"
 """Read by coverage's settings."""
 
-TEST_MODULES = ("numpy", "pytest", "pytest_timeout", "hypothesis", "coverage", "mypy")
+TEST_MODULES = ("numpy", "pytest", "pytest_timeout", "hypothesis", "coverage", "mypy", "xdist")
 TEST_BYTES = 600_000_000
 PTH_NAME = "zz_tunesmith_training.pth"
 LONG_VERSION = (3, 12)
 HEADLESS = [] if sys.platform == "win32" else ["xvfb-run", "-a", "-s", "-screen 0 1280x800x24"]
 PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
+MOST_WORKERS = 4
+"""Each holds Qt and PyTorch."""
+
 MIN_COVERAGE_PERCENT = 100
 WINDOWS_STEP = "Windows under Wine"
 WINDOWS_TESTS = "tests/windows"
@@ -192,7 +195,8 @@ def _run_all(
         run("time budgets", python, [*selection, TIMED_TESTS])
     with _windows_beside(*selections[0], missing, environment, progress, outcome):
         for python, selection in selections:
-            run("pytest", python, [*selection, "--ignore", WINDOWS_TESTS, "--ignore", TIMED_TESTS])
+            workers = ["-n", str(min(os.cpu_count() or 1, MOST_WORKERS)), "--dist", "loadgroup"]
+            run("pytest", python, [*selection, *workers, "--ignore", WINDOWS_TESTS, "--ignore", TIMED_TESTS])
             coverage = [str(python), "-m", "coverage"]
             subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=measured[python], check=False)
             report = [*coverage, "report", f"--fail-under={MIN_COVERAGE_PERCENT}"]
