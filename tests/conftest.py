@@ -52,7 +52,7 @@ def pytest_configure() -> None:
 
 
 SHOWS_WINDOWS = ("tests/gui/", "tests/bench/", "tests/packaging/", "tests/e2e/")
-"""Folders whose tests share the one screen: only one worker runs them, or their windows take the focus from each other."""
+"""Folders whose tests share the one screen. Only one worker runs them, or windows take the focus from each other."""
 
 
 @pytest.hookimpl(tryfirst=True)

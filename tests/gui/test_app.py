@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import IdleTask, settle
 from tests.gui.fake_runs import FakeRuns, training
+from tunesmith_core import environments
 from tunesmith_core.environments import own_command
 from tunesmith_core.errors import UserError
 from tunesmith_core.protocol import JournalWriter
@@ -125,8 +126,9 @@ def test_the_first_look_offers_the_set_up_once(app: App, qtbot: QtBot) -> None:
 
 def test_the_first_look_checks_what_is_installed(app: App, home: Path, qtbot: QtBot) -> None:
     service = app.context.__dict__["setup"] = SetupService(IdleTask)
-    (home / "envs" / "t" / "bin").mkdir(parents=True)
-    (home / "envs" / "t" / "bin" / "python").touch()
+    python = environments.environment_python(home / "envs" / "t")
+    python.parent.mkdir(parents=True)
+    python.touch()
     (home / "envs" / "train.current").write_text("t\n", encoding="utf-8")
     app.first_look()
     qtbot.waitUntil(lambda: service.model.busy, timeout=15_000)
@@ -199,13 +201,13 @@ def test_first_picture_needs_no_heavy_library(home: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_program_starts_and_ends_with_its_window(home: Path) -> None:
+def test_program_starts_and_ends_with_its_window(home: Path, qtbot: QtBot) -> None:
     """The very command of the menu entry: `start.py tunesmith_gui`, closed by ending the process politely."""
     program = subprocess.Popen(own_command("tunesmith_gui"), stderr=subprocess.PIPE)
     try:
-        with pytest.raises(subprocess.TimeoutExpired):
-            program.wait(3)
-        assert (home / "locks" / "window.lock").exists()
+        lock = home / "locks" / "window.lock"
+        qtbot.waitUntil(lambda: lock.exists() or program.poll() is not None, timeout=60_000)
+        assert program.poll() is None
     finally:
         program.terminate()
         _out, err = program.communicate(timeout=20)

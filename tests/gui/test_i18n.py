@@ -16,6 +16,7 @@ from pytestqt.qtbot import QtBot
 from tests.gui.conftest import settle
 from tests.gui.fake_runs import FakeRuns
 from tests.gui.layout_checks import clipped, shown_widgets
+from tunesmith_core import environments
 from tunesmith_core.error_codes import CODES
 from tunesmith_gui import core_texts, i18n_build, tr
 from tunesmith_gui.assets import asset_folder
@@ -180,8 +181,9 @@ class PseudoTranslator(QTranslator):
 def test_window_in_a_longer_language_shows_no_english_and_cuts_nothing(
     context: Context, qtbot: QtBot, english_again: None, home: Path, key: str
 ) -> None:
-    (home / "envs" / "t" / "bin").mkdir(parents=True)
-    (home / "envs" / "t" / "bin" / "python").touch()
+    python = environments.environment_python(home / "envs" / "t")
+    python.parent.mkdir(parents=True)
+    python.touch()
     (home / "envs" / "train.current").write_text("t\n", encoding="utf-8")
     application = QCoreApplication.instance()
     assert application is not None
@@ -208,7 +210,7 @@ def test_window_in_a_longer_language_shows_no_english_and_cuts_nothing(
 def _is_a_value(text: str) -> bool:
     """Names, paths, keys and numbers with a unit are the same in every language."""
     keys = {action.shown_keys for action in actions()}
-    return text in keys | {"Tunesmith"} or bool(re.fullmatch(r"/\S+|[\d., /]+ (GiB|MiB|KiB)", text))
+    return text in keys | {"Tunesmith"} or bool(re.fullmatch(r"/\S+|[A-Z]:\\\S+|[\d., /]+ (GiB|MiB|KiB)", text))
 
 
 def test_no_text_promises_how_many_minutes_this_computer_takes() -> None:

@@ -280,7 +280,7 @@ def test_words_about_computers() -> None:
     facts = {fact.label: fact for fact in flow.facts()}
     assert facts["GPU"].value == "RTX 3060  ·  6.0 GiB (5.0 GiB free)  ·  compute 8.6"
     assert facts["Driver"].value == "560.94  ·  supports CUDA 12.6"
-    assert facts["Disk"].value == "50.0 GiB free at /d"
+    assert facts["Disk"].value == f"50.0 GiB free at {Path('/d')}"
     assert (flow.model.profile, flow.model.choice, flow.summary(COMPUTER)) == ("cu124", "because", "because")
     for gpus, words, state in (
         ((), "No NVIDIA GPU found. Training will use the processor, which is slow.", "warning"),

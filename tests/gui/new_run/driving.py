@@ -43,7 +43,7 @@ def type_into(qtbot: QtBot, widget: QWidget, text: str) -> None:
     qtbot.keyClicks(widget, text)
 
 
-def fill_in(qtbot: QtBot, page: NewRunPage, model: Path, data: Path) -> None:
+def fill_in(qtbot: QtBot, page: NewRunPage, model: Path | str, data: Path) -> None:
     """Types model and data, and waits for what is found out about them."""
     for combo, path in ((page.model_picker.combo, model), (page.data_picker.combo, data)):
         type_into(qtbot, combo.lineEdit(), str(path))

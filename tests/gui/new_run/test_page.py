@@ -60,7 +60,7 @@ class TestChoosing:
         close(page)
 
     def test_a_hub_id_is_taken_and_can_not_be_planned(self, qtbot: QtBot, page: NewRunPage, data_file: Path) -> None:
-        fill_in(qtbot, page, Path("org/name"), data_file)
+        fill_in(qtbot, page, "org/name", data_file)
         assert "hub" in page.model_picker.facts.text()
         assert page.form.missing() is Missing.NOTHING
         qtbot.waitUntil(lambda: "downloaded" in page.plan_card.device.text())

@@ -170,7 +170,7 @@ class TestDiagnostics:
         self, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         person = home / "annabel"
-        monkeypatch.setenv("HOME", str(person))
+        monkeypatch.setenv("USERPROFILE" if os.name == "nt" else "HOME", str(person))
         paths.logs_dir().mkdir(parents=True)
         lines = [f"line {number}" for number in range(500)] + [f"read {person}/secret.txt for ann@example.org"]
         (paths.logs_dir() / "window.log").write_text("\n".join(lines), encoding="utf-8")
