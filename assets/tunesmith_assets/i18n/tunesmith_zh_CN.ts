@@ -2643,6 +2643,18 @@
         <translation>每行一个样本：一段对话、一条提示及其回复，或一段文本。</translation>
     </message>
     <message>
+        <source>This model has a chat template. Trained without it, it may answer wrongly in a chat.</source>
+        <translation>该模型有对话模板。若不使用它训练，模型在对话中可能答错。</translation>
+    </message>
+    <message>
+        <source>Train as a chat</source>
+        <translation>作为对话训练</translation>
+    </message>
+    <message>
+        <source>Trained as plain text</source>
+        <translation>作为纯文本训练</translation>
+    </message>
+    <message>
         <source>Skip bad rows</source>
         <translation>跳过坏行</translation>
     </message>
@@ -2661,6 +2673,10 @@
     <message>
         <source>about %1 examples</source>
         <translation>约 %1 个样本</translation>
+    </message>
+    <message>
+        <source>trained as a chat</source>
+        <translation>作为对话训练</translation>
     </message>
     <message numerus="yes">
         <source>%n skipped</source>

@@ -131,6 +131,10 @@ class NewRunActions(QObject):
         self._form.set_value("data.sources[0].format", format_name)
         self._form.set_value("data.sources[0].columns", mapping)
 
+    def train_as_chat(self) -> None:
+        """Lets the model's chat template frame prompt and response."""
+        self._form.set_value("data.sources[0].format", "prompt-completion")
+
     def apply_changes(self, changes: dict[str, Any]) -> None:  # Any: values of settings
         """Takes a fix of the plan."""
         for path, value in changes.items():

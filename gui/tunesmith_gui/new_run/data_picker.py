@@ -8,11 +8,13 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.datafmt import PARQUET
+from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, size, translate
+from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import Action, error_banner
@@ -60,7 +62,7 @@ class DataPicker(Card):
 
     Signals:
         path_chosen: a data file.
-        sample_asked, mapping_asked, preview_asked, skip_asked: the person pressed that button.
+        sample_asked, mapping_asked, preview_asked, skip_asked, chat_asked: the person pressed that button.
     """
 
     path_chosen = Signal(str)
@@ -68,6 +70,7 @@ class DataPicker(Card):
     mapping_asked = Signal()
     preview_asked = Signal()
     skip_asked = Signal()
+    chat_asked = Signal()
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("DataPicker", "Data"), parent=parent)
@@ -96,14 +99,23 @@ class DataPicker(Card):
         """Fills the list with files used lately."""
         self.combo.set_choices([PathChoice(short_name(path), path) for path in recent])
 
-    def show_data(self, data: DataFacts | None, spec: SourceSpec | None = None, num_skipped: int = 0) -> None:
+    def show_data(
+        self,
+        data: DataFacts | None,
+        spec: SourceSpec | None = None,
+        num_skipped: int = 0,
+        *,
+        has_chat_template: bool = False,
+    ) -> None:
         """Shows what is known about the chosen file.
 
         Args:
             data: the facts, None while no file is chosen.
             spec: how the form says that it is read.
             num_skipped: rows that can't be used, as counted by a preview.
+            has_chat_template: whether the model can learn a prompt and its response as a chat.
         """
+        spec = spec or SourceSpec()
         if self._problem is not None:
             self._problem.hide()
             self._problem.deleteLater()
@@ -115,11 +127,16 @@ class DataPicker(Card):
             words = self.tr("One example per row: a chat, a prompt and its response, or text.")
             self.facts.setText(words)
         elif sniffed is not None:
-            self.facts.setText(self._facts_words(data, spec or SourceSpec(), num_skipped))
+            self.facts.setText(self._facts_words(data, spec, num_skipped, has_chat_template))
         self.facts.setVisible(data is None or sniffed is not None)
         if data is not None and data.error is not None:
             fix = self._fix(data)
             self._problem = error_banner(data.error, actions=(fix,), dismissable=False, parent=self)
+        elif data is not None and spec.format == RAW and has_chat_template:
+            words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
+            fix = (self.tr("Train as a chat"), self.chat_asked.emit)
+            self._problem = Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
+        if self._problem is not None:
             self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
 
     def _fix(self, data: DataFacts) -> Action:
@@ -135,7 +152,7 @@ class DataPicker(Card):
         self.show_data(None)
         self.facts.setText(self.tr("Reading the first rows…"))
 
-    def _facts_words(self, data: DataFacts, spec: SourceSpec, num_skipped: int) -> str:
+    def _facts_words(self, data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_template: bool) -> str:
         sniffed = data.sniffed
         assert sniffed is not None
         exact = sniffed.kind == PARQUET or sniffed.num_rows_estimate < NUM_SNIFFED_ROWS
@@ -143,7 +160,10 @@ class DataPicker(Card):
         parts = [fill(words, number(sniffed.num_rows_estimate)), sniffed.kind.upper(), size(sniffed.num_bytes)]
         if sniffed.kind != PARQUET:
             own = spec.format != "auto"
-            parts.append(format_word(spec.format if own else sniffed.format))
+            format_name = spec.format if own else sniffed.format
+            parts.append(format_word(format_name))
+            if format_name == "prompt-completion" and has_chat_template:
+                parts.append(self.tr("trained as a chat"))
             columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
             if columns:
                 parts.append(columns)

@@ -196,6 +196,7 @@ class NewRunPage(Page):
         self.data_picker.path_chosen.connect(actions.choose_data)
         self.data_picker.sample_asked.connect(actions.use_sample)
         self.data_picker.skip_asked.connect(lambda: form.set_value("data.skip_bad_rows", True))
+        self.data_picker.chat_asked.connect(actions.train_as_chat)
         self.data_picker.mapping_asked.connect(self._open_mapping)
         self.data_picker.preview_asked.connect(self._open_preview)
         self.preset_bar.chosen.connect(self._choose_preset)
@@ -337,10 +338,12 @@ class NewRunPage(Page):
     def _show_model(self) -> None:
         self.model_picker.show_model(self.facts.model)
         self.model_picker.show_fit(self.facts.plan)
-        self._show_start()
+        self._show_data()  # the model's chat template decides how a prompt and its response are trained
 
     def _show_data(self) -> None:
-        self.data_picker.show_data(self.facts.data, self.form.spec.data.sources[0], self._num_skipped)
+        card = self.facts.model.card if self.facts.model else None
+        source, has_template = self.form.spec.data.sources[0], card is not None and card.has_chat_template
+        self.data_picker.show_data(self.facts.data, source, self._num_skipped, has_chat_template=has_template)
         self._show_start()
 
     def _show_plan(self) -> None:

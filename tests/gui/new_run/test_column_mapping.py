@@ -11,12 +11,14 @@ from PySide6.QtWidgets import QComboBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
-from tests.gui.new_run.driving import fill_in
+from tests.gui.new_run.driving import fill_in, shown_words
+from tunesmith_core.datafmt.formats import RAW
 from tunesmith_gui.new_run.column_guess import example_of, guess_columns, guess_format
 from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.widgets.banner import Banner
 
 GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
 NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
@@ -139,3 +141,40 @@ def test_columns_are_mapped_in_two_clicks(qtbot: QtBot, page: NewRunPage, model:
     qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
     assert page.form.spec.data.sources[0].columns == {"prompt": "frage", "completion": "antwort"}
     assert "Prompt and response" in page.data_picker.facts.text()
+
+
+class TestRawText:
+    """A prompt and its response are a chat where the model has a chat template; plain text is chosen, and warned of."""
+
+    @pytest.fixture
+    def pairs(self, tmp_path: Path) -> Path:
+        path = tmp_path / "pairs.csv"
+        path.write_text("question,answer\nWho?,Me.\n")
+        return path
+
+    def test_pairs_are_trained_as_a_chat(self, qtbot: QtBot, page: NewRunPage, model: Path, pairs: Path) -> None:
+        fill_in(qtbot, page, model, pairs)
+        assert "Prompt and response  ·  trained as a chat" in page.data_picker.facts.text()
+        assert shown_words(page.data_picker) == ""
+
+    def test_plain_text_is_a_choice_with_a_warning(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, pairs: Path
+    ) -> None:
+        fill_in(qtbot, page, model, pairs)
+        page._open_mapping()
+        (dialog,) = page.findChildren(ColumnMappingDialog)
+        choose(dialog.format, RAW)
+        assert chosen(dialog) == {"prompt": "question", "completion": "answer"}
+        qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: "This model has a chat template" in shown_words(page.data_picker), timeout=5000)
+        assert "trained as a chat" not in page.data_picker.facts.text()
+        assert page.form.missing() is Missing.NOTHING
+        (banner,) = [each for each in page.data_picker.findChildren(Banner) if each.isVisible()]
+        qtbot.mouseClick(banner.buttons[0], Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: "trained as a chat" in page.data_picker.facts.text(), timeout=5000)
+        assert shown_words(page.data_picker) == ""
+
+    def test_a_base_model_has_no_choice(self, qtbot: QtBot, page: NewRunPage, model: Path, pairs: Path) -> None:
+        (model / "tokenizer_config.json").write_text("{}")
+        fill_in(qtbot, page, model, pairs)
+        assert "trained as a chat" not in page.data_picker.facts.text()
