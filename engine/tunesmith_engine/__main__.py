@@ -36,7 +36,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _preview(arguments: argparse.Namespace) -> dict[str, Any]:  # Any: JSON values
-    from tunesmith_engine.data import preview
+    from tunesmith_engine.data.preview import preview
     from tunesmith_engine.model.load import load_tokenizer, model_folder
 
     spec = RunSpec.load(arguments.spec)

@@ -17,9 +17,9 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from tests.tiny_model import write_chats
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import IGNORED_LABEL, collate, epoch_order, prepare, preview, split_rows
+from tunesmith_engine.data import IGNORED_LABEL, collate, epoch_order, prepare, split_rows
 from tunesmith_engine.data import preview as preview_module
-from tunesmith_engine.data.preview import histogram
+from tunesmith_engine.data.preview import histogram, preview
 
 MakeSpec = Callable[..., RunSpec]
 
@@ -235,8 +235,7 @@ def test_the_preview_shows_the_cut_and_whole_characters(
 def test_the_preview_looks_at_so_many_rows_only(
     tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = __import__("sys").modules[preview_module.__module__]
-    monkeypatch.setattr(module, "MAX_ROWS", 5)
+    monkeypatch.setattr(preview_module, "MAX_ROWS", 5)
     shown = preview(tiny_spec(), tokenizer, 100)
     assert (shown["num_rows"], len(shown["rows"]), shown["is_complete"]) == (5, 5, False)
 

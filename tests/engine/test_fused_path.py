@@ -24,8 +24,8 @@ from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
 from tunesmith_engine.plan_check import plan_check
 from tunesmith_engine.shapes import NotFusableError
+from tunesmith_engine.train import fused_path as fused_path_module
 from tunesmith_engine.train import loop as loop_module
-from tunesmith_engine.train import paths as paths_module
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
 from tunesmith_engine.train.optim import Updater
 
@@ -74,7 +74,7 @@ def test_what_is_not_fused_is_a_warning(tiny_spec: MakeSpec, new_run: NewRun, mo
     def recognise(_: object) -> None:
         raise NotFusableError("It has no layers of a known form.")
 
-    monkeypatch.setattr(paths_module, "recognise", recognise)
+    monkeypatch.setattr(fused_path_module, "recognise", recognise)
     unknown = new_run(tiny_spec())
     assert train(unknown) == 0
     assert [e.data["message"] for e in events(unknown, "warning")] == ["It has no layers of a known form."]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -239,3 +240,20 @@ def test_data_that_vanishes_during_the_run_does_no_harm(tiny_spec: MakeSpec, new
     run = new_run(tiny_spec())
     assert train(run, lambda host: after_step(host, 2, (tmp_path / "rows.jsonl").unlink)) == 0
     assert (run.adapter_path / "README.md").is_file()
+
+
+def test_a_plain_run_imports_nothing_of_the_fast_path(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    """What trains without fused kernels starts without loading them."""
+    run = new_run(tiny_spec(hardware={"kernels": False}, schedule={"max_steps": 1}))
+    code = (
+        "import sys\n"
+        "from tunesmith_engine.__main__ import main\n"
+        f"assert main(['run', '--run-dir', {str(run.path)!r}]) == 0\n"
+        "rooms = ('fused', 'kernels', 'attention', 'proof', 'packed')\n"
+        "loaded = [name for name in sys.modules if name.startswith('tunesmith_engine.')]\n"
+        "print([name for name in loaded if name.split('.')[1] in rooms])\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split("\n")[0] == "[]"

@@ -4,7 +4,6 @@ from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.order import epoch_order, split_rows
 from tunesmith_engine.data.prepare import DataStats, PreparedData, prepare
-from tunesmith_engine.data.preview import preview
 
 __all__ = [
     "IGNORED_LABEL",
@@ -14,6 +13,5 @@ __all__ = [
     "collate",
     "epoch_order",
     "prepare",
-    "preview",
     "split_rows",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from peft import PeftModel
@@ -18,7 +18,10 @@ from tunesmith_engine.model.load import load_tokenizer, model_folder, padding_id
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.paths import LossPath, Timing, open_path
+from tunesmith_engine.train.paths import LossPath, open_path
+
+if TYPE_CHECKING:
+    from tunesmith_engine.train.fused_path import Timing
 
 
 @dataclass(frozen=True, slots=True)

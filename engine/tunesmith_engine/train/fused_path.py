@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
 from peft import PeftModel
 
+from tunesmith_core.planner import optimizer_bytes
+from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.model import FusedModel
+from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.methods import Method
+from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.pack import make_packed_batch, pack
+from tunesmith_engine.shapes import NotFusableError
+from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
@@ -39,6 +47,21 @@ class RowLengths:
     def capacity_tokens(self, micro_batch_size: int) -> int:
         """Return the tokens of a micro-batch: as many as padded rows would have, but never more than a step has."""
         return max(self.longest, min(micro_batch_size * self.longest, self.most_per_step))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What a timing decides itself, where a run goes by its schedule and its device.
+
+    Attributes:
+        lengths: of the timed steps.
+        policy: what the memory policy is told.
+        memory_bytes: most that the fused path may plan with; None for all there is.
+    """
+
+    lengths: RowLengths
+    policy: str
+    memory_bytes: int | None
 
 
 class FusedPath:
@@ -133,3 +156,58 @@ class FusedPath:
     def close(self) -> None:
         """Leave the transformers model with weights of its own."""
         self._fused.detach()
+
+
+def open_fused(
+    model: PeftModel,
+    spec: RunSpec,
+    compute: Compute,
+    data: PreparedData,
+    micro_batch_size: int,
+    warn: Callable[[str, str], None],
+    method: Method,
+    timing: Timing | None,
+) -> FusedPath:
+    """Return the fused way of a run; what of it is not fused is a warning. See `paths.open_path`.
+
+    Raises:
+        NotFusableError: the objective, the model or the device can't run on it.
+    """
+    _check_possible(compute, method)
+    _check_tables(model, data)
+    lengths = timing.lengths if timing else RowLengths.of(data, StepPlan(spec.schedule, len(data.train)))
+    policy = timing.policy if timing else "full" if spec.hardware.activation_checkpointing else "auto"
+    checked = check_kernels(recognise(model), compute, spec, lengths.capacity_tokens(micro_batch_size))
+    path = FusedPath(
+        model,
+        compute,
+        lengths,
+        micro_batch_size,
+        policy,
+        timing.memory_bytes if timing else None,
+        optimizer_bytes(spec),
+        spec.hardware.fp8_weights,
+    )
+    path.kernels = [*checked.running, *checked.twins]
+    # On a CPU nothing but the twins is expected.
+    if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
+        warn("not-fused", " ".join(notes))
+    return path
+
+
+def _check_possible(compute: Compute, method: Method) -> None:
+    """Raise NotFusableError where the objective is not fused or the processor is no good at it."""
+    if not method.fused:
+        raise NotFusableError("The fused path does not compute this objective.")
+    if compute.device.type == "cpu" and compute.dtype == torch.float16:
+        # PyTorch multiplies parts of buffers a thousand times slower (measured with 2.6).
+        raise NotFusableError("PyTorch has no fast float16 products for the fused path's buffers on a processor.")
+
+
+def _check_tables(model: PeftModel, data: PreparedData) -> None:
+    """Raise NotFusableError where rows behind each other would share a rotary table that one of them alone has."""
+    rotary = RotarySwitches(model)
+    if len({rotary.table_of(len(example.input_ids)) for example in [*data.train, *data.eval]}) > 1:
+        raise NotFusableError(
+            "The model changes its rotary table with the length of a row, and the rows call for several."
+        )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.spec_sections import OptimizerSpec
-from tunesmith_engine.fused.arena import AdapterArena
-from tunesmith_engine.train.arena_adamw import ArenaAdamW
+
+if TYPE_CHECKING:
+    from tunesmith_engine.fused.arena import AdapterArena
+    from tunesmith_engine.train.arena_adamw import ArenaAdamW
 
 
 class Updater:
@@ -40,7 +42,7 @@ class Updater:
         self.parameters = parameters
         self._settings = settings
         half = dtype == torch.float16 and device.type == "cuda"
-        self._arena = ArenaAdamW(arena, settings, half) if arena is not None else None
+        self._arena = _in_arena(arena, settings, half) if arena is not None else None
         self.scaler = torch.amp.GradScaler(device.type) if half and self._arena is None else None
         # Any: an arena needs none, and only our code that has no arena asks for it.
         self.optimizer: Any = self._build() if self._arena is None else None
@@ -144,3 +146,10 @@ class Updater:
             self.optimizer.state[parameter][key] = value
         if self.scaler and scaler_state:
             self.scaler.load_state_dict(scaler_state)
+
+
+def _in_arena(arena: AdapterArena, settings: OptimizerSpec, half: bool) -> ArenaAdamW:
+    """Return our own optimizer, whose kernels are not imported where nothing is fused."""
+    from tunesmith_engine.train.arena_adamw import ArenaAdamW
+
+    return ArenaAdamW(arena, settings, half)

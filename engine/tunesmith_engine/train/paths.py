@@ -8,28 +8,25 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from peft import PeftModel
 
-from tunesmith_core.planner import optimizer_bytes
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
-from tunesmith_engine.fused.arena import AdapterArena
-from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
 from tunesmith_engine.model.lora import use_activation_checkpointing
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.shapes import NotFusableError
-from tunesmith_engine.train.fused_path import FusedPath, RowLengths
-from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.loss import make_batch, takes_positions
 from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.schedule import StepPlan
+
+if TYPE_CHECKING:
+    from tunesmith_engine.fused.arena import AdapterArena
+    from tunesmith_engine.train.fused_path import Timing
 
 
 class LossPath(Protocol):
@@ -178,21 +175,6 @@ class PlainPath:
             self._model.get_base_model().gradient_checkpointing_disable()
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """What a timing decides itself, where a run goes by its schedule and its device.
-
-    Attributes:
-        lengths: of the timed steps.
-        policy: what the memory policy is told.
-        memory_bytes: most that the fused path may plan with; None for all there is.
-    """
-
-    lengths: RowLengths
-    policy: str
-    memory_bytes: int | None
-
-
 def open_path(
     model: PeftModel,
     spec: RunSpec,
@@ -209,52 +191,25 @@ def open_path(
     Raises:
         UserError: `model-kind-unsupported` when the model looks ahead; the fused path knows no such model.
     """
-    checkpoints = spec.hardware.activation_checkpointing
     reason = "The fused kernels are switched off."
     if spec.hardware.kernels:
-        lengths = timing.lengths if timing else RowLengths.of(data, StepPlan(spec.schedule, len(data.train)))
-        policy = timing.policy if timing else "full" if checkpoints else "auto"
+        # Not imported where nothing is fused.
+        from tunesmith_engine.train.fused_path import open_fused
+
         try:
-            _check_possible(compute, method)
-            _check_tables(model, data)
-            checked = check_kernels(recognise(model), compute, spec, lengths.capacity_tokens(micro_batch_size))
-            path = FusedPath(
-                model,
-                compute,
-                lengths,
-                micro_batch_size,
-                policy,
-                timing.memory_bytes if timing else None,
-                optimizer_bytes(spec),
-                spec.hardware.fp8_weights,
-            )
+            return open_fused(model, spec, compute, data, micro_batch_size, warn, method, timing)
         except NotFusableError as error:
             reason = str(error)
             warn("not-fused", reason)
-        else:
-            path.kernels = [*checked.running, *checked.twins]
-            # On a CPU nothing but the twins is expected.
-            if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
-                warn("not-fused", " ".join(notes))
-            return path
     check_looks_back_only(model, compute, data.train)
     equal_lengths = feels_padding(model, compute, data.train, pad_token_id)
-    return PlainPath(model, compute, pad_token_id, micro_batch_size, checkpoints, reason, method, equal_lengths)
-
-
-def _check_possible(compute: Compute, method: Method) -> None:
-    """Raise NotFusableError where the objective is not fused or the processor is no good at it."""
-    if not method.fused:
-        raise NotFusableError("The fused path does not compute this objective.")
-    if compute.device.type == "cpu" and compute.dtype == torch.float16:
-        # PyTorch multiplies parts of buffers a thousand times slower (measured with 2.6).
-        raise NotFusableError("PyTorch has no fast float16 products for the fused path's buffers on a processor.")
-
-
-def _check_tables(model: PeftModel, data: PreparedData) -> None:
-    """Raise NotFusableError where rows behind each other would share a rotary table that one of them alone has."""
-    rotary = RotarySwitches(model)
-    if len({rotary.table_of(len(example.input_ids)) for example in [*data.train, *data.eval]}) > 1:
-        raise NotFusableError(
-            "The model changes its rotary table with the length of a row, and the rows call for several."
-        )
+    return PlainPath(
+        model,
+        compute,
+        pad_token_id,
+        micro_batch_size,
+        spec.hardware.activation_checkpointing,
+        reason,
+        method,
+        equal_lengths,
+    )
