@@ -21,7 +21,7 @@ from tunesmith_engine.data import Example, PreparedData, collate
 from tunesmith_engine.data.prepare import DataStats
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.methods import method_of
-from tunesmith_engine.model.load import model_folder
+from tunesmith_engine.model.load import load_config, model_folder
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.loss import make_batch, num_trained_tokens
@@ -193,6 +193,12 @@ def test_a_model_that_looks_ahead_is_refused(kind: str, write: Any) -> None:
     assert caught.value.code == "model-kind-unsupported"
 
 
+def test_rows_of_one_repeated_token_hide_no_model_that_looks_ahead(write: Any) -> None:
+    same = np.full(20, 30, np.int32)
+    with pytest.raises(UserError, match="reads the whole text at once"):
+        Trained(spec_of(write("roberta")), [Example(same, same), *rows()[1:]])
+
+
 def test_an_encoder_that_was_made_a_decoder_trains(write: Any) -> None:
     _check_agreement(write("bert", is_decoder=True))
 
@@ -202,6 +208,13 @@ def test_types_of_another_sort_are_refused_by_name(kind: str, write: Any) -> Non
     with pytest.raises(UserError, match=f"{kind} (cuts its texts|has weights)") as caught:
         Trained(spec_of(write(kind)), rows())
     assert caught.value.code == "model-kind-unsupported"
+
+
+def test_an_encoder_decoder_is_refused_by_the_engine_too(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(UserError, match="type t5 is an encoder-decoder") as caught:
+        load_config(tmp_path)
+    assert (caught.value.code, caught.value.exit_code) == ("model-kind-unsupported", 2)
 
 
 @pytest.mark.parametrize("kind", NO_LANGUAGE_MODEL_ALONE)
