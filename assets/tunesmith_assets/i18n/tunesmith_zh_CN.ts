@@ -3662,10 +3662,6 @@
         <translation>许可证未知</translation>
     </message>
     <message>
-        <source>Unrecognized architecture. It may train, but there is no plan for it.</source>
-        <translation>无法识别的架构。也许可以训练，但没有计划可用。</translation>
-    </message>
-    <message>
         <source>Downloaded from the hub when the run starts. The plan follows after that.</source>
         <translation>运行开始时从 Hub 下载，之后才会显示计划。</translation>
     </message>

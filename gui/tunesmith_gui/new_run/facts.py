@@ -20,7 +20,7 @@ from tunesmith_core.datafmt.reading import Row
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
-from tunesmith_core.model_folder import is_hub_id, open_model_folder
+from tunesmith_core.model_folder import is_hub_id
 from tunesmith_core.planner import Plan, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
@@ -45,7 +45,7 @@ PLAN_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule"
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """A chosen model: its card, or what is wrong with it; neither for a hub id and for a model of unknown build."""
+    """A chosen model: its card, or what is wrong with it; neither for a hub id."""
 
     path: str
     card: ModelCard | None = None
@@ -336,14 +336,9 @@ def look_at_model(path: str) -> ModelFacts:
     if not folder.exists() and is_hub_id(path):
         return ModelFacts(path, is_hub_id=True)
     try:
-        open_model_folder(folder)
+        return ModelFacts(path, read_model_card(folder))
     except UserError as error:
         return ModelFacts(path, error=error)
-    try:
-        return ModelFacts(path, read_model_card(folder))
-    except UserError:
-        # Sound, but config.json names its numbers in another way: it may well train, only nothing can be planned.
-        return ModelFacts(path)
 
 
 def look_at_data(data: DataSpec) -> DataFacts:

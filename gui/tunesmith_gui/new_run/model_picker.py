@@ -89,8 +89,6 @@ class ModelPicker(Card):
             self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
         elif model.card is not None:
             self.facts.setText(card_words(model.card))
-        elif not model.is_hub_id:
-            self.facts.setText(self.tr("Unrecognized architecture. It may train, but there is no plan for it."))
         else:
             self.facts.setText(self.tr("Downloaded from the hub when the run starts. The plan follows after that."))
         self.facts.setVisible(model is None or model.error is None)
