@@ -328,6 +328,12 @@ CODES: dict[str, ErrorCode] = {
         "The template writes no token after an answer, so the model can't learn to end its answers.",
         "Choose a model whose chat template ends each answer with a token.",
     ),
+    "dataset-fields-unused": ErrorCode(
+        USER,
+        "The chat template leaves out a part of the data",
+        "Messages have fields that this model's chat template does not write, so the model never sees them.",
+        "Choose a model whose chat template supports these fields, or move their text into the content.",
+    ),
     "dataset-raw-text": ErrorCode(
         USER,
         "The rows are joined as plain text",

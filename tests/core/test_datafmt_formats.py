@@ -11,6 +11,14 @@ from tunesmith_core.errors import UserError
 
 PLACE = "data.jsonl, line 3"
 USER, ANSWER = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+THOUGHT = {**ANSWER, "reasoning_content": "r"}
+OPENAI_CALL = {"type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+CALLING = {
+    "role": "assistant",
+    "content": "",
+    "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}],
+}
+BARE_CALLING = {"role": "assistant", "content": "", "tool_calls": [{"name": "f", "arguments": {}}]}
 SYSTEM = {"role": "system", "content": "s"}
 
 
@@ -45,6 +53,11 @@ def convert(row: dict[str, Any], format_name: str = "auto", columns: dict[str, s
         ({"prompt": [USER], "completion": [ANSWER]}, Chat((USER, ANSWER), first_trained=1)),
         ({"prompt": [SYSTEM, USER], "completion": "a"}, Chat((SYSTEM, USER, ANSWER), first_trained=2)),
         ({"prompt": "q", "completion": [ANSWER]}, Chat((USER, ANSWER), first_trained=1)),
+        ({"messages": [USER, {**ANSWER, "reasoning_content": "r", "name": None}]}, Chat((USER, THOUGHT))),
+        ({"messages": [USER, {"role": "assistant", "tool_calls": [OPENAI_CALL]}]}, Chat((USER, CALLING))),
+        ({"messages": [USER, {"role": "assistant", "tool_calls": [{"name": "f"}]}]}, Chat((USER, BARE_CALLING))),
+        ({"messages": [USER, ANSWER], "tools": '[{"name": "f"}]'}, Chat((USER, ANSWER), tools=({"name": "f"},))),
+        ({"messages": [USER, ANSWER], "tools": None}, Chat((USER, ANSWER))),
         ({"text": "t"}, Text("t")),
         ({"content": "t"}, Text("t")),
     ],
@@ -124,7 +137,13 @@ def test_roles_of_different_formats_fit_none() -> None:
         ({"messages": [{"role": 5, "content": "q"}]}, "messages", "the unknown role 5"),
         ({"messages": [{"role": "user"}]}, "messages", "message 1 must have a text as its content, not nothing"),
         ({"messages": [USER, {"role": "assistant", "content": " "}]}, "messages", "message 2: the answer is empty"),
-        ({"messages": [{"role": "assistant", "tool_calls": [1]}]}, "messages", "message 1 holds tool calls"),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [1]}]},
+            "messages",
+            "the tool calls must be a list of objects",
+        ),
+        ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages", "a tool call has no function name"),
+        ({"messages": [USER, ANSWER], "tools": "{"}, "messages", "must be a list of objects, each describing a tool"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages",

@@ -269,6 +269,17 @@ def test_the_system_prompt_is_put_before_chats_without_one(shown: Callable[..., 
     assert shown(prompt, system_prompt="Be brief.").count("[[") == 1
 
 
+def test_a_leading_token_in_the_text_is_not_doubled(
+    tokenizer: PreTrainedTokenizerBase, shown: Callable[..., str]
+) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
+    )
+    assert shown(Text("<|endoftext|>Once.")) == "[[<|endoftext|>Once.<|im_end|>]]"
+
+
 def test_plain_texts_end_with_the_end_token(shown: Callable[..., str]) -> None:
     assert shown(PromptCompletion("Who? ", "Me.", as_chat=False)) == "Who? [[Me.<|im_end|>]]"
     assert shown(PromptCompletion("", "Me.<|im_end|>", as_chat=False)) == "[[Me.<|im_end|>]]"

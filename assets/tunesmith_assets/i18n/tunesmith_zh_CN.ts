@@ -916,6 +916,18 @@
         <translation>请选择聊天模板会用标记结束每条回答的模型。</translation>
     </message>
     <message>
+        <source>The chat template leaves out a part of the data</source>
+        <translation>对话模板忽略了部分数据</translation>
+    </message>
+    <message>
+        <source>Messages have fields that this model&apos;s chat template does not write, so the model never sees them.</source>
+        <translation>消息中有该模型的对话模板不会写入的字段，模型看不到这些内容。</translation>
+    </message>
+    <message>
+        <source>Choose a model whose chat template supports these fields, or move their text into the content.</source>
+        <translation>请选择对话模板支持这些字段的模型，或将其文本移到消息内容中。</translation>
+    </message>
+    <message>
         <source>The rows are joined as plain text</source>
         <translation>各行按纯文本拼接</translation>
     </message>

@@ -6,14 +6,15 @@ of the columns; the names in use out there are listed in `ROLES`, the person can
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.errors import UserError
 
-Message = dict[str, str]
-"""{"role": "system" | "user" | "assistant" | "tool", "content": text}"""
+Message = dict[str, Any]  # Any: JSON values
+"""{"role": "system" | "user" | "assistant" | "tool", "content": text}, and what else the row says of the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,12 @@ class Chat:
     Attributes:
         messages: in order, at least one of the assistant.
         first_trained: index of the first message whose answer counts for the loss (later ones count too).
+        tools: descriptions of the functions that the assistant may call.
     """
 
     messages: tuple[Message, ...]
     first_trained: int = 0
+    tools: tuple[dict[str, Any], ...] = ()  # Any: JSON values
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +72,11 @@ class Role:
 
 MESSAGE_COLUMNS = ("messages", "conversations", "conversation", "dialogue", "dialog", "chat")
 SYSTEM_ROLE = Role("system", ("system", "system_prompt"), required=False)
+TOOLS_ROLE = Role("tools", ("tools", "functions"), required=False)
 
 ROLES: dict[str, tuple[Role, ...]] = {
-    "messages": (Role("messages", MESSAGE_COLUMNS), SYSTEM_ROLE),
-    "sharegpt": (Role("conversations", MESSAGE_COLUMNS), SYSTEM_ROLE),
+    "messages": (Role("messages", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE),
+    "sharegpt": (Role("conversations", MESSAGE_COLUMNS), SYSTEM_ROLE, TOOLS_ROLE),
     "alpaca": (
         Role("instruction", ("instruction",)),
         Role("input", ("input", "context"), required=False),
@@ -89,6 +93,9 @@ ROLES["prompt-completion-raw"] = ROLES["prompt-completion"]
 """Roles of each format, in the order in which formats are tried; the last is never guessed, only chosen."""
 
 RAW = "prompt-completion-raw"
+
+MESSAGE_KEYS = ("role", "from", "content", "value")
+"""Keys of a message that every template knows; the others are carried along."""
 
 SPEAKERS = {
     "system": "system",
@@ -214,7 +221,7 @@ def to_messages(row: Mapping[str, Any], layout: Layout, place: str) -> Conversat
     system = reader.optional_text("system")
     if system and messages[0]["role"] != "system":
         messages.insert(0, {"role": "system", "content": system})
-    return Chat(tuple(messages))
+    return Chat(tuple(messages), tools=reader.tools())
 
 
 def _prompt_completion(reader: _RowReader) -> Chat | PromptCompletion:
@@ -282,16 +289,42 @@ class _RowReader:
         if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
             shown = "no role" if speaker is None else f"the unknown role {speaker!r}"
             raise self._error(role, f"message {number} has {shown}")
-        if item.get("tool_calls"):
-            raise self._error(role, f"message {number} holds tool calls: write them into the content to train on them")
+        speaker = SPEAKERS[speaker.lower()]
+        fields = {key: value for key, value in item.items() if key not in MESSAGE_KEYS and value is not None}
+        if content is None and speaker == "assistant" and fields.get("tool_calls"):
+            content = ""
         if isinstance(content, list):
             content = self._joined_parts(role, number, content)
         if not isinstance(content, str):
             raise self._error(role, f"message {number} must have a text as its content, not {_kind(content)}")
-        speaker = SPEAKERS[speaker.lower()]
-        if speaker == "assistant" and not content.strip():
+        if fields.get("tool_calls"):
+            fields["tool_calls"] = self._tool_calls(role, number, fields["tool_calls"])
+        elif speaker == "assistant" and not content.strip():
             raise self._error(role, f"message {number}: the answer is empty")
-        return {"role": speaker, "content": content}
+        return {"role": speaker, "content": content, **fields}
+
+    def _tool_calls(self, role: str, number: int, calls: object) -> list[Any]:  # Any: JSON values
+        """Return tool calls with their arguments as an object, which OpenAI's services write as a text."""
+        if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+            raise self._error(role, f"message {number}: the tool calls must be a list of objects")
+        read = []
+        for call in calls:
+            function = call.get("function", call)
+            if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+                raise self._error(role, f"message {number}: a tool call has no function name")
+            function = {**function, "arguments": _parsed(function.get("arguments")) or {}}
+            read.append({**call, "function": function} if "function" in call else function)
+        return read
+
+    def tools(self) -> tuple[dict[str, Any], ...]:  # Any: JSON values
+        """Return the descriptions of tools, which a column may hold as JSON text too."""
+        column = self.layout.columns.get("tools")
+        tools = _parsed(self.row.get(column)) if column else None
+        if not tools:
+            return ()
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise self._error("tools", "must be a list of objects, each describing a tool")
+        return tuple(tools)
 
     def _joined_parts(self, role: str, number: int, parts: list[Any]) -> str:
         texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
@@ -302,6 +335,14 @@ class _RowReader:
 
     def _error(self, role: str, problem: str) -> UserError:
         return UserError("dataset-parse-error", f'{self.place}, column "{self.layout.columns[role]}": {problem}.')
+
+
+def _parsed(value: Any) -> Any:  # Any: JSON values
+    """Return what a JSON text holds; anything else, and a text that is no JSON, as it is."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def _kind(value: object) -> str:

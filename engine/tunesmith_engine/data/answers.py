@@ -3,16 +3,15 @@
 Templates that mark answers with {% generation %} say it themselves. For all others the template is asked: the chat is
 rendered up to an answer with the generation prompt, which is what the model gets when it has to answer, and if need be
 once more with another answer in its place. Where those renderings part from the whole chat, the answer begins and ends.
-Where that tells nothing, an error names the row instead of training on a guess.
-
-The stop token behind an answer is found by a chat of our own, whose last answer is known: a row may end with a
-question, and some templates write the last answer of a chat in another way than the same answer further up.
+Where that tells nothing, an error names the row instead of training on a guess. The token that ends an answer is found
+the same way, in a chat of its own, since what a template writes may depend on what follows (Qwen3 drops thoughts).
 """
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jinja2
@@ -20,12 +19,15 @@ from transformers import PreTrainedTokenizerBase
 
 from tunesmith_core.datafmt import Chat, Message
 from tunesmith_core.errors import UserError
+from tunesmith_engine.data.fields import QUESTION, Fields
 
 Span = tuple[int, int]
 """First character and the one after the last."""
 
 PROBE = "\ue0f1tunesmith\ue0f2"
 """An answer that shares neither its first nor its last character with any real one (private use area)."""
+
+PROBED: Message = {"role": "assistant", "content": PROBE}
 
 GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -37,7 +39,8 @@ class ChatRenderer:
         tokenizer: a fast tokenizer with a chat template.
 
     Attributes:
-        has_stop: whether the template writes a token behind an answer by which the model can say that it ends.
+        has_stop: whether the template ends an answer with a special token, by which a model learns to stop.
+        fitted: returns a chat as this template expects it; see `Fields`.
 
     Raises:
         UserError: `dataset-chat-template-missing` when the tokenizer has none.
@@ -47,16 +50,22 @@ class ChatRenderer:
         if not tokenizer.chat_template:
             raise UserError("dataset-chat-template-missing", f"{tokenizer.name_or_path} has no chat template.")
         self._tokenizer = tokenizer
-        self._is_marked = bool(GENERATION_MARK.search(tokenizer.get_chat_template()))
-        # Not only those that are called special: Cohere's end of turn and tokens of others are not.
-        added = {token.content for token in tokenizer.added_tokens_decoder.values()} | {*tokenizer.all_special_tokens}
-        words = "|".join(re.escape(token) for token in sorted(added, key=len, reverse=True)) or "(?!)"
-        self._stop = re.compile(words)
-        self._stops = re.compile(f"(?:{words})+")
+        special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+        self._special = _pattern(special | {*tokenizer.all_special_tokens})
         self._appended_prompt = ""
         self._appended_prompt = self._find_appended_prompt()
-        self._tail = self._find_tail()
-        self.has_stop = bool(self._stop.search(self._tail)) or self._is_marked
+        self._tail, self._stop = self._find_tail()
+        if not self._stop:
+            # Some tokenizers do not call the token special that ends a turn.
+            self._special = _pattern({token.content for token in tokenizer.added_tokens_decoder.values()})
+            self._tail, self._stop = self._find_tail()
+        self.has_stop = bool(self._stop)
+        self._fields = Fields(tokenizer.get_chat_template(tools=[{}]), self._try_text)
+        self.fitted = self._fields.fitted
+
+    def unused_fields(self) -> list[str]:
+        """Return the fields of messages that the template has written in no chat so far."""
+        return self._fields.unused()
 
     def text(self, chat: Chat, place: str) -> str:
         """Return the text of a chat.
@@ -65,34 +74,34 @@ class ChatRenderer:
             UserError: `dataset-parse-error` when the template refuses the chat; `place` names the row.
         """
         try:
-            return self._text(chat.messages)
+            return self._text(chat)
         except (jinja2.TemplateError, ValueError, TypeError) as error:
             raise UserError("dataset-parse-error", f"{place}: the chat template refuses this chat: {error}.") from error
 
     def answers(self, chat: Chat, text: str, place: str) -> list[Span]:
-        """Return the spans of a chat's text that the assistant says, each with its end-of-turn token.
+        """Return the spans of a chat's text that the assistant says, each with the token that ends it.
 
         Raises:
             UserError: `chat-template-unclear` when the answers can't be told from the rest; `place` names the row.
         """
-        if self._is_marked:
-            return [(start, self._end_of_turn(text, end)) for start, end in self._marked_spans(chat)]
-        numbers = [number for number, message in enumerate(chat.messages) if message["role"] == "assistant"]
-        bounds = [self._answer(chat.messages, number, text, place) for number in numbers]
+        if GENERATION_MARK.search(self._tokenizer.get_chat_template(tools=list(chat.tools) or None)):
+            return [(start, self._end_of_marked(text, start, end)) for start, end in self._marked_spans(chat)]
         return [
-            (start, self._end_of_turn(text, end))
-            for number, (start, end) in zip(numbers, bounds, strict=True)
-            if number >= chat.first_trained
+            span
+            for number, message in enumerate(chat.messages)
+            if message["role"] == "assistant" and number >= chat.first_trained
+            for span in self._answer(chat, number, text, place)
         ]
 
-    def _text(self, messages: Sequence[Message], *, prompts: bool = False) -> str:
-        text = str(self._tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=prompts))
+    def _text(self, chat: Chat, *, prompts: bool = False) -> str:
+        messages, tools = list(chat.messages), list(chat.tools) or None
+        text = str(self._tokenizer.apply_chat_template(messages, tools, tokenize=False, add_generation_prompt=prompts))
         return text if prompts else text.removesuffix(self._appended_prompt)
 
-    def _try_text(self, messages: Sequence[Message], *, prompts: bool = False) -> str | None:
+    def _try_text(self, chat: Chat, *, prompts: bool = False) -> str | None:
         """Render a chat that the template may refuse, such as an empty one."""
         try:
-            return self._text(messages, prompts=prompts)
+            return self._text(chat, prompts=prompts)
         except (jinja2.TemplateError, ValueError, TypeError):
             return None
 
@@ -102,84 +111,138 @@ class ChatRenderer:
         Between a question and its answer stand the end of the question's turn and the prompt; behind the answer stand
         the end of its turn and the unwanted prompt.
         """
-        question, answer = {"role": "user", "content": "?"}, {"role": "assistant", "content": PROBE}
-        asked = self._try_text([question], prompts=True)
-        if self._try_text([question]) != asked:
+        asked = self._try_text(Chat((QUESTION,)), prompts=True)
+        if self._try_text(Chat((QUESTION,))) != asked:
             return ""
-        before, probe, after = (self._try_text([question, answer]) or "").partition(PROBE)
+        before, probe, after = (self._try_text(Chat((QUESTION, PROBED))) or "").partition(PROBE)
         if not probe or before != asked:
             return ""
         shared = _shared_end(before, after)
         if shared != after:
             return shared
-        end_of_turn = self._stop.match(after)
+        end_of_turn = self._special.match(after)
         return after[end_of_turn.end() :] if end_of_turn else ""
 
-    def _find_tail(self) -> str:
-        """Return what the template writes behind an answer that ends a chat."""
-        answer, system = {"role": "assistant", "content": PROBE}, {"role": "system", "content": "!"}
-        question = {"role": "user", "content": "?"}
-        for messages in ([question, answer], [system, question, answer]):
-            _, probe, tail = (self._try_text(messages) or "").rpartition(PROBE)
-            if probe:
-                return tail
-        return ""
+    def _find_tail(self) -> tuple[str, str]:
+        """Return what the template writes behind every answer, and the special token that ends it; both may be "".
+
+        An answer that ends a chat and one that another question follows share it; what only one of them has belongs to
+        the chat's end or to the next message.
+        """
+        last = (self._try_text(Chat((QUESTION, PROBED))) or "").partition(PROBE)[2]
+        followed = (self._try_text(Chat((QUESTION, PROBED, QUESTION))) or "").partition(PROBE)[2]
+        tail = _shared_start(last, followed)
+        run = self._special_run(tail, 0)
+        if run:
+            return tail[: run[-1].end()], run[-1].group()
+        # Another token ends the last answer (gpt-oss): the one that stands in the text is right.
+        own = self._special_run(last, 0)
+        return (tail, own[0].group()) if own else (tail, "")
+
+    def _special_run(self, text: str, position: int) -> list[re.Match[str]]:
+        """Return the first special tokens from a position on that stand behind each other."""
+        run: list[re.Match[str]] = []
+        found = self._special.search(text, position)
+        while found:
+            run.append(found)
+            found = self._special.match(text, found.end())
+        return run
 
     def _marked_spans(self, chat: Chat) -> list[Span]:
         """Return the stretches that the template itself marks, as transformers finds them."""
         encoded: Any = self._tokenizer.apply_chat_template(  # Any: a BatchEncoding, one of several types by its flags
             list(chat.messages),
+            list(chat.tools) or None,
             return_dict=True,
             return_assistant_tokens_mask=True,
             tokenizer_kwargs={"return_offsets_mapping": True},
         )
         first = 0
         if chat.first_trained:
-            first = len(self._try_text(chat.messages[: chat.first_trained], prompts=True) or "")
+            first = len(self._try_text(_cut(chat, chat.first_trained), prompts=True) or "")
         spans: list[Span] = []
+        follows = False
         for (start, end), marked in zip(encoded["offset_mapping"], encoded["assistant_masks"], strict=True):
-            if not marked or start < first:
-                continue
-            if spans and spans[-1][1] == start:
-                start = spans.pop()[0]
-            spans.append((start, end))
+            if marked and start >= first:
+                spans.append((spans.pop()[0], end) if follows else (start, end))
+            follows = bool(marked and start >= first)
         return spans
 
-    def _answer(self, messages: Sequence[Message], number: int, text: str, place: str) -> Span:
-        """Return where the answer begins, generation prompt excluded, and where its content ends."""
-        prompt = self._try_text(messages[:number], prompts=True) or ""
-        content = messages[number]["content"]
-        if prompt and text.startswith(prompt):
-            for said in (content, content.strip()):
-                if said and text.startswith(said, len(prompt)):
-                    return len(prompt), len(prompt) + len(said)
-        bounds = self._content(messages, number, text)
-        if bounds is None:
+    def _end_of_marked(self, text: str, start: int, end: int) -> int:
+        """Return the end of a marked answer, moved behind its stop token where the template left that out."""
+        if not self._stop or self._stop in text[start:end]:
+            return end
+        return self._end_of_turn(text, end)
+
+    def _answer(self, chat: Chat, number: int, text: str, place: str) -> list[Span]:
+        """Return what the assistant says in a message, generation prompt excluded, stop token included.
+
+        That is one stretch, or two where the template writes the tools' answers between calls and content (Gemma 4).
+        """
+        prompt = self._try_text(_cut(chat, number), prompts=True) or ""
+        message = chat.messages[number]
+        content, calls = message["content"], message.get("tool_calls")
+        if message.keys() == {"role", "content"} and prompt and text.startswith(prompt):
+            for said in filter(None, (content, content.strip())):
+                if text.startswith(said, len(prompt)):
+                    return [(len(prompt), self._end_of_turn(text, len(prompt) + len(said)))]
+        said_span = None if calls and not content else self._changing(chat, number, text, content=PROBE)
+        called = self._changing(chat, number, text, tool_calls=_probed_calls(calls)) if calls else None
+        bounds = [bound for bound in (called, said_span) if bound]
+        if not bounds:
             problem = f"the chat template hides where message {number + 1}, an answer, begins and ends."
+            if calls:
+                problem = f"the chat template does not write the tool calls of message {number + 1}."
             raise UserError("chat-template-unclear", f"{place}: {problem}")
         shared = len(_shared_start(text, prompt))
-        question = self._content(messages, number - 1, text) if number else None
+        question = self._changing(chat, number - 1, text, content=PROBE) if number else None
         # What the template writes between prompt and content (an empty think block) is the model's to say, so it
         # counts; when the prompt can't be found in the text, only the content counts.
-        start = min(shared, bounds[0]) if question and shared >= question[1] else bounds[0]
-        return start, bounds[1]
+        start = min(start for start, _ in bounds)
+        start = min(shared, start) if question and shared >= question[1] else start
+        if called and said_span and called[1] <= said_span[0]:
+            return [
+                (start, self._end_of_turn(text, called[1], has_calls=True)),
+                (said_span[0], self._end_of_turn(text, said_span[1])),
+            ]
+        return [(start, self._end_of_turn(text, max(end for _, end in bounds), has_calls=bool(called)))]
 
-    def _content(self, messages: Sequence[Message], number: int, text: str) -> Span | None:
-        """Return which stretch of the text changes with a message's content, None when that can't be told."""
-        probed = [*messages]
-        probed[number] = {**messages[number], "content": PROBE}
-        other = self._try_text(probed)
-        if other is None or other.count(PROBE) != 1:
+    def _changing(self, chat: Chat, number: int, text: str, **probe: Any) -> Span | None:  # Any: JSON values
+        """Return which stretch of the text changes with a part of a message, None when that can't be told."""
+        changed = {**chat.messages[number], **probe}
+        other = self._try_text(replace(chat, messages=(*chat.messages[:number], changed, *chat.messages[number + 1 :])))
+        if other is None or ("content" in probe and other.count(PROBE) != 1):
             return None
         start = len(_shared_start(text, other))
         end = len(text) - len(_shared_end(text[start:], other[start:]))
         return (start, end) if PROBE in other[start : len(other) - len(text) + end] else None
 
-    def _end_of_turn(self, text: str, end: int) -> int:
-        """Return the place behind the tokens by which the model ends its turn; white space after them isn't learned."""
-        shared = _shared_start(text[end:], self._tail)
-        tokens = self._stops.search(shared)
-        return end + (tokens.end() if tokens else len(shared))
+    def _end_of_turn(self, text: str, end: int, *, has_calls: bool = False) -> int:
+        """Return the place behind the token with which the model ends its turn; white space after it is not learned."""
+        if self._tail and not has_calls and text.startswith(self._tail, end):
+            return end + len(self._tail)
+        run = self._special_run(text, end)
+        if not run or not (has_calls or not text[end : run[0].start()].strip()):
+            return end + len(_shared_start(text[end:], self._tail))
+        return next((token.end() for token in run if token.group() == self._stop), run[0].end())
+
+
+def _pattern(tokens: set[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) or "(?!)")
+
+
+def _cut(chat: Chat, number: int) -> Chat:
+    return replace(chat, messages=chat.messages[:number])
+
+
+def _probed_calls(calls: list[Any]) -> list[Any]:  # Any: JSON values
+    """Return tool calls of which every argument is another one."""
+    probed = copy.deepcopy(calls)
+    for call in probed:
+        function = call.get("function", call)
+        arguments = function.get("arguments")
+        function["arguments"] = PROBE if isinstance(arguments, str) else dict.fromkeys(arguments or [PROBE], PROBE)
+    return probed
 
 
 def _shared_start(one: str, other: str) -> str:

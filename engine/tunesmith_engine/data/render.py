@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -103,7 +103,9 @@ class Renderer:
         end = self._tokenizer.eos_token or ""
         whole = prompt + text + ("" if text.endswith(end) else end)
         start = 0 if self._data.train_on == "all" else len(prompt)
-        return Rendered(whole, [(start, len(whole))], True)
+        # A text that already begins with the leading token must not get a second one.
+        starts_document = not self._leading_ids or not whole.startswith(self.leading_text)
+        return Rendered(whole, [(start, len(whole))], starts_document)
 
     def _as_chat(self, pair: PromptCompletion) -> Chat:
         """Return question and answer as the messages that a person and this model exchange."""
@@ -121,7 +123,15 @@ class Renderer:
                 )
         if self._data.system_prompt and chat.messages[0]["role"] != "system":
             system = {"role": "system", "content": self._data.system_prompt}
-            chat = Chat((system, *chat.messages), chat.first_trained + 1 if chat.first_trained else 0)
+            first_trained = chat.first_trained + 1 if chat.first_trained else 0
+            chat = replace(chat, messages=(system, *chat.messages), first_trained=first_trained)
+        chat = self._chats.fitted(chat)
+        if unused := self._chats.unused_fields():
+            said = ", ".join(f'"{key}"' for key in unused)
+            name = self._tokenizer.name_or_path
+            self.notes["dataset-fields-unused"] = f"The chat template of {name} does not write {said}."
+        else:
+            self.notes.pop("dataset-fields-unused", None)
         text = self._chats.text(chat, place)
         everything = self._data.train_on == "all"
         return Rendered(text, [(0, len(text))] if everything else self._chats.answers(chat, text, place), False)
