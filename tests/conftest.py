@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.windows import linux_only
+from tunesmith_core import messages, settings
 from tunesmith_core.spec import RunSpec
 
 TESTS = Path(__file__).resolve().parent
@@ -65,6 +66,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if why := linux_only.reason(item.nodeid):
                 item.add_marker(pytest.mark.skip(reason=why))
+
+
+@pytest.fixture(autouse=True)
+def english(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """English words, whatever the person at this machine has chosen or a test before this one."""
+    monkeypatch.setattr(settings, "language_in_force", lambda: "en")
+    yield
+    messages.use_language("en")
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import NoReturn
 
 import tunesmith_core
-from tunesmith_core import cli_runs, cli_specs, environments, files, paths, terminal
-from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, EnvironmentProblem, TunesmithError, UserError, wrap
+from tunesmith_core import cli_runs, cli_specs, environments, files, paths, settings, terminal
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, EnvironmentProblem, TunesmithError, wrap
+from tunesmith_core.messages import use_language
 from tunesmith_core.redact import redact
 
 Command = Callable[[argparse.Namespace], int]
@@ -47,7 +48,13 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError `usage`."""
-        raise UserError("usage", f"{message[:1].upper()}{message[1:]}.", hint=self.format_usage().strip())
+        raise TunesmithError(
+            "usage",
+            "{upper}{message}.",
+            hint=self.format_usage().strip(),
+            upper=message[:1].upper(),
+            message=message[1:],
+        )
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -125,7 +132,7 @@ def open_window(_arguments: argparse.Namespace) -> int:
     """Open the window and return when it is closed."""
     python = window_python()
     if not has_display():
-        raise EnvironmentProblem("display-missing", "Neither DISPLAY nor WAYLAND_DISPLAY is set.")
+        raise TunesmithError("display-missing", "Neither DISPLAY nor WAYLAND_DISPLAY is set.")
     code = subprocess.call(environments.module_command(python, WINDOW_MODULE))
     # A signal's negative number is no exit code.
     return code if code >= 0 else BugError.exit_code
@@ -154,6 +161,7 @@ def has_display() -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no error leaves here as a traceback."""
     terminal.prepare()
+    use_language(settings.language_in_force())
     try:
         words = sys.argv[1:] if argv is None else argv
         if words and words[0] in SETUP_COMMANDS:
@@ -183,5 +191,7 @@ def _with_report(bug: TunesmithError) -> TunesmithError:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.atomic_write_text(path, redact(f"Tunesmith {tunesmith_core.__version__}\n{bug.message}\n{bug.context}\n"))
     except OSError as error:
-        return BugError("bug", f"{bug.message}\nThe report could not be written: {error}.")
-    return BugError("bug", f"{bug.message}\nThe report is in {path}.")
+        return TunesmithError(
+            "bug", "{message}\nThe report could not be written: {error}.", message=bug.message, error=error
+        )
+    return TunesmithError("bug", "{message}\nThe report is in {path}.", message=bug.message, path=path)

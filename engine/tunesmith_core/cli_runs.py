@@ -13,7 +13,8 @@ from types import FrameType
 from typing import Any
 
 from tunesmith_core import launch, paths, terminal
-from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, RunFailure, TunesmithError, UserError
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
 from tunesmith_core.spec import RunSpec
@@ -59,13 +60,17 @@ def _tell_id(run: Run, as_json: bool) -> int:
 def follow_run(run: Run, *, as_json: bool, offset: int = 0) -> int:
     """Show a run's events until it ends and return the exit code of its end."""
     progress = terminal.Progress()
-    terminal.note(f"run {run.id} in {run.path}")
+    terminal.note(Message("run {run} in {path}", run=run.id, path=run.path))
     try:
         with _stopping_on_interrupt(run):
             status = launch.wait(run, terminal.say_event if as_json else progress.show, offset)
     except KeyboardInterrupt:
         progress.close()
-        terminal.note(f"left; the run goes on in the background. To see it again: tunesmith follow {run.id}")
+        terminal.note(
+            Message(
+                "Detached. The run continues in the background. To see it again: tunesmith follow {run}", run=run.id
+            )
+        )
         return EXIT_DONE
     progress.close()
     return _end(run, status, as_json)
@@ -99,11 +104,13 @@ def _end(run: Run, status: RunStatus, as_json: bool) -> int:
     if status.state is RunState.FINISHED:
         if not as_json:
             for name, path in status.artifacts.items():
-                terminal.say(f"{name}: {run.path / path}")
-            terminal.say(f"finished after {status.step} steps")
+                terminal.say(Message("{name}: {path}", name=name, path=run.path / path))
+            terminal.say(Message("finished after {step} steps", step=status.step))
         return EXIT_DONE
     if status.state is RunState.STOPPED:
-        terminal.note(f"stopped at step {status.step}. To continue: tunesmith resume {run.id}")
+        terminal.note(
+            Message("stopped at step {step}. To continue: tunesmith resume {run}", step=status.step, run=run.id)
+        )
         return EXIT_STOPPED
     error = end_error(run, status)
     terminal.show_error(error)
@@ -114,8 +121,11 @@ def end_error(run: Run, status: RunStatus) -> TunesmithError:
     """Return why a run failed or was interrupted."""
     if status.state is RunState.FAILED and status.error:
         return TunesmithError.from_dict(status.error)
-    return RunFailure(
-        "engine-killed", f"The processes of the run {run.id} ended without a result; see {run.supervisor_log_path}."
+    return TunesmithError(
+        "engine-killed",
+        "The processes of the run {run} ended without a result; see {log_path}.",
+        run=run.id,
+        log_path=run.supervisor_log_path,
     )
 
 
@@ -123,7 +133,7 @@ def stop(arguments: Namespace) -> int:
     """Ask a run to stop."""
     run = open_run(arguments.run)
     launch.stop(run, "discard" if arguments.discard else "save")
-    terminal.say(f"asked {run.id} to stop")
+    terminal.say(Message("asked {run} to stop", run=run.id))
     return EXIT_DONE
 
 
@@ -141,14 +151,18 @@ def sample(arguments: Namespace) -> int:
 def checkpoint(arguments: Namespace) -> int:
     """Ask for a checkpoint now."""
     answer = _ask(open_run(arguments.run), "checkpoint", lambda event: event.type == "checkpoint")
-    terminal.say(f"saved step {answer.data.get('step')} in {answer.data.get('path')}")
+    terminal.say(Message("saved step {step} in {path}", step=answer.data.get("step"), path=answer.data.get("path")))
     return EXIT_DONE
 
 
 def evaluate(arguments: Namespace) -> int:
     """Ask for an evaluation now."""
     answer = _ask(open_run(arguments.run), "evaluate", lambda event: event.type == "eval")
-    terminal.say(f"loss {terminal.number(answer.data.get('loss'))} at step {answer.data.get('step')}")
+    terminal.say(
+        Message(
+            "loss {loss} at step {step}", loss=terminal.number(answer.data.get("loss")), step=answer.data.get("step")
+        )
+    )
     return EXIT_DONE
 
 
@@ -167,9 +181,9 @@ def _ask(run: Run, command: str, is_answer: Callable[[Event], bool], **data: Any
             if is_answer(event):
                 return event
             if event.type == "ack" and event.data.get("id") == identifier and event.data.get("ok") is False:
-                raise UserError("run-not-live", f"The run refused: {event.data.get('message')}")
+                raise TunesmithError("run-not-live", "The run refused: {reason}", reason=event.data.get("message"))
         if not supervised:
-            raise UserError("run-not-live", f"The run {run.id} ended before it answered.")
+            raise TunesmithError("run-not-live", "The run {run} ended before it answered.", run=run.id)
         time.sleep(ANSWER_POLL_S)
 
 
@@ -239,5 +253,5 @@ def delete(arguments: Namespace) -> int:
     """Delete a run's folder with checkpoints and adapter."""
     run = open_run(arguments.run)
     launch.delete(run)
-    terminal.say(f"deleted {run.id}")
+    terminal.say(Message("deleted {run}", run=run.id))
     return EXIT_DONE

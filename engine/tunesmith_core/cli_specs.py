@@ -9,8 +9,9 @@ from pathlib import Path
 
 from tunesmith_core import datafmt, devices, planner, preflight, presets, terminal
 from tunesmith_core.engine_task import run_task
-from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
+from tunesmith_core.errors import EXIT_DONE, TunesmithError
 from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 
 
@@ -31,12 +32,21 @@ def plan(arguments: Namespace) -> int:
     rows += [("total", terminal.gib(estimate.total_bytes)), ("free", terminal.gib(estimate.available_bytes))]
     terminal.say(terminal.table(("MEMORY", ""), rows))
     if estimate.least_bytes < estimate.total_bytes:
-        terminal.say(f"least, row by row and with activations computed again: {terminal.gib(estimate.least_bytes)}")
-    terminal.say(f"verdict: {estimate.verdict} (certainty: {estimate.certainty})")
-    terminal.say(f"disk: {terminal.gib(estimate.disk_bytes)}")
+        terminal.say(
+            Message(
+                "least, row by row and with activations computed again: {least_bytes}",
+                least_bytes=terminal.gib(estimate.least_bytes),
+            )
+        )
+    terminal.say(
+        Message("verdict: {verdict} (certainty: {certainty})", verdict=estimate.verdict, certainty=estimate.certainty)
+    )
+    terminal.say(Message("disk: {disk_bytes}", disk_bytes=terminal.gib(estimate.disk_bytes)))
     for fix in estimate.fixes:
         changes = ", ".join(f"{path} = {value}" for path, value in fix.changes.items())
-        terminal.say(f"saves {terminal.gib(fix.saved_bytes)}: {changes}")
+        terminal.say(
+            Message("saves {saved_bytes}: {changes}", saved_bytes=terminal.gib(fix.saved_bytes), changes=changes)
+        )
     return EXIT_DONE
 
 
@@ -55,7 +65,7 @@ def hardware_of(spec: RunSpec) -> Hardware:
             return hardware
     if spec.hardware.device == "auto":
         return found[-1]
-    raise EnvironmentProblem("driver-missing", f"There is no GPU number {wanted} here.")
+    raise TunesmithError("driver-missing", "There is no GPU number {wanted} here.", wanted=wanted)
 
 
 def check(arguments: Namespace) -> int:
@@ -68,8 +78,12 @@ def check(arguments: Namespace) -> int:
         terminal.say_json(measured)
     else:
         terminal.say(
-            f"One step on {measured.get('device')} took {terminal.duration(measured.get('step_s') or 0)}"
-            f" and {terminal.gib(measured.get('peak_bytes') or 0)} of memory."
+            Message(
+                "One step on {device} took {time} and {memory} of memory.",
+                device=measured.get("device"),
+                time=terminal.duration(measured.get("step_s") or 0),
+                memory=terminal.gib(measured.get("peak_bytes") or 0),
+            )
         )
     return EXIT_DONE
 
@@ -82,13 +96,20 @@ def preview(arguments: Namespace) -> int:
         terminal.say_json(found)
         return EXIT_DONE
     for row in found.get("rows", []):
-        terminal.say(f"--- line {row['line']}: {row['num_trained_tokens']} of {row['num_tokens']} tokens are learned")
+        terminal.say(
+            Message(
+                "--- line {line}: {num_trained_tokens} of {num_tokens} tokens are learned",
+                line=row["line"],
+                num_trained_tokens=row["num_trained_tokens"],
+                num_tokens=row["num_tokens"],
+            )
+        )
         parts = (f"[[{part['text']}]]" if part["trained"] else part["text"] for part in row["segments"])
         terminal.say("".join(parts))
     for note in found.get("notes", []):
         terminal.note(note)
     for problem in found.get("problems", []):
-        terminal.note(f"line {problem['line']}: {problem['message']}")
+        terminal.note(Message("line {line}: {message}", line=problem["line"], message=problem["message"]))
     return EXIT_DONE
 
 
@@ -100,5 +121,5 @@ def list_presets(arguments: Namespace) -> int:
     for name, changes in presets.PRESETS.items():
         terminal.say(name + (" (default)" if name == presets.DEFAULT else ""))
         for path, value in changes.items():
-            terminal.say(f"  {path} = {value}")
+            terminal.say(Message("  {path} = {value}", path=path, value=value))
     return EXIT_DONE

@@ -10,7 +10,7 @@ from tunesmith_core import environments, files, paths
 from tunesmith_core.capped_log import tail_of
 from tunesmith_core.devices import Device
 from tunesmith_core.engine_process import EngineProcess
-from tunesmith_core.errors import RunFailure, TunesmithError, wrap
+from tunesmith_core.errors import TunesmithError, wrap
 
 POLL_S = 0.05
 
@@ -53,10 +53,12 @@ def run_task(*arguments: str, device: Device | None = None, model: str = "") -> 
             from tunesmith_core.explain.failure import explained
 
             output = tail_of(log_path)
-            failure = RunFailure(
+            failure = TunesmithError(
                 "engine-crashed",
-                f"The engine's {arguments[0]} ended with exit code {code} and without an answer.",
+                "The engine's {command} ended with exit code {code} and without an answer.",
                 context=output,
+                command=arguments[0],
+                code=code,
             )
             raise explained(failure, output) from None
     finally:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from tunesmith_core import paths
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_folder import is_hub_id
 from tunesmith_core.settings import SettingsFile
 
@@ -54,10 +54,10 @@ def pointed_environment(pointer: str) -> Path:
     try:
         name = path.read_text(encoding="utf-8").strip()
     except OSError:
-        raise EnvironmentProblem("environment-missing", f"{path} does not exist.") from None
+        raise TunesmithError("environment-missing", "{path} does not exist.", path=path) from None
     folder = paths.envs_dir() / name
     if not name or not environment_python(folder).exists():
-        raise EnvironmentProblem("environment-missing", f"The environment {folder} has no Python any more.")
+        raise TunesmithError("environment-missing", "The environment {folder} has no Python any more.", folder=folder)
     return folder
 
 

@@ -13,6 +13,7 @@ import traceback
 from typing import Any, ClassVar, Self, cast
 
 from tunesmith_core.error_codes import CODES
+from tunesmith_core.messages import Message
 
 
 class TunesmithError(Exception):
@@ -28,7 +29,7 @@ class TunesmithError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __new__(cls, code: str, *_arguments: Any, **_named: Any) -> Self:  # Any: see __init__
+    def __new__(cls, code: str, /, *_arguments: Any, **_named: Any) -> Self:  # Any: see __init__
         """Make an error of the kind that its code stands for, or of the named one."""
         kind = _kinds()[CODES[code].kind] if cls is TunesmithError and code in CODES else cls
         return cast("Self", super().__new__(kind))
@@ -36,25 +37,28 @@ class TunesmithError(Exception):
     def __init__(
         self,
         code: str,
-        message: str,
+        template: str,
+        /,
         *,
         context: str | None = None,
         hint: str | None = None,
         link: str | None = None,
+        **values: object,
     ) -> None:
+        """Say what happened: a template as of `messages.Message` with its values, or a message that is made already."""
         if code not in CODES:
             raise ValueError(f"unknown error code {code!r}: add it to tunesmith_core.error_codes")
-        super().__init__(message)
         self.code = code
-        self.message = message
+        self.message = template if isinstance(template, Message) else Message(template, **values)
+        super().__init__(self.message)
         self.context = context
-        self.hint = hint or CODES[code].action
+        self.hint = hint if isinstance(hint, Message) else Message(hint or CODES[code].action)
         self.link = link
 
     @property
     def title(self) -> str:
         """The short name of the cause, from the catalogue."""
-        return CODES[self.code].title
+        return Message(CODES[self.code].title)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values
         """Return the error as the fields of an `error` event."""
@@ -73,7 +77,8 @@ class TunesmithError(Exception):
         """Rebuild an error from `to_dict`; a code of a newer version becomes a `BugError` that keeps the text."""
         code = str(data.get("code"))
         kind = _kinds().get(str(data.get("kind")), BugError)
-        message = str(data.get("message") or code)
+        message = data.get("message") or code
+        message = message if isinstance(message, str) else str(message)
         if code not in CODES:
             return BugError("bug", message, context=data.get("context"), hint=data.get("hint"))
         return kind(code, message, context=data.get("context"), hint=data.get("hint"), link=data.get("link"))
@@ -130,12 +135,14 @@ def wrap(error: BaseException) -> TunesmithError:
     if isinstance(error, OSError):
         place = f"{error.filename}: " if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return EnvironmentProblem("disk-full", f"{place}no space is left on the disk.")
+            return TunesmithError("disk-full", "{place}no space is left on the disk.", place=place)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return EnvironmentProblem("permission-or-antivirus", f"{place}{error.strerror}.")
+            return TunesmithError("permission-or-antivirus", "{place}{reason}.", place=place, reason=error.strerror)
         if error.errno == errno.ENOEXEC:
-            return EnvironmentProblem("environment-missing", f"{place}the program is damaged and can't be started.")
+            return TunesmithError(
+                "environment-missing", "{place}the program is damaged and can't be started.", place=place
+            )
         if error.errno == errno.ENAMETOOLONG or getattr(error, "winerror", None) == _WINDOWS_NAME_TOO_LONG:
-            return EnvironmentProblem("path-too-long", f"{place}the path is too long.")
+            return TunesmithError("path-too-long", "{place}the path is too long.", place=place)
     context = "".join(traceback.format_exception(error))
     return BugError("bug", f"{type(error).__name__}: {error}", context=context)

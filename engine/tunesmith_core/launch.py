@@ -14,7 +14,7 @@ from typing import Any
 
 from tunesmith_core import environments, files, paths, preflight
 from tunesmith_core.capped_log import clean, tail_of
-from tunesmith_core.errors import BugError, EnvironmentProblem, UserError, wrap
+from tunesmith_core.errors import TunesmithError, UserError, wrap
 from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_commands, post_command
 from tunesmith_core.runs import Run, RunState, RunStatus, create_run, settle
 from tunesmith_core.spec import RunSpec
@@ -60,12 +60,15 @@ def resume(run: Run) -> None:
     if not status.state.live:
         _wait_until(lambda: not run.is_supervised(), ENDING_WAIT_S)
     if run.is_supervised():
-        raise UserError("run-busy", f"The run {run.id} is still going.")
+        raise TunesmithError("run-busy", "The run {run} is still going.", run=run.id)
     if status.state is RunState.FINISHED:
-        raise UserError("run-nothing-to-resume", f"The run {run.id} is finished.")
+        raise TunesmithError("run-nothing-to-resume", "The run {run} is finished.", run=run.id)
     if status.step and not has_checkpoint(run):
-        raise UserError(
-            "run-nothing-to-resume", f"The run {run.id} reached step {status.step} but holds no complete checkpoint."
+        raise TunesmithError(
+            "run-nothing-to-resume",
+            "The run {run} reached step {step} but holds no complete checkpoint.",
+            run=run.id,
+            step=status.step,
         )
     spec = run.load_spec()
     if saved := newest_saved_spec(run.checkpoints_path):
@@ -89,7 +92,7 @@ def send(run: Run, command: str, /, **arguments: Any) -> str:  # Any: JSON value
         UserError: `run-not-live` when nobody works on the run. EnvironmentProblem when the folder can't be written.
     """
     if not run.is_supervised():
-        raise UserError("run-not-live", f"The run {run.id} is not going.")
+        raise TunesmithError("run-not-live", "The run {run} is not going.", run=run.id)
     try:
         return post_command(run.control_path, command, **arguments)
     except OSError as error:
@@ -135,7 +138,7 @@ def delete(run: Run) -> None:
         UserError: `run-busy` while it is going. EnvironmentProblem when the folder can't be deleted.
     """
     if run.is_supervised():
-        raise UserError("run-busy", f"The run {run.id} is still going.")
+        raise TunesmithError("run-busy", "The run {run} is still going.", run=run.id)
     # Renamed first: a deletion that is cut off must not leave half a run in the list.
     trash = run.path.with_name(f"{TRASH_PREFIX}{run.id}-{time.time_ns():x}")
     try:
@@ -167,16 +170,25 @@ def _start_supervisor(run: Run) -> None:
             raise _early_end(run, process.returncode)
         return
     process.kill()
-    raise EnvironmentProblem(
-        "permission-or-antivirus", f"The supervisor of the run {run.id} did not come up within {LEASE_WAIT_S:g} s."
+    raise TunesmithError(
+        "permission-or-antivirus",
+        "The supervisor of the run {run} did not come up within {lease_wait_s:g} s.",
+        run=run.id,
+        lease_wait_s=LEASE_WAIT_S,
     )
 
 
-def _early_end(run: Run, code: int) -> UserError | BugError:
+def _early_end(run: Run, code: int) -> TunesmithError:
     if code == UserError.exit_code:
-        return UserError("run-busy", f"Another process works on the run {run.id}.")
+        return TunesmithError("run-busy", "Another process works on the run {run}.", run=run.id)
     log = clean(tail_of(run.supervisor_log_path))
-    return BugError("bug", f"The supervisor of {run.id} ended at once with exit code {code}.", context=log)
+    return TunesmithError(
+        "bug",
+        "The supervisor of {run} ended at once with exit code {code}.",
+        context=log,
+        run=run.id,
+        code=code,
+    )
 
 
 def _spawn(command: list[str], folder: Path, log: int) -> subprocess.Popen[bytes]:

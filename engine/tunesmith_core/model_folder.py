@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -81,14 +81,19 @@ def open_model_folder(folder: Path) -> ModelFolder:
         raise _damaged(folder / "config.json", "names neither a model_type nor an architecture")
     if config.get("is_encoder_decoder") is True:
         kind = config.get("model_type") or "unknown type"
-        raise UserError("model-kind-unsupported", f"{folder}: a model of type {kind} is an encoder-decoder.")
+        raise UserError(
+            "model-kind-unsupported",
+            "{folder}: a model of type {kind} is an encoder-decoder.",
+            folder=folder,
+            kind=kind,
+        )
     shapes = _read_weights(folder)
     _check_tokenizer(folder)
     return ModelFolder(folder, shapes, _has_chat_template(folder))
 
 
-def _damaged(path: Path, problem: str) -> UserError:
-    return UserError("model-files-missing-or-corrupt", f"{path}: {problem}.")
+def _damaged(path: Path, problem: str) -> TunesmithError:
+    return TunesmithError("model-files-missing-or-corrupt", "{path}: {problem}.", path=path, problem=problem)
 
 
 def _read_object(path: Path) -> dict[str, Any]:  # Any: JSON values
@@ -124,7 +129,9 @@ def _read_weights(folder: Path) -> dict[str, tuple[int, ...]]:
         raise _damaged(folder / INDEX_NAME, f"the file is missing, so {shards[0]} can't be placed")
     pickles = [name for name in names if name.endswith(PICKLE_SUFFIXES)]
     if pickles:
-        raise UserError("model-pickle-refused", f"{folder / pickles[0]}: the weights are in pickle format.")
+        raise TunesmithError(
+            "model-pickle-refused", "{folder}: the weights are in pickle format.", folder=folder / pickles[0]
+        )
     raise _damaged(folder / SINGLE_NAME, "the file is missing")
 
 

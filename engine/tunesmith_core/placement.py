@@ -13,7 +13,8 @@ from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from tunesmith_core import files
-from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 
 if TYPE_CHECKING:
     from tunesmith_core.machine import Disk, Machine
@@ -88,10 +89,17 @@ def record_work_folder(root: Path, tell: Callable[[str], None], *, windows: bool
             folder.mkdir(parents=True, exist_ok=True)
             files.atomic_write_json(folder / OWNER, {"version": 1, "data_root": str(root)})
         except OSError as error:
-            raise EnvironmentProblem(
+            raise TunesmithError(
                 "permission-or-antivirus",
-                f"{folder} for environments and caches can't be written: {error.strerror}. {reason}.",
-                hint=f"Set {WORK_VARIABLE} to a short folder that you may write to, such as {root.anchor}ts.",
+                "{folder} for environments and caches can't be written: {reason}. {need}.",
+                hint=Message(
+                    "Set {work_variable} to a short folder that you may write to, such as {anchor}ts.",
+                    work_variable=WORK_VARIABLE,
+                    anchor=root.anchor,
+                ),
+                folder=folder,
+                reason=error.strerror,
+                need=reason,
             ) from error
         tell(f"Environments and caches go to {folder}, because {reason}.")
     (root / RECORD).parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +147,7 @@ def problem_of(
     *,
     variables: Mapping[str, str] | None = None,
     program_folder: PurePath | None = None,
-) -> UserError | EnvironmentProblem | None:
+) -> TunesmithError | None:
     """Say why a folder can't be the data root of a computer, or return None. Looks at nothing but its arguments.
 
     Args:
@@ -152,7 +160,7 @@ def problem_of(
     root = PureWindowsPath(path) if windows else PurePosixPath(path)
     names = {name.upper(): value for name, value in (os.environ if variables is None else variables).items()}
     if not root.is_absolute():
-        return UserError("usage", f"{root} is no full path.", hint="Choose a folder with its full path.")
+        return TunesmithError("usage", "{root} is no full path.", hint="Choose a folder with its full path.", root=root)
     kind = "network" if str(root).startswith("\\\\") else _kind_of(root, machine.disks or ())
     program = root.__class__(program_folder) if program_folder else None
     reasons = (
@@ -164,25 +172,33 @@ def problem_of(
     )
     for reason, applies in reasons:
         if applies:
-            return UserError("folder-unsuitable", f"{root} {reason}.")
+            return TunesmithError("folder-unsuitable", "{root} {reason}.", root=root, reason=reason)
     if windows and len(str(root)) > MAX_ROOT_CHARS:
         return UserError(
             "path-too-long",
-            f"{root} has {len(str(root))} characters; files below it need the rest of the 260 that Windows allows.",
-            hint=f"Choose a folder with at most {MAX_ROOT_CHARS} characters, such as {root.anchor}Tunesmith.",
+            "{root} has {num_chars} characters; files below it need the rest of the 260 that Windows allows.",
+            hint=Message(
+                "Choose a folder with at most {max_root_chars} characters, such as {anchor}Tunesmith.",
+                max_root_chars=MAX_ROOT_CHARS,
+                anchor=root.anchor,
+            ),
+            root=root,
+            num_chars=len(str(root)),
         )
     return None
 
 
-def writing_problem(root: Path) -> EnvironmentProblem | None:
+def writing_problem(root: Path) -> TunesmithError | None:
     """Create the folder, write a test file into it, and say what hinders that, or return None."""
     try:
         files.probe_writable(root)
     except OSError as error:
-        return EnvironmentProblem(
+        return TunesmithError(
             "permission-or-antivirus",
-            f"{root} can't be written: {error.strerror}.",
+            "{root} can't be written: {reason}.",
             hint="Choose a folder that you may write to.",
+            root=root,
+            reason=error.strerror,
         )
     return None
 

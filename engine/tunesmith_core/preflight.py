@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tunesmith_core import datafmt, devices, environments, files, paths
-from tunesmith_core.errors import BugError, EnvironmentProblem, UserError, wrap
+from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
 from tunesmith_core.model_folder import ModelFolder, is_hub_id, open_model_folder
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import WSL, SourceSpec
@@ -31,13 +31,13 @@ def check(spec: RunSpec) -> None:
     """
     problems = spec.problems()
     if problems:
-        raise UserError("spec-invalid", "\n".join(str(problem) for problem in problems))
+        raise TunesmithError("spec-invalid", "\n".join(str(problem) for problem in problems))
     if spec.hardware.system == WSL:
         Guest.load()
     else:
         environments.training_python()
     if spec.hardware.device == "cuda" and not devices.nvidia_present():
-        raise EnvironmentProblem("driver-missing", "The spec asks for a GPU, but there is no NVIDIA driver here.")
+        raise TunesmithError("driver-missing", "The spec asks for a GPU, but there is no NVIDIA driver here.")
     model = check_model(spec)
     check_data(spec, model)
     _check_disk(spec, model)
@@ -60,8 +60,11 @@ def check_data(spec: RunSpec, model: ModelFolder | None) -> None:
     for source in spec.all_sources():
         datafmt.check_head(source, spec.data.skip_bad_rows)
         if model and not model.has_chat_template and _holds_chats(source):
-            raise UserError(
-                "dataset-chat-template-missing", f"{model.path} holds no chat template, but {source.path} holds chats."
+            raise TunesmithError(
+                "dataset-chat-template-missing",
+                "{path} holds no chat template, but {data_path} holds chats.",
+                path=model.path,
+                data_path=source.path,
             )
 
 
@@ -87,13 +90,18 @@ def _check_disk(spec: RunSpec, model: ModelFolder | None) -> None:
         problem = wrap(error)
         if isinstance(problem, BugError):
             # Whatever else stands in the way, such as a file of that name, is no mistake of ours.
-            problem = EnvironmentProblem("permission-or-antivirus", f"{runs_dir}: {error.strerror}.")
+            problem = TunesmithError(
+                "permission-or-antivirus", "{runs_dir}: {reason}.", runs_dir=runs_dir, reason=error.strerror
+            )
         raise problem from error
     adapter_bytes = model.adapter_bytes(spec.adapter.rank) if model else 0
     needed_bytes = max(MIN_FREE_BYTES, adapter_bytes * COPIES_PER_CHECKPOINT * NUM_CHECKPOINTS_AT_ONCE)
     free_bytes = files.free_bytes(runs_dir)
     if free_bytes < needed_bytes:
-        raise EnvironmentProblem(
+        raise TunesmithError(
             "disk-full",
-            f"{runs_dir}: {free_bytes >> 20} MiB are free; the checkpoints of this run need {needed_bytes >> 20} MiB.",
+            "{runs_dir}: {free_bytes} MiB are free; the checkpoints of this run need {needed_bytes} MiB.",
+            runs_dir=runs_dir,
+            free_bytes=free_bytes >> 20,
+            needed_bytes=needed_bytes >> 20,
         )

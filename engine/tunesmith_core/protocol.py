@@ -20,6 +20,7 @@ Events and their fields:
   power_w, process_bytes, host_used_bytes, host_total_bytes, cpu_percent (absent where unknown)
 - log: level, text
 - warning: code, message, hint
+- any event: templates (name of a field -> text, template and values of its sentence, see `messages`)
 - error: code, kind, title, message, context, hint, link
 - ack: id, command, ok, message
 - stopping: mode (save, discard): a stop was accepted
@@ -45,7 +46,8 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import packed, restored
 
 PROTOCOL_MAJOR = 1
 PROTOCOL = "1.0"
@@ -82,7 +84,7 @@ class Command:
 def encode(event: Event) -> bytes:
     """Return an event as a journal line with its checksum and newline."""
     data, nonfinite = {}, []
-    for key, value in event.data.items():
+    for key, value in packed(event.data).items():
         bad = isinstance(value, float) and not math.isfinite(value)
         data[key] = None if bad else value
         if bad:
@@ -115,10 +117,13 @@ def decode(line: bytes) -> Event | None:
     except (ValueError, KeyError, AttributeError, RecursionError):
         return None
     if major != PROTOCOL_MAJOR:
-        raise EnvironmentProblem(
-            "protocol-mismatch", f"The journal has version {major}; this program reads {PROTOCOL}."
+        raise TunesmithError(
+            "protocol-mismatch",
+            "The journal has version {major}; this program reads {protocol}.",
+            major=major,
+            protocol=PROTOCOL,
         )
-    return Event(seq, t, kind, data)
+    return Event(seq, t, kind, restored(data))
 
 
 class JournalWriter:

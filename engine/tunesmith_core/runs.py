@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files, paths
-from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.locks import is_locked
 from tunesmith_core.process_identity import ProcessIdentity
 from tunesmith_core.protocol import Event, read_journal
@@ -291,7 +291,7 @@ def open_run(name: str, runs_dir: Path | None = None) -> Run:
     for path in candidates:
         if (path / "spec.json").is_file():
             return Run(path.absolute())
-    raise UserError("run-not-found", f"There is no run named {name!r} in {parent}.")
+    raise TunesmithError("run-not-found", "There is no run named {name!r} in {parent}.", name=name, parent=parent)
 
 
 def display_name(run: Run) -> str:

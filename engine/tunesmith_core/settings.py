@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 
 from tunesmith_core import files, paths
 from tunesmith_core.declared import Declaration, FieldProblem, declared, iter_declarations, read_section
-from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.locks import FileLock
+from tunesmith_core.messages import system_language
 
 Values = dict[str, Any]  # Any: JSON values
 
@@ -151,7 +152,7 @@ class SettingsFile:
     def __init__(self, path: Path | None = None) -> None:
         self.path = path or settings_path()
         self.values = Settings()
-        self.problem: EnvironmentProblem | None = None
+        self.problem: TunesmithError | None = None
         self._version = current_version()
         self._unknown: Values = {}
         self._found = False
@@ -174,7 +175,7 @@ class SettingsFile:
         with self._memory:
             changed = read_section(Settings, dataclasses.asdict(self.values) | values, "settings", problems)
             if problems:
-                raise UserError("usage", "; ".join(str(problem) for problem in problems))
+                raise TunesmithError("usage", "; ".join(str(problem) for problem in problems))
             self.values = changed
             self._changed |= values.keys()
 
@@ -239,12 +240,18 @@ class SettingsFile:
             self.problem = _damaged(self.path, "; ".join(str(problem) for problem in problems))
 
 
+def language_in_force() -> str:
+    """Return the language that was chosen, or the system's: "en" or "zh_CN"."""
+    chosen = SettingsFile().values.language
+    return system_language() if chosen == "system" else chosen
+
+
 def current_version() -> int:
     """Return the version that this program writes."""
     return len(MIGRATIONS) + 1
 
 
-def _damaged(path: Path, cause: object) -> EnvironmentProblem:
+def _damaged(path: Path, cause: object) -> TunesmithError:
     if isinstance(cause, json.JSONDecodeError):
         cause = f"line {cause.lineno}, column {cause.colno}: {cause.msg}"
-    return EnvironmentProblem("settings-damaged", f"{path}: {cause}.")
+    return TunesmithError("settings-damaged", "{path}: {cause}.", path=path, cause=cause)

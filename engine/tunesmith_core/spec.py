@@ -15,7 +15,7 @@ from typing import Any
 
 from tunesmith_core import spec_sections as sections
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_migrations import migrated
 
 SPEC_VERSION = 2
@@ -83,7 +83,7 @@ class RunSpec:
         spec, problems = _read(values, source)
         if problems:
             lines = "\n".join(f"  {problem}" for problem in problems)
-            raise UserError("spec-invalid", f"{source}:\n{lines}")
+            raise TunesmithError("spec-invalid", "{source}:\n{lines}", source=source, lines=lines)
         return spec
 
     @staticmethod
@@ -96,12 +96,16 @@ class RunSpec:
         try:
             values = json.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
-            raise UserError("spec-invalid", f"{path}: the file can't be read: {error.strerror}.") from error
+            raise TunesmithError(
+                "spec-invalid", "{path}: the file can't be read: {reason}.", path=path, reason=error.strerror
+            ) from error
         except UnicodeDecodeError as error:
-            raise UserError("spec-invalid", f"{path}: the file is not UTF-8 text.") from error
+            raise TunesmithError("spec-invalid", "{path}: the file is not UTF-8 text.", path=path) from error
         except json.JSONDecodeError as error:
             place = f"{path}, line {error.lineno}, column {error.colno}"
-            raise UserError("spec-invalid", f"{place}: no valid JSON: {error.msg}.") from error
+            raise TunesmithError(
+                "spec-invalid", "{place}: no valid JSON: {msg}.", place=place, msg=error.msg
+            ) from error
         spec = RunSpec.from_dict(values, str(path))
         spec.resolve_paths(path.parent)
         return spec
@@ -127,8 +131,12 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
         return RunSpec(), [FieldProblem(source, "must be a JSON object")]
     version = values.get("version")
     if isinstance(version, int) and not isinstance(version, bool) and version > SPEC_VERSION:
-        raise UserError(
-            "spec-too-new", f"{source}: version {version} is newer than {SPEC_VERSION}, the newest that is known here."
+        raise TunesmithError(
+            "spec-too-new",
+            "{source}: version {version} is newer than {spec_version}, the newest version that this program reads.",
+            source=source,
+            version=version,
+            spec_version=SPEC_VERSION,
         )
     values = migrated(values, SPEC_VERSION)
     if values.get("version") != SPEC_VERSION:

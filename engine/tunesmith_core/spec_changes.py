@@ -6,7 +6,7 @@ import json
 from pathlib import Path, PureWindowsPath
 
 from tunesmith_core import files
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import SECTIONS, RunSpec
 
 FIXED_SECTIONS = ("objective", "adapter", "quantization")
@@ -31,10 +31,11 @@ def check_resumable(before: RunSpec, now: RunSpec) -> list[str]:
     }
     refused = [words for path, words in changes.items() if _is_fixed(path)]
     if refused:
-        raise UserError(
+        raise TunesmithError(
             "run-nothing-to-resume",
-            f"Settings of the run were changed that its checkpoint depends on. {'; '.join(refused)}.",
+            "Settings of the run were changed that its checkpoint depends on. {names}.",
             hint="Change them back to resume, or duplicate the run to start again.",
+            names="; ".join(refused),
         )
     return list(changes.values())
 

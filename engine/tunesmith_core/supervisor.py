@@ -17,7 +17,7 @@ from typing import Any
 from tunesmith_core import devices, environments, files, paths, run_queue
 from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
 from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
-from tunesmith_core.errors import RunFailure, TunesmithError, UserError, wrap
+from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.locks import FileLock
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
@@ -71,7 +71,7 @@ class Supervisor:
             if self._lock.acquire():
                 return
             time.sleep(POLL_S / 4)
-        raise UserError("run-busy", f"Another process works on the run {self.run.id}.")
+        raise TunesmithError("run-busy", "Another process works on the run {run}.", run=self.run.id)
 
     def _see_through(self) -> None:
         leftover = run_queue.leased_engine(self.run)
@@ -183,9 +183,10 @@ class Supervisor:
             self._write("result", status="stopped", step=status.step, artifacts={})
         elif enforced_mode:
             self._end_failed(
-                RunFailure(
+                TunesmithError(
                     "engine-hung",
-                    f"The engine did not stop and was ended; steps after {status.last_checkpoint_step} were not saved.",
+                    "The engine did not stop and was ended; steps after {last_checkpoint_step} were not saved.",
+                    last_checkpoint_step=status.last_checkpoint_step,
                 )
             )
         elif status.error:
@@ -220,18 +221,20 @@ class Supervisor:
             logger.exception("the index could not be updated")
 
 
-def engine_error(code: int) -> RunFailure:
+def engine_error(code: int) -> TunesmithError:
     """Return what an exit code without a result means (negative: the number of the signal)."""
     if code == -getattr(signal, "SIGKILL", 9):
-        return RunFailure("engine-killed", "The training process was killed (SIGKILL).")
+        return TunesmithError("engine-killed", "The training process was killed (SIGKILL).")
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return RunFailure("engine-crashed", f"The training process was ended by {name}.")
+        return TunesmithError("engine-crashed", "The training process was ended by {name}.", name=name)
     shown = f"{code:#010x}" if code > 255 else str(code)
-    return RunFailure("engine-crashed", f"The training process ended with exit code {shown} and without a result.")
+    return TunesmithError(
+        "engine-crashed", "The training process ended with exit code {shown} and without a result.", shown=shown
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message, said
 from tunesmith_core.protocol import Event
 
 QUIET_STEPS_S = 10.0
@@ -34,7 +35,7 @@ def reader_has_left(error: Exception) -> bool:
 
 def say(text: str = "") -> None:
     """Write a line to standard output."""
-    print(text, flush=True)
+    print(said(text), flush=True)
 
 
 def say_json(value: Any) -> None:  # Any: JSON values
@@ -50,17 +51,18 @@ def say_event(event: Event) -> None:
 
 def note(text: str) -> None:
     """Write a line to standard error, for what is not the result."""
-    print(text, file=sys.stderr, flush=True)
+    print(said(text), file=sys.stderr, flush=True)
 
 
 def show_error(error: TunesmithError) -> None:
     """Write an error with its code, cause and next step to standard error."""
-    lines = [f"error[{error.code}]: {error.title}", *error.message.splitlines()]
+    title = Message("error[{code}]: {title}", code=error.code, title=error.title)
+    lines = [said(title), *said(error.message).splitlines()]
     if error.context and error.exit_code != 1:
         lines += ["", *error.context.rstrip().splitlines(), ""]
-    lines += [f"hint: {error.hint}"]
+    lines += [said(Message("hint: {hint}", hint=error.hint))]
     if error.link:
-        lines += [f"see: {error.link}"]
+        lines += [said(Message("see: {address}", address=error.link))]
     print("\n".join(lines), file=sys.stderr, flush=True)
 
 

@@ -83,7 +83,9 @@ class App(QObject):
         problem = wrap(error)
         log.error("not caught: %s\n%s", problem.message, problem.context or "")
         words = tr.core_text(problem.title)
-        self.window.toast.show_message("error", words if isinstance(problem, BugError) else problem.message)
+        self.window.toast.show_message(
+            "error", words if isinstance(problem, BugError) else tr.core_text(problem.message)
+        )
 
     def _make_window(self, memories: dict[str, object] | None = None) -> MainWindow:
         window = MainWindow(self.context, memories)

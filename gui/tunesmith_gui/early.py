@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tunesmith_core import paths
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, wrap
+from tunesmith_core.messages import said
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 
@@ -78,7 +79,7 @@ def show_problem(error: BaseException) -> int:
         The exit code of the error.
     """
     problem = wrap(error)
-    text = f"{problem.message}\n\n{problem.hint}"
+    text = f"{said(problem.message)}\n\n{said(problem.hint)}"
     print_problem(problem)
     if os.environ.get("QT_QPA_PLATFORM") != "offscreen":
         _ = _show_with_qt(problem.title, text) or _show_with_tkinter(problem.title, text)

@@ -30,7 +30,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.tokens import BODY_WIDTH_PX, SPACE
-from tunesmith_gui.tr import fill, translate
+from tunesmith_gui.tr import core_text, fill, translate
 
 Result = TypeVar("Result")
 
@@ -98,7 +98,7 @@ class Page(QWidget):
         Job.start(self, work, done, failed or self._show_error)
 
     def _show_error(self, error: TunesmithError) -> None:
-        self.notify.emit("error", error.message)
+        self.notify.emit("error", core_text(error.message))
 
 
 def page_column(page: QWidget, *, max_width_px: int = BODY_WIDTH_PX) -> QVBoxLayout:

@@ -5,7 +5,7 @@ How texts are written everywhere in the window:
 - In a QObject: `self.tr("Start run")`; elsewhere `translate("NewRun", "Start run")`. Literals only, never an f-string:
   `self.tr("Step %1 of %2")` goes through `fill(text, step, total)`, so that a translator may reorder the parts.
 - Counts: `self.tr("%n example(s)", "", count)`; both languages get their plural forms from the catalogue.
-- Texts of error codes and of run settings come from `core_text(english)`; their literals are in `core_texts`.
+- Texts made elsewhere (errors, findings, settings) come from `core_text(english)`, which `core.messages` translates.
 - Source language is English; `python -m tunesmith_gui.i18n_build` renews the catalogue.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QCoreApplication, QLibraryInfo, QLocale, QTranslator
 
+from tunesmith_core import messages
 from tunesmith_gui.assets import asset_folder
 
 translate = QCoreApplication.translate
@@ -50,6 +51,7 @@ def install_language(setting: str) -> str:
         application.removeTranslator(_installed.pop())
     language = resolve_language(setting)
     QLocale.setDefault(QLocale(language))
+    messages.use_language(language)
     qt_folder = QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath)
     for name, folder in (("qtbase", qt_folder), ("tunesmith", str(asset_folder("i18n")))):
         translator = QTranslator(application)
@@ -61,6 +63,8 @@ def install_language(setting: str) -> str:
 
 def core_text(english: str) -> str:
     """A text of `tunesmith_core` (error title, setting label...) in the language in force."""
+    if isinstance(english, messages.Message) and english.values:
+        return messages.said(english)
     return translate(CORE_CONTEXT, english) if english else ""
 
 

@@ -192,7 +192,7 @@ def test_control_c_in_this_process(
     thread.start()
     assert cli.main(["train", spec_file]) == 0
     thread.join()
-    assert "left; the run goes on" in capsys.readouterr().err
+    assert "Detached. The run continues" in capsys.readouterr().err
     kill(run.supervisor().pid)  # type: ignore[union-attr]
     wait_for(lambda: not run.is_supervised())
 

@@ -93,8 +93,8 @@ def test_an_optional_column_may_be_missing_in_a_row() -> None:
         ({"text": "t"}, "auto", {"text": "body"}, 'no column "body" (text)'),
         ({"x": "t"}, "alpaca", {}, 'no column "instruction" (instruction)'),
         ({}, "text", {}, "its columns are: none"),
-        ({"x": 1}, "auto", {}, "the columns x are of no known shape"),
-        ({"messages": "hello"}, "auto", {}, "the columns messages are of no known shape"),
+        ({"x": 1}, "auto", {}, "unrecognized format. The columns are x"),
+        ({"messages": "hello"}, "auto", {}, "unrecognized format. The columns are messages"),
     ],
 )
 def test_a_missing_column_is_named(row: dict[str, Any], format_name: str, columns: dict[str, str], said: str) -> None:
@@ -112,7 +112,7 @@ def test_roles_that_do_not_exist_or_go_together_are_refused(columns: dict[str, s
 
 
 def test_roles_of_different_formats_fit_none() -> None:
-    with pytest.raises(UserError, match="of no known shape"):
+    with pytest.raises(UserError, match="unrecognized format"):
         convert({"a": "1", "b": "2"}, columns={"prompt": "a", "text": "b"})
 
 

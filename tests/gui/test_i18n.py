@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
@@ -17,12 +18,14 @@ from tests.gui.conftest import settle
 from tests.gui.fake_runs import FakeRuns
 from tests.gui.layout_checks import clipped, shown_widgets
 from tunesmith_core import environments
+from tunesmith_core import messages as core_messages
 from tunesmith_core.error_codes import CODES
 from tunesmith_gui import core_texts, i18n_build, tr
 from tunesmith_gui.assets import asset_folder
 from tunesmith_gui.context import Context
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.shortcuts import actions
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 PACKAGE = i18n_build.PACKAGE
 CATALOGUES = ("tunesmith_en.ts", "tunesmith_zh_CN.ts")
@@ -98,6 +101,7 @@ def test_catalogues_are_in_step_with_the_sources(tmp_path: Path, monkeypatch: py
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     monkeypatch.setattr(i18n_build, "asset_folder", lambda _name: tmp_path)
+    monkeypatch.setattr(core_messages, "FOLDER", tmp_path)
     i18n_build.update()
     for name in CATALOGUES:
         assert messages(name) == [
@@ -216,3 +220,17 @@ def _is_a_value(text: str) -> bool:
 def test_no_text_promises_how_many_minutes_this_computer_takes() -> None:
     promises = re.compile(r"\b(?:\d+|one|two|five|ten)[- ]minutes?\b", re.IGNORECASE)
     assert [source for _, source, _ in messages("tunesmith_zh_CN.ts") if promises.search(source)] == []
+
+
+def test_the_core_reads_the_same_translations_as_the_window() -> None:
+    compiled = json.loads((core_messages.FOLDER / "zh_CN.json").read_text(encoding="utf-8"))
+    assert compiled == i18n_build.translations(asset_folder("i18n") / "tunesmith_zh_CN.ts")
+    assert i18n_build.templates(i18n_build.CORE) <= set(compiled), "a message without a translation"
+
+
+def test_a_message_of_the_core_reaches_a_label_in_chinese(qtbot: QtBot, english_again: None) -> None:
+    tr.install_language("zh_CN")
+    label = SafeLabel()
+    qtbot.addWidget(label)
+    label.setText(core_messages.Message("The run {run} is still going.", run="r-1"))
+    assert label.text() == "运行 r-1 仍在进行。"

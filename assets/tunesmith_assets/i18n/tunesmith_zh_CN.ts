@@ -1384,6 +1384,704 @@
         <translation>重试</translation>
     </message>
     <message>
+        <source>The CPU build of PyTorch is installed. Reinstall PyTorch by its full local version (such as 2.6.0+cu124) from the CUDA index; without an NVIDIA GPU, set the device to CPU instead.</source>
+        <translation>当前安装的是 CPU 版 PyTorch。请按完整的本地版本号（如 2.6.0+cu124）重新安装 CUDA 版；没有 NVIDIA 显卡时，请把设备设为 CPU。</translation>
+    </message>
+    <message>
+        <source>No usable NVIDIA GPU is visible to this process. Install the NVIDIA driver and restart, check that CUDA_VISIBLE_DEVICES names an existing GPU (containers: start with GPU access), or train on the CPU.</source>
+        <translation>当前进程看不到可用的 NVIDIA 显卡。请安装 NVIDIA 驱动并重启，检查 CUDA_VISIBLE_DEVICES 是否指向存在的显卡（容器需启用 GPU），或改用 CPU 训练。</translation>
+    </message>
+    <message>
+        <source>This computer has no NVIDIA GPU, so the program must not ask for CUDA: choose the CPU as the device.</source>
+        <translation>这台电脑没有 NVIDIA 显卡，程序不应请求 CUDA：请选择 CPU 作为设备。</translation>
+    </message>
+    <message>
+        <source>A half-precision mode was asked for without a GPU that has it. Check that the GPU is visible; then use fp16 on GPUs before compute capability 8.0, bf16 from 8.0, and full precision on the CPU.</source>
+        <translation>请求了当前设备不支持的半精度。请先确认能看到显卡；计算能力低于 8.0 的显卡用 fp16，8.0 起用 bf16，CPU 用全精度。</translation>
+    </message>
+    <message>
+        <source>The NVIDIA driver was updated, but the old one is still running. Restart the computer.</source>
+        <translation>NVIDIA 驱动已更新，但仍在运行旧版本。请重启电脑。</translation>
+    </message>
+    <message>
+        <source>The NVIDIA driver is older than this PyTorch build needs: CUDA 12.x builds need 525 (Linux) or 528 (Windows) at least, CUDA 13.x builds need 580. Install a current driver and restart, or install a PyTorch build for an older CUDA.</source>
+        <translation>NVIDIA 驱动版本低于此 PyTorch 的要求：CUDA 12.x 至少需要 525（Linux）或 528（Windows），CUDA 13.x 需要 580。请更新驱动并重启，或安装面向旧版 CUDA 的 PyTorch。</translation>
+    </message>
+    <message>
+        <source>The installed PyTorch (or a compiled extension) holds no code for this GPU. RTX 50 and newer need a CUDA 12.8 build, GTX 10 and older the CUDA 12.4 or 12.6 build; install the build for this card.</source>
+        <translation>已安装的 PyTorch（或某个编译扩展）不含适用于此显卡的代码。RTX 50 及更新的显卡需要 CUDA 12.8 版，GTX 10 及更旧的显卡需要 CUDA 12.4 或 12.6 版；请安装对应版本。</translation>
+    </message>
+    <message>
+        <source>A CUDA library that PyTorch brings along is missing or shadowed by another version. Reinstall PyTorch with its dependencies and remove toolkit folders from LD_LIBRARY_PATH or PATH.</source>
+        <translation>PyTorch 自带的某个 CUDA 库缺失，或被其他版本遮蔽。请连同依赖重新安装 PyTorch，并从 LD_LIBRARY_PATH 或 PATH 中移除 CUDA 工具包目录。</translation>
+    </message>
+    <message>
+        <source>Windows could not load a library or something it depends on. Install the Microsoft Visual C++ 2015-2022 runtime (x64); if that does not help, reinstall PyTorch in an environment of a full CPython (not Anaconda or the Store).</source>
+        <translation>Windows 无法加载某个库或其依赖。请安装 Microsoft Visual C++ 2015-2022 运行库 (x64)；若无效，请在完整的 CPython 环境（非 Anaconda、非商店版）中重新安装 PyTorch。</translation>
+    </message>
+    <message>
+        <source>A package that was built for NumPy 1 runs with NumPy 2, or the reverse. Install the pinned set, or numpy below 2 until the named package is updated.</source>
+        <translation>为 NumPy 1 编译的包与 NumPy 2 混用（或相反）。请安装固定版本的依赖，或在该包更新之前使用低于 2 的 numpy。</translation>
+    </message>
+    <message>
+        <source>Triton is not installed. Plain PyTorch training does not need it; for fused kernels install the version that the installed torch declares (on Windows the package triton-windows).</source>
+        <translation>未安装 Triton。普通 PyTorch 训练不需要它；若要使用融合内核，请安装 torch 所声明的版本（Windows 上为 triton-windows 包）。</translation>
+    </message>
+    <message>
+        <source>Triton and PyTorch do not belong together: torch 2.6 needs Triton 3.2, 2.10 needs 3.6. Install the matching version, and only one of triton and triton-windows.</source>
+        <translation>Triton 与 PyTorch 版本不匹配：torch 2.6 需要 Triton 3.2，2.10 需要 3.6。请安装对应版本，且 triton 与 triton-windows 只保留一个。</translation>
+    </message>
+    <message>
+        <source>There is no package called triton for this system. On Windows install triton-windows in the version that fits torch, or train without fused kernels.</source>
+        <translation>此系统没有名为 triton 的安装包。Windows 上请安装与 torch 匹配的 triton-windows，或不使用融合内核训练。</translation>
+    </message>
+    <message>
+        <source>Triton can&apos;t compile for this GPU generation. Switch off torch.compile and every Triton kernel (TORCH_COMPILE_DISABLE=1) and train with plain PyTorch.</source>
+        <translation>Triton 无法为这一代显卡编译。请关闭 torch.compile 和所有 Triton 内核（TORCH_COMPILE_DISABLE=1），使用普通 PyTorch 训练。</translation>
+    </message>
+    <message>
+        <source>The kernel uses a feature, mostly bf16, that this GPU does not have (bf16 needs compute capability 8.0). Train in fp16 and without Triton kernels.</source>
+        <translation>内核使用了此显卡不具备的功能，多为 bf16（需要计算能力 8.0）。请用 fp16 训练并关闭 Triton 内核。</translation>
+    </message>
+    <message>
+        <source>This Triton is older than the GPU. Install the CUDA 12.8 profile with its newer Triton, or train without Triton kernels.</source>
+        <translation>此 Triton 版本早于显卡。请安装带有新版 Triton 的 CUDA 12.8 配置，或不使用 Triton 内核训练。</translation>
+    </message>
+    <message>
+        <source>The kernel wants more shared memory than this GPU has. Use smaller blocks or fewer stages, or train without this kernel.</source>
+        <translation>内核所需的共享内存超过此显卡的上限。请减小块大小或流水级数，或不使用该内核。</translation>
+    </message>
+    <message>
+        <source>Triton&apos;s assembler ptxas failed, mostly because another CUDA version supplied it. Remove TRITON_PTXAS_PATH and CUDA_PATH from the environment, install the Triton that fits torch (it brings its own ptxas) and clear the Triton cache.</source>
+        <translation>Triton 的汇编器 ptxas 失败，多半是因为用了其他 CUDA 版本的 ptxas。请移除环境变量 TRITON_PTXAS_PATH 和 CUDA_PATH，安装与 torch 匹配的 Triton（自带 ptxas），并清除 Triton 缓存。</translation>
+    </message>
+    <message>
+        <source>ptxas comes from another CUDA version than Triton expects. Remove TRITON_PTXAS_PATH and CUDA_PATH, so that the ptxas inside the Triton package is used, and clear the Triton cache.</source>
+        <translation>ptxas 来自与 Triton 预期不同的 CUDA 版本。请移除 TRITON_PTXAS_PATH 和 CUDA_PATH，使用 Triton 包内的 ptxas，并清除 Triton 缓存。</translation>
+    </message>
+    <message>
+        <source>This ptxas is too old for the GPU. Install a newer Triton with CUDA 12.8 or later (the profile for this card), or train without Triton kernels.</source>
+        <translation>此 ptxas 过旧，不认识该显卡。请安装带 CUDA 12.8 或更高版本的新 Triton（适合此显卡的配置），或不使用 Triton 内核训练。</translation>
+    </message>
+    <message>
+        <source>ptxas is missing or can&apos;t be started. Reinstall Triton, whose package holds it, and remove TRITON_PTXAS_PATH.</source>
+        <translation>ptxas 缺失或无法启动。请重新安装自带 ptxas 的 Triton，并移除 TRITON_PTXAS_PATH。</translation>
+    </message>
+    <message>
+        <source>Triton could not build its launcher because Python&apos;s headers or import libraries are missing. Use a full CPython (not the embeddable one; on Linux install the python3-dev package and gcc), then clear the Triton cache.</source>
+        <translation>缺少 Python 头文件或导入库，Triton 无法编译启动器。请使用完整的 CPython（非嵌入版；Linux 上安装 python3-dev 和 gcc），然后清除 Triton 缓存。</translation>
+    </message>
+    <message>
+        <source>Triton loads a launcher that was compiled for another Python, Triton or CUDA. Clear the Triton cache, then start again.</source>
+        <translation>Triton 加载了为其他 Python、Triton 或 CUDA 编译的启动器。请清除 Triton 缓存后重试。</translation>
+    </message>
+    <message>
+        <source>Triton found no C compiler for its launcher. Install gcc and the C headers, or train without Triton kernels.</source>
+        <translation>Triton 找不到用于编译启动器的 C 编译器。请安装 gcc 及 C 头文件，或不使用 Triton 内核训练。</translation>
+    </message>
+    <message>
+        <source>The variable CC (or the compiler found in its place) is a folder or a compiler that Triton can&apos;t use. Remove CC for this program, so that the bundled compiler or gcc is taken.</source>
+        <translation>环境变量 CC（或找到的编译器）指向文件夹或 Triton 无法使用的编译器。请移除 CC，让程序使用自带的编译器或 gcc。</translation>
+    </message>
+    <message>
+        <source>A kernel was given half and full precision together. Load base model and adapter in one number format and switch the fused kernel (or torch.compile) off until its package is updated.</source>
+        <translation>内核同时收到了半精度和全精度数据。请让基础模型与适配器使用同一种数值格式，并在软件包更新前关闭该融合内核（或 torch.compile）。</translation>
+    </message>
+    <message>
+        <source>An operation met tensors in different number formats. Load everything in one format (bf16 or fp16 with autocast), and keep only the adapter in fp32.</source>
+        <translation>某个运算遇到了不同数值格式的张量。请统一加载格式（bf16，或带 autocast 的 fp16），只让适配器保持 fp32。</translation>
+    </message>
+    <message>
+        <source>A C++ compiler is wanted that is not there. For torch.compile: switch it off (TORCH_COMPILE_DISABLE=1), training does not need it. For a package that pip builds: choose a version with a ready wheel, or install the Visual C++ build tools.</source>
+        <translation>需要 C++ 编译器但未找到。若来自 torch.compile：请关闭（TORCH_COMPILE_DISABLE=1），训练不需要它；若 pip 正在编译某个包：请选择有现成 wheel 的版本，或安装 Visual C++ 生成工具。</translation>
+    </message>
+    <message>
+        <source>bitsandbytes can&apos;t load its library for this CUDA version. Remove old Windows forks and BNB_CUDA_VERSION, and install the current official bitsandbytes; or train without 4-bit and 8-bit.</source>
+        <translation>bitsandbytes 无法加载对应此 CUDA 版本的库。请移除旧的 Windows 分支版和变量 BNB_CUDA_VERSION，安装最新的官方 bitsandbytes；或不使用 4 位、8 位训练。</translation>
+    </message>
+    <message>
+        <source>bitsandbytes is not installed or too old for what the settings ask. Install the pinned version, or choose a setting without 4-bit, 8-bit and 8-bit optimizers.</source>
+        <translation>bitsandbytes 未安装或版本过旧。请安装固定版本，或选择不使用 4 位、8 位及 8 位优化器的设置。</translation>
+    </message>
+    <message>
+        <source>The settings ask for flash-attn, which is not installed. Use the standard attention (attn_implementation=&quot;sdpa&quot;): it is nearly as fast and needs no extra package.</source>
+        <translation>设置要求使用 flash-attn，但未安装。请改用标准注意力（attn_implementation=&quot;sdpa&quot;），速度相近且无需额外安装。</translation>
+    </message>
+    <message>
+        <source>The installed flash-attn was built for another PyTorch, Python or CUDA. Uninstall it and use the standard attention (&quot;sdpa&quot;), or install the wheel for exactly this PyTorch.</source>
+        <translation>已安装的 flash-attn 是为其他 PyTorch、Python 或 CUDA 编译的。请卸载并改用标准注意力（&quot;sdpa&quot;），或安装与当前 PyTorch 完全对应的 wheel。</translation>
+    </message>
+    <message>
+        <source>flash-attn does not support this GPU (it needs compute capability 8.0). Use the standard attention (&quot;sdpa&quot;).</source>
+        <translation>flash-attn 不支持此显卡（需要计算能力 8.0）。请使用标准注意力（&quot;sdpa&quot;）。</translation>
+    </message>
+    <message>
+        <source>flash-attn could not be built. It is optional: leave it out and use the standard attention (&quot;sdpa&quot;).</source>
+        <translation>flash-attn 编译失败。它是可选的：请不要安装，改用标准注意力（&quot;sdpa&quot;）。</translation>
+    </message>
+    <message>
+        <source>The installed PyTorch is older than Transformers and its relatives need; later errors such as &quot;name &apos;nn&apos; is not defined&quot; only follow from that. Install torch 2.6.0 (CUDA 12.4) or newer.</source>
+        <translation>已安装的 PyTorch 低于 Transformers 等库的要求；之后出现的 &quot;name &apos;nn&apos; is not defined&quot; 等错误只是后果。请安装 torch 2.6.0（CUDA 12.4）或更新版本。</translation>
+    </message>
+    <message>
+        <source>The installed Transformers does not know this model, or no longer has what the model&apos;s code imports. Install the Transformers version that the model&apos;s page names, or choose another model.</source>
+        <translation>已安装的 Transformers 不认识此模型，或不再包含模型代码所需的内容。请安装模型页面所写的 Transformers 版本，或换一个模型。</translation>
+    </message>
+    <message>
+        <source>The tokenizer file is newer than the installed tokenizers library. Update tokenizers and Transformers together.</source>
+        <translation>分词器文件比已安装的 tokenizers 库新。请同时更新 tokenizers 和 Transformers。</translation>
+    </message>
+    <message>
+        <source>The model brings its own code, which would have to run on this computer. Use a Transformers version that knows the model natively, or choose another model; allow the code only if you trust its author.</source>
+        <translation>该模型自带需要在本机运行的代码。请使用原生支持该模型的 Transformers 版本，或换一个模型；只有信任作者时才允许运行。</translation>
+    </message>
+    <message>
+        <source>Libraries of different generations are mixed: one passes or imports something that the other does not have in its version. Reinstall the pinned set of transformers, trl, peft and accelerate, or rename the argument as the installed version expects.</source>
+        <translation>不同年代的库混在一起：一方传入或导入了另一方版本中没有的内容。请重新安装固定版本的 transformers、trl、peft 和 accelerate，或按已安装版本修改参数名。</translation>
+    </message>
+    <message>
+        <source>The named LoRA target modules do not fit this model. Use &quot;all-linear&quot;, or list linear layers that the model really has.</source>
+        <translation>指定的 LoRA 目标模块与此模型不符。请使用 &quot;all-linear&quot;，或列出模型中确实存在的线性层。</translation>
+    </message>
+    <message>
+        <source>A library of the tokenizer is missing. Install sentencepiece, protobuf and tiktoken into the training environment; the last error line often names only the fallback.</source>
+        <translation>缺少分词器所需的库。请在训练环境中安装 sentencepiece、protobuf 和 tiktoken；最后一行错误往往只提到备用方案。</translation>
+    </message>
+    <message>
+        <source>The installed protobuf does not fit the tokenizer&apos;s generated code. Install the pinned protobuf.</source>
+        <translation>已安装的 protobuf 与分词器的生成代码不匹配。请安装固定版本的 protobuf。</translation>
+    </message>
+    <message>
+        <source>The GPU memory is exhausted. In this order: batch size 1 with gradient accumulation, activation checkpointing, a shorter context length, a 4-bit base model, a smaller model; and close programs that hold GPU memory.</source>
+        <translation>显存已耗尽。请依次尝试：批大小 1 加梯度累积、激活检查点、缩短上下文长度、4 位基础模型、更小的模型；并关闭占用显存的程序。</translation>
+    </message>
+    <message>
+        <source>The quantised model does not fit into the GPU memory, so parts would go to main memory. Choose a smaller model, or free GPU memory.</source>
+        <translation>量化后的模型放不进显存，部分会被移到内存。请选择更小的模型，或释放显存。</translation>
+    </message>
+    <message>
+        <source>The computer&apos;s memory is full, not the GPU&apos;s. Close other programs, lower the batch size or the context length, or choose a smaller model.</source>
+        <translation>电脑内存已满（不是显存）。请关闭其他程序，减小批大小或上下文长度，或换用更小的模型。</translation>
+    </message>
+    <message>
+        <source>The loss or the gradients are no numbers any more. Stop, lower the learning rate to a tenth, train in bf16 with the adapter in fp32, use the standard attention, and go on from the last good checkpoint.</source>
+        <translation>损失或梯度已不是有效数值。请停止训练，把学习率降到十分之一，用 bf16 训练并让适配器保持 fp32，使用标准注意力，从最后一个正常的检查点继续。</translation>
+    </message>
+    <message>
+        <source>The loss is exactly 0: either the numbers overflowed, or no token counts for the loss. Check which part of the data is trained on (label mask, template), then precision and learning rate.</source>
+        <translation>损失恰好为 0：要么数值溢出，要么没有任何 token 参与损失。请检查训练的是数据的哪一部分（标签掩码、模板），再检查精度和学习率。</translation>
+    </message>
+    <message>
+        <source>A GPU kernel touched memory that is not its own; the reported line is not the guilty one. Switch packing off, then flash attention and fused kernels; CUDA_LAUNCH_BLOCKING=1 shows the real place. Start a new process in any case.</source>
+        <translation>某个 GPU 内核访问了非法内存；报错的行并不是真正的位置。请先关闭打包，再关闭 flash attention 和融合内核；CUDA_LAUNCH_BLOCKING=1 可显示真实位置。务必启动新进程。</translation>
+    </message>
+    <message>
+        <source>A kernel found an index out of range, often a token id beyond the vocabulary or a label beyond the classes. Resize the embeddings after adding tokens, check labels; CUDA_LAUNCH_BLOCKING=1 or a run on the CPU shows the place.</source>
+        <translation>内核发现索引越界，常见原因是 token 编号超出词表或标签超出类别数。添加 token 后请调整嵌入大小并检查标签；设置 CUDA_LAUNCH_BLOCKING=1 或在 CPU 上运行可看到位置。</translation>
+    </message>
+    <message>
+        <source>Tensors lie on different devices. Make one GPU visible (CUDA_VISIBLE_DEVICES=0 before Python starts) and use device_map={&quot;&quot;: 0}; if it says cpu, the script forgot to move a tensor and must be updated.</source>
+        <translation>张量位于不同的设备。请只让一张显卡可见（在 Python 启动前设置 CUDA_VISIBLE_DEVICES=0），并使用 device_map={&quot;&quot;: 0}；若提到 cpu，则是脚本漏移了某个张量，需要更新脚本。</translation>
+    </message>
+    <message>
+        <source>Parts of the model were moved to main memory because the GPU memory was too small, and can&apos;t be trained there. Choose a smaller model or 4-bit, and put everything on one GPU.</source>
+        <translation>由于显存不足，模型的一部分被移到了内存，无法训练。请选择更小的模型或 4 位量化，并把全部内容放在一张显卡上。</translation>
+    </message>
+    <message>
+        <source>The data lacks the column (or key) that training expects. Name the real column in the settings, or convert the rows to messages or text.</source>
+        <translation>数据缺少训练所需的列（或键）。请在设置中指定实际的列名，或把数据转换为 messages 或 text 格式。</translation>
+    </message>
+    <message>
+        <source>A dictionary of splits was passed where one split is expected. Choose a split such as train.</source>
+        <translation>传入的是包含多个分割的字典，而这里需要一个分割。请选择其中之一，例如 train。</translation>
+    </message>
+    <message>
+        <source>A data file can&apos;t be parsed: a malformed line, other columns than the rest, or another encoding. Correct the named line; files with different columns must be brought to one schema; save as UTF-8.</source>
+        <translation>数据文件无法解析：某行格式错误、列与其他文件不同，或编码不同。请修正所指的行；列不同的文件要统一格式；并保存为 UTF-8。</translation>
+    </message>
+    <message>
+        <source>The data file or folder is empty, or no row is left. Choose a file with rows.</source>
+        <translation>数据文件或文件夹为空，或没有剩余的行。请选择含有数据的文件。</translation>
+    </message>
+    <message>
+        <source>The data set was not found under this name or path. Check the path and the file type.</source>
+        <translation>在此名称或路径下找不到数据集。请检查路径和文件类型。</translation>
+    </message>
+    <message>
+        <source>The tokenizer has no chat template, as is usual for base models. Choose the instruct version of the model, or set a template (ChatML, for example) before formatting messages.</source>
+        <translation>分词器没有聊天模板，基础模型通常如此。请选择该模型的指令版，或在格式化消息前设置模板（例如 ChatML）。</translation>
+    </message>
+    <message>
+        <source>The chat template does not accept the roles of this chat, for example a system message or two turns of one speaker. Choose another template, or correct the order of roles.</source>
+        <translation>聊天模板不接受对话中的角色，例如 system 消息或同一角色连续发言。请换一个模板，或修正角色顺序。</translation>
+    </message>
+    <message>
+        <source>The model&apos;s files are missing, cut short or not at this path. Check the path (a folder with config.json and weights); after a broken download delete the named file and download it again.</source>
+        <translation>模型文件缺失、不完整或路径不对。请检查路径（文件夹中应有 config.json 和权重）；若下载中断，请删除所指文件后重新下载。</translation>
+    </message>
+    <message>
+        <source>PyTorch refuses this weight file because it is a pickle, which can run code when it is loaded. Choose a model with safetensors files, or a checkpoint that this program wrote itself; a file that should be plain is damaged: download it again.</source>
+        <translation>PyTorch 拒绝加载此权重文件：它是 pickle 格式，加载时可能执行代码。请选择带 safetensors 文件的模型或本程序自己写的检查点；若本应是普通权重，则文件已损坏，请重新下载。</translation>
+    </message>
+    <message>
+        <source>The weights or the adapter belong to another base model or vocabulary than the one that is loaded. Choose the base model that the adapter was trained on, and the same added tokens.</source>
+        <translation>权重或适配器与当前加载的基础模型（或词表）不匹配。请选择训练该适配器时所用的基础模型，并添加相同的词元。</translation>
+    </message>
+    <message>
+        <source>The model is gated or private. Accept its terms on the model&apos;s page, sign in with a read token, or choose an ungated model.</source>
+        <translation>该模型需要授权或为私有。请在模型页面接受条款，用读取令牌登录，或选择不受限的模型。</translation>
+    </message>
+    <message>
+        <source>The hub can&apos;t be reached. Check the network and the name resolution, try again, set a reachable mirror (HF_ENDPOINT), or use a model folder on this computer.</source>
+        <translation>无法连接到模型站点。请检查网络和域名解析后重试，设置可用的镜像（HF_ENDPOINT），或使用本机的模型文件夹。</translation>
+    </message>
+    <message>
+        <source>An offline switch is on, and the file is not in the local cache. Unset HF_HUB_OFFLINE (or local_files_only), download once, or use a model folder on this computer.</source>
+        <translation>离线开关已打开，而本地缓存中没有该文件。请取消 HF_HUB_OFFLINE（或 local_files_only），下载一次，或使用本机的模型文件夹。</translation>
+    </message>
+    <message>
+        <source>A proxy or security software replaces the server&apos;s certificate, which Python does not trust. Make its certificate known (SSL_CERT_FILE, or the system&apos;s store); switching verification off is no help.</source>
+        <translation>代理或安全软件替换了服务器证书，Python 不信任它。请让其证书可被识别（SSL_CERT_FILE 或系统证书库）；关闭验证并不能解决问题。</translation>
+    </message>
+    <message>
+        <source>The configured proxy is dead, wrong or wants a password. Correct or remove HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, then try again.</source>
+        <translation>配置的代理失效、错误或需要密码。请修正或移除 HTTP_PROXY、HTTPS_PROXY 和 ALL_PROXY 后重试。</translation>
+    </message>
+    <message>
+        <source>Windows does not let this user create symbolic links, which the download cache wants. Switch on the developer mode of Windows, or update huggingface_hub and set HF_HUB_DISABLE_SYMLINKS=1.</source>
+        <translation>Windows 不允许当前用户创建符号链接，而下载缓存需要它。请打开 Windows 开发者模式，或更新 huggingface_hub 并设置 HF_HUB_DISABLE_SYMLINKS=1。</translation>
+    </message>
+    <message>
+        <source>The drive is full. Free space or move the output to another drive, keep fewer checkpoints, save adapters only, delete the unfinished newest checkpoint and resume from the last complete one.</source>
+        <translation>磁盘已满。请释放空间或把输出移到其他磁盘，减少保留的检查点，只保存适配器，删除未写完的最新检查点，并从上一个完整的检查点继续。</translation>
+    </message>
+    <message>
+        <source>There is less free space than the download needs, and the hub library only warns. Free space before the download.</source>
+        <translation>剩余空间小于下载所需，而下载库只给出警告。请在下载前释放空间。</translation>
+    </message>
+    <message>
+        <source>Windows has reached its commit limit (main memory plus page file), not the GPU&apos;s memory. Let Windows manage the page file, use 0 data loader workers, close programs and restart.</source>
+        <translation>Windows 已达到提交上限（内存加页面文件），与显存无关。请让系统管理页面文件，把数据加载进程设为 0，关闭其他程序并重启。</translation>
+    </message>
+    <message>
+        <source>A path exceeds what the system allows, mostly in a compile cache. Set TRITON_CACHE_DIR and TORCHINDUCTOR_CACHE_DIR to a very short folder, or allow long paths in Windows (administrator, restart).</source>
+        <translation>路径超过系统允许的长度，多出现在编译缓存中。请把 TRITON_CACHE_DIR 和 TORCHINDUCTOR_CACHE_DIR 设为很短的目录，或在 Windows 中启用长路径（需管理员权限并重启）。</translation>
+    </message>
+    <message>
+        <source>A native library can&apos;t open a path with letters beyond plain Latin; the file itself exists. Move model, cache, output and temporary folder to a path of plain letters.</source>
+        <translation>本机库无法打开含非英文字符的路径，文件本身是存在的。请把模型、缓存、输出和临时目录移到纯英文路径。</translation>
+    </message>
+    <message>
+        <source>Access to a file or folder was refused: another process or a virus scanner holds it, or the folder is protected. Close the other program, write to a folder of your own, and exclude it from the scanner; then try again.</source>
+        <translation>对文件或文件夹的访问被拒绝：可能被其他进程或杀毒软件占用，或文件夹受保护。请关闭其他程序，写入自己的文件夹，并在杀毒软件中排除它，然后重试。</translation>
+    </message>
+    <message>
+        <source>Security software altered or hid a source file before the compiler read it. Exclude Tunesmith&apos;s folder from it, then repair the environment.</source>
+        <translation>安全软件在编译器读取之前改动或隐藏了源文件。请把 Tunesmith 的文件夹加入排除项，然后修复环境。</translation>
+    </message>
+    <message>
+        <source>Python used the system&apos;s code page for text that is UTF-8. Start it with PYTHONUTF8=1 (python -X utf8); if a file itself is in another encoding, save it as UTF-8.</source>
+        <translation>Python 用系统代码页处理了 UTF-8 文本。请以 PYTHONUTF8=1（python -X utf8）启动；若文件本身是其他编码，请另存为 UTF-8。</translation>
+    </message>
+    <message>
+        <source>Windows starts workers by running the main script again. Guard its entry with if __name__ == &quot;__main__&quot;, and use dataloader_num_workers=0 and num_proc=None.</source>
+        <translation>Windows 通过重新运行主脚本来启动子进程。请用 if __name__ == &quot;__main__&quot; 保护入口，并设置 dataloader_num_workers=0、num_proc=None。</translation>
+    </message>
+    <message>
+        <source>PyTorch for Windows lacks what several training processes need (libuv, NCCL). Do not start through torchrun or accelerate launch: train on one GPU in one process, or under WSL.</source>
+        <translation>Windows 版 PyTorch 缺少多进程训练所需的部分（libuv、NCCL）。请不要通过 torchrun 或 accelerate launch 启动：用一张显卡单进程训练，或在 WSL 中训练。</translation>
+    </message>
+    <message>
+        <source>libcuda was not found. Inside WSL put /usr/lib/wsl/lib first in LD_LIBRARY_PATH, update the NVIDIA driver on Windows (never install one inside WSL) and run wsl --update; elsewhere install the NVIDIA driver.</source>
+        <translation>找不到 libcuda。在 WSL 中请把 /usr/lib/wsl/lib 放在 LD_LIBRARY_PATH 最前面，在 Windows 上更新 NVIDIA 驱动（不要在 WSL 内安装驱动）并运行 wsl --update；其他系统请安装 NVIDIA 驱动。</translation>
+    </message>
+    <message>
+        <source>This old bitsandbytes does not see the GPU. Check that nvidia-smi works here (in WSL: /dev/dxg, and /usr/lib/wsl/lib first in LD_LIBRARY_PATH), and install bitsandbytes 0.43 or newer.</source>
+        <translation>旧版 bitsandbytes 看不到显卡。请确认此处 nvidia-smi 可用（WSL 中检查 /dev/dxg，并把 /usr/lib/wsl/lib 放在 LD_LIBRARY_PATH 最前），并安装 bitsandbytes 0.43 或更新版本。</translation>
+    </message>
+    <message>
+        <source>WSL can&apos;t start a distribution. Switch on virtualisation in the firmware and the Windows features &quot;Virtual Machine Platform&quot; and &quot;Windows Subsystem for Linux&quot;, restart, run wsl --update, then install a distribution.</source>
+        <translation>WSL 无法启动发行版。请在固件中启用虚拟化，打开 Windows 功能“虚拟机平台”和“适用于 Linux 的 Windows 子系统”，重启后运行 wsl --update，再安装发行版。</translation>
+    </message>
+    <message>
+        <source>  {path} = {value}</source>
+        <translation>  {path} = {value}</translation>
+    </message>
+    <message>
+        <source>--- line {line}: {num_trained_tokens} of {num_tokens} tokens are learned</source>
+        <translation>--- 第 {line} 行：{num_tokens} 个 token 中有 {num_trained_tokens} 个参与训练</translation>
+    </message>
+    <message>
+        <source>Another process works on the run {run}.</source>
+        <translation>另一个进程正在处理运行 {run}。</translation>
+    </message>
+    <message>
+        <source>Cause not recognized. Read the last error message of the log, or search for its text.</source>
+        <translation>未能识别原因。请查看日志中最后一条错误信息，或搜索其文字。</translation>
+    </message>
+    <message>
+        <source>Change them back to resume, or duplicate the run to start again.</source>
+        <translation>请改回原值后继续，或复制该运行重新开始。</translation>
+    </message>
+    <message>
+        <source>Choose a folder that you may write to.</source>
+        <translation>请选择有写入权限的文件夹。</translation>
+    </message>
+    <message>
+        <source>Choose a folder with at most {max_root_chars} characters, such as {anchor}Tunesmith.</source>
+        <translation>请选择路径不超过 {max_root_chars} 个字符的文件夹，例如 {anchor}Tunesmith。</translation>
+    </message>
+    <message>
+        <source>Choose a folder with its full path.</source>
+        <translation>请用完整路径指定文件夹。</translation>
+    </message>
+    <message>
+        <source>Column mapping: {problem}</source>
+        <translation>列映射：{problem}</translation>
+    </message>
+    <message>
+        <source>Detached. The run continues in the background. To see it again: tunesmith follow {run}</source>
+        <translation>已退出查看，训练在后台继续。再次查看：tunesmith follow {run}</translation>
+    </message>
+    <message>
+        <source>Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.</source>
+        <translation>请在“列映射”中指定列：messages、instruction 和 output、prompt 和 completion，或 text。</translation>
+    </message>
+    <message>
+        <source>Neither DISPLAY nor WAYLAND_DISPLAY is set.</source>
+        <translation>DISPLAY 和 WAYLAND_DISPLAY 均未设置。</translation>
+    </message>
+    <message>
+        <source>One step on {device} took {time} and {memory} of memory.</source>
+        <translation>在 {device} 上，一步耗时 {time}，占用显存或内存 {memory}。</translation>
+    </message>
+    <message>
+        <source>Put the file on a local drive.</source>
+        <translation>请把文件放到本地磁盘上。</translation>
+    </message>
+    <message>
+        <source>Run wsl --shutdown, wait ten seconds, then try again.</source>
+        <translation>请运行 wsl --shutdown，等待十秒后重试。</translation>
+    </message>
+    <message>
+        <source>Set it up on the Environment page (tunesmith wsl install), or train natively.</source>
+        <translation>请在“环境”页设置（或运行 tunesmith wsl install），也可以直接在 Windows 上训练。</translation>
+    </message>
+    <message>
+        <source>Set {work_variable} to a short folder that you may write to, such as {anchor}ts.</source>
+        <translation>请把 {work_variable} 设为一个可写的短路径文件夹，例如 {anchor}ts。</translation>
+    </message>
+    <message>
+        <source>Settings of the run were changed that its checkpoint depends on. {names}.</source>
+        <translation>检查点所依赖的运行设置已被修改。{names}。</translation>
+    </message>
+    <message>
+        <source>The engine did not stop and was ended; steps after {last_checkpoint_step} were not saved.</source>
+        <translation>训练引擎没有按要求停止，已被强制结束；第 {last_checkpoint_step} 步之后的进度未保存。</translation>
+    </message>
+    <message>
+        <source>The engine&apos;s {command} ended with exit code {code} and without an answer.</source>
+        <translation>训练引擎的 {command} 以退出码 {code} 结束，没有返回结果。</translation>
+    </message>
+    <message>
+        <source>The environment {folder} has no Python any more.</source>
+        <translation>环境 {folder} 中已没有 Python。</translation>
+    </message>
+    <message>
+        <source>The journal has version {major}; this program reads {protocol}.</source>
+        <translation>日志的版本为 {major}，本程序只能读取 {protocol}。</translation>
+    </message>
+    <message>
+        <source>The processes of the run {run} ended without a result; see {log_path}.</source>
+        <translation>运行 {run} 的进程已结束，但没有结果；请查看 {log_path}。</translation>
+    </message>
+    <message>
+        <source>The run refused: {reason}</source>
+        <translation>运行拒绝了该请求：{reason}</translation>
+    </message>
+    <message>
+        <source>The run {run} ended before it answered.</source>
+        <translation>运行 {run} 在回应之前就结束了。</translation>
+    </message>
+    <message>
+        <source>The run {run} is finished.</source>
+        <translation>运行 {run} 已完成。</translation>
+    </message>
+    <message>
+        <source>The run {run} is not going.</source>
+        <translation>运行 {run} 未在进行。</translation>
+    </message>
+    <message>
+        <source>The run {run} is still going.</source>
+        <translation>运行 {run} 仍在进行。</translation>
+    </message>
+    <message>
+        <source>The run {run} reached step {step} but holds no complete checkpoint.</source>
+        <translation>运行 {run} 已到第 {step} 步，但没有完整的检查点。</translation>
+    </message>
+    <message>
+        <source>The spec asks for a GPU, but there is no NVIDIA driver here.</source>
+        <translation>配置要求使用 GPU，但这台电脑没有 NVIDIA 驱动。</translation>
+    </message>
+    <message>
+        <source>The supervisor of the run {run} did not come up within {lease_wait_s:g} s.</source>
+        <translation>运行 {run} 的监控进程未能在 {lease_wait_s:g} 秒内启动。</translation>
+    </message>
+    <message>
+        <source>The supervisor of {run} ended at once with exit code {code}.</source>
+        <translation>{run} 的监控进程一启动就退出了，退出码为 {code}。</translation>
+    </message>
+    <message>
+        <source>The training process ended with exit code {shown} and without a result.</source>
+        <translation>训练进程以退出码 {shown} 结束，没有返回结果。</translation>
+    </message>
+    <message>
+        <source>The training process was ended by {name}.</source>
+        <translation>训练进程被 {name} 终止。</translation>
+    </message>
+    <message>
+        <source>The training process was killed (SIGKILL).</source>
+        <translation>训练进程被强制终止（SIGKILL）。</translation>
+    </message>
+    <message>
+        <source>There is no GPU number {wanted} here.</source>
+        <translation>这台电脑没有编号为 {wanted} 的 GPU。</translation>
+    </message>
+    <message>
+        <source>There is no run named {name!r} in {parent}.</source>
+        <translation>{parent} 中没有名为 {name!r} 的运行。</translation>
+    </message>
+    <message>
+        <source>This system has no wsl.exe: the Windows Subsystem for Linux comes with Windows 10 21H2 and Windows 11.</source>
+        <translation>系统中没有 wsl.exe：适用于 Linux 的 Windows 子系统需要 Windows 10 21H2 或 Windows 11。</translation>
+    </message>
+    <message>
+        <source>Training in the Windows Subsystem for Linux was not set up yet.</source>
+        <translation>尚未设置在 WSL 中训练。</translation>
+    </message>
+    <message>
+        <source>Update Windows, or train natively.</source>
+        <translation>请更新 Windows，或直接在 Windows 上训练。</translation>
+    </message>
+    <message>
+        <source>asked {run} to stop</source>
+        <translation>已请求停止 {run}</translation>
+    </message>
+    <message>
+        <source>deleted {run}</source>
+        <translation>已删除 {run}</translation>
+    </message>
+    <message>
+        <source>disk: {disk_bytes}</source>
+        <translation>磁盘：{disk_bytes}</translation>
+    </message>
+    <message>
+        <source>error[{code}]: {title}</source>
+        <translation>错误[{code}]：{title}</translation>
+    </message>
+    <message>
+        <source>finished after {step} steps</source>
+        <translation>已完成，共 {step} 步</translation>
+    </message>
+    <message>
+        <source>hint: {hint}</source>
+        <translation>建议：{hint}</translation>
+    </message>
+    <message>
+        <source>least, row by row and with activations computed again: {least_bytes}</source>
+        <translation>最低占用（逐行训练并重新计算激活值）：{least_bytes}</translation>
+    </message>
+    <message>
+        <source>line {line}: {message}</source>
+        <translation>第 {line} 行：{message}</translation>
+    </message>
+    <message>
+        <source>loss {loss} at step {step}</source>
+        <translation>第 {step} 步的损失：{loss}</translation>
+    </message>
+    <message>
+        <source>nvidia-smi lists no GPU inside {distribution}.</source>
+        <translation>{distribution} 中的 nvidia-smi 未列出任何 GPU。</translation>
+    </message>
+    <message>
+        <source>run {run} in {path}</source>
+        <translation>运行 {run}，位于 {path}</translation>
+    </message>
+    <message>
+        <source>saved step {step} in {path}</source>
+        <translation>第 {step} 步已保存到 {path}</translation>
+    </message>
+    <message>
+        <source>saves {saved_bytes}: {changes}</source>
+        <translation>可节省 {saved_bytes}：{changes}</translation>
+    </message>
+    <message>
+        <source>see: {address}</source>
+        <translation>参见：{address}</translation>
+    </message>
+    <message>
+        <source>stopped at step {step}. To continue: tunesmith resume {run}</source>
+        <translation>已在第 {step} 步停止。继续训练：tunesmith resume {run}</translation>
+    </message>
+    <message>
+        <source>verdict: {verdict} (certainty: {certainty})</source>
+        <translation>结论：{verdict}（把握：{certainty}）</translation>
+    </message>
+    <message>
+        <source>wsl.exe can&apos;t be started: {reason}.</source>
+        <translation>无法启动 wsl.exe：{reason}。</translation>
+    </message>
+    <message>
+        <source>wsl.exe did not answer within {timeout_s:g} s.</source>
+        <translation>wsl.exe 在 {timeout_s:g} 秒内没有回应。</translation>
+    </message>
+    <message>
+        <source>{folder} for environments and caches can&apos;t be written: {reason}. {need}.</source>
+        <translation>无法写入存放环境和缓存的 {folder}：{reason}。{need}。</translation>
+    </message>
+    <message>
+        <source>{folder}: a model of type {kind} is an encoder-decoder.</source>
+        <translation>{folder}：{kind} 是编码器-解码器模型。</translation>
+    </message>
+    <message>
+        <source>{folder}: the weights are in pickle format.</source>
+        <translation>{folder}：权重为 pickle 格式。</translation>
+    </message>
+    <message>
+        <source>{message}
+The report could not be written: {error}.</source>
+        <translation>{message}
+无法写入报告：{error}。</translation>
+    </message>
+    <message>
+        <source>{message}
+The report is in {path}.</source>
+        <translation>{message}
+报告位于 {path}。</translation>
+    </message>
+    <message>
+        <source>{name}: {path}</source>
+        <translation>{name}：{path}</translation>
+    </message>
+    <message>
+        <source>{path} can&apos;t be reached from inside the subsystem.</source>
+        <translation>从子系统内部无法访问 {path}。</translation>
+    </message>
+    <message>
+        <source>{path} does not exist.</source>
+        <translation>{path} 不存在。</translation>
+    </message>
+    <message>
+        <source>{path}: the Parquet file holds no rows.</source>
+        <translation>{path}：Parquet 文件中没有数据行。</translation>
+    </message>
+    <message>
+        <source>{path}: the file can&apos;t be read: {reason}.</source>
+        <translation>{path}：无法读取文件：{reason}。</translation>
+    </message>
+    <message>
+        <source>{path}: the file holds no rows.</source>
+        <translation>{path}：文件中没有数据行。</translation>
+    </message>
+    <message>
+        <source>{path}: the file holds only blank lines.</source>
+        <translation>{path}：文件中只有空行。</translation>
+    </message>
+    <message>
+        <source>{path}: the file is empty.</source>
+        <translation>{path}：文件为空。</translation>
+    </message>
+    <message>
+        <source>{path}: the file is not UTF-8 text.</source>
+        <translation>{path}：文件不是 UTF-8 文本。</translation>
+    </message>
+    <message>
+        <source>{path}: {cause}.</source>
+        <translation>{path}：{cause}。</translation>
+    </message>
+    <message>
+        <source>{path}: {problem}.</source>
+        <translation>{path}：{problem}。</translation>
+    </message>
+    <message>
+        <source>{place}, column &quot;{columns}&quot;: {problem}.</source>
+        <translation>{place}，“{columns}”列：{problem}。</translation>
+    </message>
+    <message>
+        <source>{place}: no valid JSON: {msg}.</source>
+        <translation>{place}：不是有效的 JSON：{msg}。</translation>
+    </message>
+    <message>
+        <source>{place}: {problem}</source>
+        <translation>{place}：{problem}</translation>
+    </message>
+    <message>
+        <source>{place}no space is left on the disk.</source>
+        <translation>{place}磁盘空间已用完。</translation>
+    </message>
+    <message>
+        <source>{place}the path is too long.</source>
+        <translation>{place}路径过长。</translation>
+    </message>
+    <message>
+        <source>{place}the program is damaged and can&apos;t be started.</source>
+        <translation>{place}程序已损坏，无法启动。</translation>
+    </message>
+    <message>
+        <source>{place}{reason}.</source>
+        <translation>{place}{reason}。</translation>
+    </message>
+    <message>
+        <source>{root} can&apos;t be written: {reason}.</source>
+        <translation>无法写入 {root}：{reason}。</translation>
+    </message>
+    <message>
+        <source>{root} has {num_chars} characters; files below it need the rest of the 260 that Windows allows.</source>
+        <translation>{root} 有 {num_chars} 个字符；Windows 只允许 260 个，其余要留给其中的文件。</translation>
+    </message>
+    <message>
+        <source>{root} is no full path.</source>
+        <translation>{root} 不是完整路径。</translation>
+    </message>
+    <message>
+        <source>{root} {reason}.</source>
+        <translation>{root} {reason}。</translation>
+    </message>
+    <message>
+        <source>{runs_dir}: {free_bytes} MiB are free; the checkpoints of this run need {needed_bytes} MiB.</source>
+        <translation>{runs_dir}：可用空间 {free_bytes} MiB，本次运行的检查点需要 {needed_bytes} MiB。</translation>
+    </message>
+    <message>
+        <source>{runs_dir}: {reason}.</source>
+        <translation>{runs_dir}：{reason}。</translation>
+    </message>
+    <message>
+        <source>{source}:
+{lines}</source>
+        <translation>{source}：
+{lines}</translation>
+    </message>
+    <message>
+        <source>{source}: unrecognized format. The columns are {found}.</source>
+        <translation>{source}：无法识别格式。现有的列：{found}。</translation>
+    </message>
+    <message>
+        <source>{source}: version {version} is newer than {spec_version}, the newest version that this program reads.</source>
+        <translation>{source}：版本 {version} 比本程序能读取的最新版本 {spec_version} 还新。</translation>
+    </message>
+    <message>
+        <source>{title}: {evidence}</source>
+        <translation>{title}：{evidence}</translation>
+    </message>
+    <message>
+        <source>{upper}{message}.</source>
+        <translation>{upper}{message}。</translation>
+    </message>
+    <message>
+        <source>{windows_path} can&apos;t be reached from inside {distribution}.</source>
+        <translation>从 {distribution} 内部无法访问 {windows_path}。</translation>
+    </message>
+    <message>
         <source>Model</source>
         <translation>模型</translation>
     </message>
@@ -2018,6 +2716,10 @@
     <message>
         <source>system</source>
         <translation>跟随系统</translation>
+    </message>
+    <message>
+        <source>{path} holds no chat template, but {data_path} holds chats.</source>
+        <translation>{path} 没有对话模板，但 {data_path} 中是对话数据。</translation>
     </message>
     <message>
         <source>Objective</source>

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TextIO
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 
 MAX_ROW_CHARACTERS = 16 * 1024**2
 """Longest line or row that is read; longer ones are no training example but a damaged file."""
@@ -31,9 +31,9 @@ FOREIGN_MAGIC = {
 UNDECODABLE = re.compile("[\ud800-\udfff]")
 
 
-def parse_error(path: Path, problem: str, line: int | None = None, column: int | None = None) -> UserError:
+def parse_error(path: Path, problem: str, line: int | None = None, column: int | None = None) -> TunesmithError:
     """Return a `dataset-parse-error` that names file, line and column."""
-    return UserError("dataset-parse-error", f"{place(path, line, column)}: {problem}")
+    return TunesmithError("dataset-parse-error", "{place}: {problem}", place=place(path, line, column), problem=problem)
 
 
 def place(path: Path, line: int | None = None, column: int | None = None) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 
 Message = dict[str, Any]  # Any: JSON values
 """{"role": "system" | "user" | "assistant" | "tool", "content": text}, and what else the row says of the message."""
@@ -150,7 +150,7 @@ def resolve_layout(
     unknown = sorted(given.keys() - known)
     if unknown:
         problem = f'"{unknown[0]}" is no role of the format {format_name}: {", ".join(sorted(known))}.'
-        raise UserError("spec-invalid", f"Column mapping: {problem}")
+        raise TunesmithError("spec-invalid", "Column mapping: {problem}", problem=problem)
     for name in candidates:
         layout = Layout(name, _mapping(ROLES[name], present, given))
         if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):
@@ -161,10 +161,12 @@ def resolve_layout(
         # The rows will name the column that they lack; an unmapped role is looked for under its usual name.
         usual = {role.name: role.usual_names[0] for role in ROLES[format_name] if role.required}
         return Layout(format_name, usual | _mapping(ROLES[format_name], present, given))
-    raise UserError(
+    raise TunesmithError(
         "dataset-column-missing",
-        f"{source}: the columns {', '.join(present) or '(none)'} are of no known shape.",
+        "{source}: unrecognized format. The columns are {found}.",
         hint="Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.",
+        source=source,
+        found=", ".join(present) or "(none)",
     )
 
 
@@ -247,7 +249,7 @@ class _RowReader:
         if column not in self.row:
             columns = ", ".join(self.row) or "none"
             problem = f'the row has no column "{column}" ({role}); its columns are: {columns}.'
-            raise UserError("dataset-column-missing", f"{self.place}: {problem}")
+            raise TunesmithError("dataset-column-missing", "{place}: {problem}", place=self.place, problem=problem)
         return self.row[column]
 
     def text(self, role: str, *, may_be_empty: bool = False) -> str:
@@ -333,8 +335,14 @@ class _RowReader:
             raise self._error(role, f"message {number} holds something else than text")
         return "".join(joinable)
 
-    def _error(self, role: str, problem: str) -> UserError:
-        return UserError("dataset-parse-error", f'{self.place}, column "{self.layout.columns[role]}": {problem}.')
+    def _error(self, role: str, problem: str) -> TunesmithError:
+        return TunesmithError(
+            "dataset-parse-error",
+            '{place}, column "{columns}": {problem}.',
+            place=self.place,
+            columns=self.layout.columns[role],
+            problem=problem,
+        )
 
 
 def _parsed(value: Any) -> Any:  # Any: JSON values

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, parse_error
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 
 CHUNK_CHARACTERS = 1024**2
 WHITESPACE = " \t\n\r"
@@ -38,7 +38,7 @@ class ArrayScanner:
         """Characters of the buffer's first line that were dropped already."""
         self._at_end = False
 
-    def rows(self, bad: Callable[[int, UserError], None]) -> Iterator[tuple[int, dict[str, Any]]]:
+    def rows(self, bad: Callable[[int, TunesmithError], None]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (line where the object begins, object); items that are no objects go to `bad`.
 
         Raises:
@@ -128,7 +128,7 @@ class ArrayScanner:
         self._counted = position
         return self._line
 
-    def _error(self, problem: str, position: int) -> UserError:
+    def _error(self, problem: str, position: int) -> TunesmithError:
         line_start = self._text.rfind("\n", 0, position) + 1
         column = position - line_start + (0 if line_start else self._column_base) + 1
         return parse_error(self._path, problem, self._line_at(position), column)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.datafmt.encoding import parse_error
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 
 MAGIC = b"PAR1"
 _TAIL_BYTES = 8
@@ -38,7 +38,7 @@ def count_rows(path: Path) -> int:
     except (IndexError, ValueError, RecursionError) as error:
         raise parse_error(path, "the Parquet file is damaged.") from error
     if num_rows <= 0:
-        raise UserError("dataset-empty", f"{path}: the Parquet file holds no rows.")
+        raise TunesmithError("dataset-empty", "{path}: the Parquet file holds no rows.", path=path)
     return num_rows
 
 

@@ -23,10 +23,10 @@ from tunesmith_core.datafmt.encoding import (
     text_problem,
 )
 from tunesmith_core.datafmt.json_stream import ArrayScanner
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 
 Row = dict[str, Any]  # Any: JSON values
-BadRow = Callable[[int, UserError], None]
+BadRow = Callable[[int, TunesmithError], None]
 
 PARQUET = "parquet"
 KIND_OF_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
@@ -45,7 +45,7 @@ def file_kind(path: Path) -> str:
     """
     head = read_head(path)
     if not head:
-        raise UserError("dataset-empty", f"{path}: the file is empty.")
+        raise TunesmithError("dataset-empty", "{path}: the file is empty.", path=path)
     if head.startswith(b"PAR1"):
         return PARQUET
     encoding = text_encoding(path, head)
@@ -72,7 +72,7 @@ def _first_line(path: Path, file: TextIO) -> str:
     for line in iter(lambda: file.readline(MAX_ROW_CHARACTERS), ""):
         if line.strip():
             return line
-    raise UserError("dataset-empty", f"{path}: the file holds only blank lines.")
+    raise TunesmithError("dataset-empty", "{path}: the file holds only blank lines.", path=path)
 
 
 def _kind_of_objects(file: TextIO, line: str, named: str | None) -> str:
@@ -103,10 +103,10 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None) -> Iterator[tuple[in
     if kind == PARQUET:
         raise parse_error(path, "Parquet files are read by the engine only.")
     encoding = text_encoding(path, read_head(path))
-    first_error: UserError | None = None
+    first_error: TunesmithError | None = None
     num_rows = 0
 
-    def bad(line: int, error: UserError) -> None:
+    def bad(line: int, error: TunesmithError) -> None:
         nonlocal first_error
         first_error = first_error or error
         if on_bad_row is None:
@@ -126,7 +126,7 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None) -> Iterator[tuple[in
         except UnicodeDecodeError as error:
             raise parse_error(path, f"broken UTF-16 text after row {num_rows}: {error.reason}.") from error
     if not num_rows:
-        raise first_error or UserError("dataset-empty", f"{path}: the file holds no rows.")
+        raise first_error or TunesmithError("dataset-empty", "{path}: the file holds no rows.", path=path)
 
 
 def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Row]]:

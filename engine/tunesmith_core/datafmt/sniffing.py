@@ -12,7 +12,7 @@ from tunesmith_core.datafmt.encoding import place
 from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import SourceSpec
 
 LAYOUT_ROWS = 50
@@ -99,7 +99,7 @@ def head_rows(path: Path, num_rows: int, on_bad_row: BadRow | None = None) -> li
     return [row for _, row in itertools.islice(read_rows(path, on_bad_row), num_rows)]
 
 
-def _ignore(_line: int, _error: UserError) -> None:
+def _ignore(_line: int, _error: TunesmithError) -> None:
     """Leave a malformed row to the check that comes later."""
 
 
@@ -125,9 +125,9 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     if file_kind(path) == PARQUET:
         count_rows(path)
         return
-    problems: list[UserError] = []
+    problems: list[TunesmithError] = []
 
-    def bad_row(_line: int, error: UserError) -> None:
+    def bad_row(_line: int, error: TunesmithError) -> None:
         if not skip_bad_rows:
             raise error
         problems.append(error)

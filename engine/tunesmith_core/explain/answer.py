@@ -10,6 +10,7 @@ from tunesmith_core.explain.catalogue import repair
 from tunesmith_core.explain.matching import finds
 from tunesmith_core.explain.reading import Log, read_log, unwrapped
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import Message, said
 from tunesmith_core.redact import redact
 
 UNKNOWN = "unknown"
@@ -17,10 +18,7 @@ HIGH_SCORE = 85
 MEDIUM_SCORE = 62
 MAX_EVIDENCE_CHARS = 300
 
-_UNKNOWN_FIX = {
-    "en": "Tunesmith does not know this failure. Read the last error message of the log, or search for its text.",
-    "zh": "Tunesmith 不认识这个错误。请查看日志中最后一条错误信息，或搜索其文字。",
-}
+_UNKNOWN_FIX = Message("Cause not recognized. Read the last error message of the log, or search for its text.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,13 @@ class Explanation:
         }
 
 
-def explain(text: str, machine: Machine | None = None, language: str = "en") -> Explanation:
+def explain(text: str, machine: Machine | None = None, language: str | None = None) -> Explanation:
     """Name the cause that a log speaks of.
 
     Args:
         text: error output of any tool, as printed.
         machine: facts about the computer that the log is from; None for a log from elsewhere.
-        language: of the repair's words, "en" or "zh".
+        language: of the repair's words, "en" or "zh"; None for a message, which the edge puts into words.
     """
     log = read_log(text)
     found = finds(log)
@@ -66,7 +64,7 @@ def explain(text: str, machine: Machine | None = None, language: str = "en") -> 
         log = read_log(whole)
         found = finds(log)
     if not found:
-        return Explanation(fix=_UNKNOWN_FIX[language])
+        return Explanation(fix=_in(language, _UNKNOWN_FIX))
     best = found[0]
     # The final exception may be a mere launcher's: of one cause the heaviest signature tells most.
     telling = max(
@@ -76,9 +74,15 @@ def explain(text: str, machine: Machine | None = None, language: str = "en") -> 
     code, variant, sure = best.signature.code, telling.signature.variant, False
     if machine is not None:
         code, variant, sure = facts.decide(code, variant, log.text, machine)
-    fix, actions = repair(code, variant, language)
+    fix, actions = repair(code, variant)
     evidence = redact(_evidence(log, telling.line))
-    return Explanation(code, "high" if sure else _confidence(best.score, best.signature.soft), evidence, fix, actions)
+    return Explanation(
+        code, "high" if sure else _confidence(best.score, best.signature.soft), evidence, _in(language, fix), actions
+    )
+
+
+def _in(language: str | None, words: Message) -> str:
+    return words if language is None else said(words, "zh_CN" if language == "zh" else "en")
 
 
 def _confidence(score: int, soft: bool) -> str:

@@ -23,6 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core.messages import Message
+
 FOLDER = Path(__file__).resolve().parent
 
 
@@ -80,14 +82,18 @@ def signatures() -> tuple[Signature, ...]:
     )
 
 
-def repair(code: str, variant: str, language: str) -> tuple[str, tuple[str, ...]]:
+def repairs_of_all() -> dict[str, Any]:  # Any: JSON values
+    """What helps, by cause and its form: words and the names of actions."""
+    return _data("repairs.json")
+
+
+def repair(code: str, variant: str) -> tuple[Message, tuple[str, ...]]:
     """Return what helps against a cause, in words, and the names of the actions that do it.
 
     Args:
         code: of the cause.
         variant: its form, "" for the general one.
-        language: "en" or "zh".
     """
-    repairs = _data("repairs.json")[code]
+    repairs = repairs_of_all()[code]
     chosen = repairs.get(variant, repairs["general"])
-    return chosen[language], tuple(chosen.get("actions", repairs["general"]["actions"]))
+    return Message(chosen["words"]), tuple(chosen.get("actions", repairs["general"]["actions"]))

@@ -12,6 +12,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.explain import facts
 from tunesmith_core.explain.answer import UNKNOWN, explain
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import Message
 
 DRIVER_TIMEOUT_S = 2.0
 
@@ -31,7 +32,8 @@ def explained(failure: TunesmithError, output: str) -> TunesmithError:
         answer = explain(output, this_machine())
     if answer.code == UNKNOWN or answer.confidence == "low":
         return failure
-    message = f"{CODES[answer.code].title}: {answer.evidence}"
+    title = Message(CODES[answer.code].title)
+    message = Message("{title}: {evidence}", title=title, evidence=answer.evidence)
     return TunesmithError(answer.code, message, context=failure.context, hint=answer.fix)
 
 

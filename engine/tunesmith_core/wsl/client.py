@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
 
 TIMEOUT_S = 30.0
 
@@ -83,7 +83,7 @@ def program() -> str:
     system = Path(os.environ.get("SYSTEMROOT", r"C:\Windows")) / "System32" / "wsl.exe"
     found = str(system) if sys.platform == "win32" and system.is_file() else shutil.which("wsl.exe")
     if found is None:
-        raise EnvironmentProblem(
+        raise TunesmithError(
             "wsl-not-usable",
             "This system has no wsl.exe: the Windows Subsystem for Linux comes with Windows 10 21H2 and Windows 11.",
             hint="Update Windows, or train natively.",
@@ -114,13 +114,14 @@ def run(command: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Answer:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise EnvironmentProblem(
+        raise TunesmithError(
             "wsl-not-usable",
-            f"wsl.exe did not answer within {timeout_s:g} s.",
+            "wsl.exe did not answer within {timeout_s:g} s.",
             hint="Run wsl --shutdown, wait ten seconds, then try again.",
+            timeout_s=timeout_s,
         ) from None
     except OSError as error:
-        raise EnvironmentProblem("wsl-not-usable", f"wsl.exe can't be started: {error.strerror}.") from error
+        raise TunesmithError("wsl-not-usable", "wsl.exe can't be started: {reason}.", reason=error.strerror) from error
     return Answer(result.returncode, decode(result.stdout))
 
 
@@ -142,7 +143,7 @@ def reason_of(answer: Answer) -> tuple[str, str] | None:
     return next((known[code.lower()] for code in _CODE.findall(answer.text) if code.lower() in known), None)
 
 
-def problem_of(answer: Answer) -> EnvironmentProblem:
+def problem_of(answer: Answer) -> TunesmithError:
     """Return the error that a failed call means."""
     cause, step = reason_of(answer) or (f"wsl.exe ended with exit code {answer.code}.", None)
-    return EnvironmentProblem("wsl-not-usable", cause, hint=step, context=answer.text.strip())
+    return TunesmithError("wsl-not-usable", cause, hint=step, context=answer.text.strip())

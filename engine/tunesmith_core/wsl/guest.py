@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tunesmith_core import files, paths
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.wsl import client
 
 RECORD = "wsl.json"
@@ -53,11 +53,13 @@ class Guest:
         """
         answer = self.run("wslpath", "-a", "-u", windows_path)
         if answer.code != 0:
-            raise EnvironmentProblem(
+            raise TunesmithError(
                 "wsl-not-usable",
-                f"{windows_path} can't be reached from inside {self.distribution}.",
+                "{windows_path} can't be reached from inside {distribution}.",
                 hint="Put the file on a local drive.",
                 context=answer.text.strip(),
+                windows_path=windows_path,
+                distribution=self.distribution,
             )
         return answer.text.strip("\n")
 
@@ -70,20 +72,22 @@ class Guest:
         """Signal a process group inside by the pid of its leader; ending wsl.exe alone would leave it running."""
         self.run("kill", f"-{signal_name}", "--", f"-{pid}")
 
-    def gpu_problem(self) -> EnvironmentProblem | None:
+    def gpu_problem(self) -> TunesmithError | None:
         """Return why no GPU can be used inside, or None when one can."""
         answer = self.run("sh", "-c", _GPU_QUESTION)
         words = answer.text.split()
         if "device" not in words:
             message = f"{self.distribution} sees no GPU: /dev/dxg is missing."
             hint = "Update the subsystem (wsl --update), and remove gpuSupport=false from .wslconfig."
-            return EnvironmentProblem("wsl-libcuda-missing", message, hint=hint)
+            return TunesmithError("wsl-libcuda-missing", message, hint=hint)
         if "library" not in words:
             message = f"{MOUNTED_LIBRARIES}/libcuda.so.1 is missing in {self.distribution}."
             hint = "Install a current NVIDIA driver in Windows (never one inside Linux), then run: wsl --shutdown"
-            return EnvironmentProblem("wsl-libcuda-missing", message, hint=hint)
+            return TunesmithError("wsl-libcuda-missing", message, hint=hint)
         if not words[-1].isdecimal() or words[-1] == "0":
-            return EnvironmentProblem("driver-missing", f"nvidia-smi lists no GPU inside {self.distribution}.")
+            return TunesmithError(
+                "driver-missing", "nvidia-smi lists no GPU inside {distribution}.", distribution=self.distribution
+            )
         return None
 
     def save(self) -> None:
@@ -102,7 +106,7 @@ class Guest:
             data: dict[str, Any] = files.read_json(paths.config_dir() / RECORD)  # Any: JSON values
             return cls(str(data["distribution"]), str(data["python"]))
         except (OSError, ValueError, KeyError, TypeError):
-            raise EnvironmentProblem(
+            raise TunesmithError(
                 "wsl-not-usable",
                 "Training in the Windows Subsystem for Linux was not set up yet.",
                 hint="Set it up on the Environment page (tunesmith wsl install), or train natively.",

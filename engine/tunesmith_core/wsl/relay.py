@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tunesmith_core import devices, environments, files, paths
 from tunesmith_core.engine_process import die_with_parent
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.protocol import decode, pending_commands
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
@@ -43,7 +43,9 @@ def guest_path(path: str) -> str:
         return path
     result = subprocess.run(["wslpath", "-a", "-u", path], capture_output=True, check=False, timeout=30)
     if result.returncode != 0:
-        raise UserError("model-files-missing-or-corrupt", f"{path} can't be reached from inside the subsystem.")
+        raise TunesmithError(
+            "model-files-missing-or-corrupt", "{path} can't be reached from inside the subsystem.", path=path
+        )
     return result.stdout.decode("utf-8").strip("\n")
 
 

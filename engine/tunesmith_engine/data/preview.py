@@ -7,7 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.prepare import cut, rendered_rows
@@ -43,7 +43,7 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
     """
     problems: list[dict[str, Any]] = []
 
-    def note(line: int, error: UserError) -> None:
+    def note(line: int, error: TunesmithError) -> None:
         if len(problems) < MAX_PROBLEMS:
             problems.append({"line": line, "message": error.message})
 

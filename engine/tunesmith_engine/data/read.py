@@ -10,7 +10,7 @@ from typing import Any
 
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt.encoding import parse_error
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import SourceSpec
 
 LAYOUT_ROWS = 50
@@ -31,9 +31,9 @@ class Source:
 
     spec: SourceSpec
     skip_bad_rows: bool
-    on_problem: Callable[[int, UserError], None] | None = None
+    on_problem: Callable[[int, TunesmithError], None] | None = None
     num_skipped_rows: int = field(default=0, init=False)
-    first_error: UserError | None = field(default=None, init=False)
+    first_error: TunesmithError | None = field(default=None, init=False)
 
     _is_parquet: bool = field(default=False, init=False)
 
@@ -69,7 +69,7 @@ class Source:
         if not num_good and self.first_error:
             raise self.first_error
 
-    def bad_row(self, number: int, error: UserError) -> None:
+    def bad_row(self, number: int, error: TunesmithError) -> None:
         """Count a bad row, or raise its error when bad rows are not to be left out."""
         if not self.skip_bad_rows:
             raise error

@@ -59,8 +59,8 @@ def make_banner(
         return _stopped(model, ask, parent)
     if model.warnings:
         warning = model.warnings[-1]
-        title = str(warning.get("message") or warning.get("code"))
-        return Banner("warn", title, str(warning.get("hint") or ""), dismissable=True, parent=parent)
+        title = core_text(warning.get("message") or warning.get("code") or "")
+        return Banner("warn", title, core_text(warning.get("hint") or ""), dismissable=True, parent=parent)
     return None
 
 
@@ -86,8 +86,8 @@ def _failed(
         title = core_text(CODES[code].title)
     if model.status.step:
         title = fill(translate("Dashboard", "%1 at step %2"), title, number(model.status.step))
-    message = str(error.get("message") or "")
-    hint = (found.fix if found else "") or core_text(str(error.get("hint") or ""))
+    message = core_text(error.get("message") or "")
+    hint = (found.fix if found else "") or core_text(error.get("hint") or "")
     evidence = fill(translate("Dashboard", "The log says: “%1”"), found.evidence) if found and found.evidence else ""
     actions = _retries(spec, ask) if code == "cuda-oom" and spec is not None else []
     fixes = [name for name in (found.actions if found else ()) if doable(name)]

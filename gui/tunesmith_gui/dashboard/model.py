@@ -19,7 +19,7 @@ from tunesmith_core.runs import RunState, RunStatus
 from tunesmith_gui.models.log_lines import LogLine, LogLines
 from tunesmith_gui.models.metric_series import Floats, MetricSeries
 from tunesmith_gui.models.run_words import phase_word, state_word
-from tunesmith_gui.tr import fill, number, size, translate
+from tunesmith_gui.tr import core_text, fill, number, size, translate
 
 STEP_COLUMNS = ("step", "t", "tokens", "loss", "lr", "grad_norm", "tokens_per_s", "epoch", "vram_peak_bytes")
 EVAL_COLUMNS = ("step", "t", "tokens", "loss")
@@ -211,10 +211,10 @@ class DashboardModel:
 
     def _on_warning(self, event: Event) -> None:
         self.warnings.append(event.data)
-        self._say(event.t, "warning", str(event.data.get("message") or event.data.get("code")))
+        self._say(event.t, "warning", core_text(event.data.get("message") or event.data.get("code") or ""))
 
     def _on_error(self, event: Event) -> None:
-        self._say(event.t, "error", str(event.data.get("message") or event.data.get("code")))
+        self._say(event.t, "error", core_text(event.data.get("message") or event.data.get("code") or ""))
         if event.data.get("context"):
             self._say(event.t, "error", str(event.data["context"]))
 

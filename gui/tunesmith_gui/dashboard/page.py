@@ -30,7 +30,7 @@ from tunesmith_gui.page import Page
 from tunesmith_gui.services.diagnosis import diagnose_run
 from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill
+from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -181,7 +181,7 @@ class DashboardPage(Page):
 
     def _unreadable(self, error: TunesmithError) -> None:
         self._follow = None
-        self.notify.emit("error", error.message)
+        self.notify.emit("error", core_text(error.message))
 
     def _announce(self) -> None:
         """Tell a screen reader of another phase and of the end, but not of what was there when the page opened."""

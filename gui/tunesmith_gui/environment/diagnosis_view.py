@@ -82,7 +82,7 @@ class DiagnosisView(QFrame):
 
     def show_error(self, error: TunesmithError) -> None:
         """Shows that the text could not be read."""
-        self._show("error", core_text(error.title), cause=error.message)
+        self._show("error", core_text(error.title), cause=core_text(error.message))
         self._show_actions(())
 
     def _show(

@@ -26,7 +26,7 @@ def look_at(folder: Path, machine: Machine | None = None) -> Place:
         free = files.free_bytes(folder)
         problem = _problem(folder, machine)
     except OSError as error:
-        free, problem = None, wrap(error).message
+        free, problem = None, core_text(wrap(error).message)
     fixed = _fixed()
     return Place(folder, free, problem, _note(folder, machine, fixed), not fixed)
 
@@ -78,7 +78,7 @@ def _problem(folder: Path, machine: Machine) -> str:
     # The program's own folder is three above this package in a checkout and the packages' folder when installed.
     refused = placement.problem_of(folder, machine, program_folder=paths.package_folder("tunesmith_gui").parent)
     if refused is not None:
-        return f"{refused.message}\n{core_text(refused.hint)}"
+        return f"{core_text(refused.message)}\n{core_text(refused.hint)}"
     existing = next(place for place in (folder, *folder.parents) if place.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         return fill(translate("Places", "Can't write to %1. Choose another folder."), existing)

@@ -23,6 +23,7 @@ from tunesmith_gui.environment.wizard_steps import ComputerStep, EnvironmentStep
 from tunesmith_gui.models.fix_actions import DEEDS
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 from tunesmith_gui.widgets.fitting import fitting_size
@@ -227,7 +228,7 @@ class SetupWizard(QDialog):
         self.refresh()
 
     def _take_place_error(self, error: TunesmithError) -> None:
-        self.flow.place, self.flow.moving = Place(paths.data_root(), problem=error.message), False
+        self.flow.place, self.flow.moving = Place(paths.data_root(), problem=core_text(error.message)), False
         self.refresh()
 
     def _browse(self) -> None:

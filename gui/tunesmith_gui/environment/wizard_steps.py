@@ -119,7 +119,7 @@ class ComputerStep(StepCard):
         problem = model.machine_problem
         self.looking.setVisible(model.machine is None)
         self.looking.setText(
-            problem.message if problem is not None and not running else self.tr("Looking at this computer…")
+            core_text(problem.message) if problem is not None and not running else self.tr("Looking at this computer…")
         )
         self.facts.show_facts(flow.facts())
         self.facts.setVisible(model.machine is not None)

@@ -19,6 +19,7 @@ from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing, NewRunForm
 from tunesmith_gui.new_run.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.engine_task import EngineTask
+from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ class NewRunActions(QObject):
 
     def _check_failed(self, error: TunesmithError) -> None:
         self._check = None
-        self.checking_changed.emit(False, error.message, "error")
+        self.checking_changed.emit(False, core_text(error.message), "error")
         self.error_found.emit(error)
 
     # Copying

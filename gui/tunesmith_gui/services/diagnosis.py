@@ -42,7 +42,7 @@ def diagnose_error(code: str, text: str, machine: Machine | None) -> Explanation
     if not code or code in SYMPTOMS or found.code == code:
         return found
     try:
-        _words, actions = repair(code, "", language())
+        _words, actions = repair(code, "")
     except KeyError:
         actions = ()
     return Explanation(code, actions=tuple(actions))

@@ -38,7 +38,7 @@ class ShellBanners(QWidget):
 
     def show_problem(self, problem: TunesmithError) -> None:
         """Tells what was wrong with the settings file."""
-        self._add(Banner("warn", core_text(problem.title), problem.message, dismissable=True, parent=self))
+        self._add(Banner("warn", core_text(problem.title), core_text(problem.message), dismissable=True, parent=self))
 
     def show_interrupted(self, rows: Sequence[RunRow]) -> None:
         """Tells, once for each run, that runs ended without a result while no window was looking."""

@@ -37,6 +37,7 @@ from tunesmith_gui.shell.rail import Rail
 from tunesmith_gui.shell.toast import Toast
 from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text
 
 _FIRST_SIZE = QSize(1280, 800)
 _SMALLEST = QSize(SPACE * 90, SPACE * 60)
@@ -291,7 +292,7 @@ class MainWindow(QMainWindow):
         return self.tr("%n run(s) in the queue", "", len(live))
 
     def _on_error(self, error: TunesmithError) -> None:
-        self.toast.show_message("error", error.message)
+        self.toast.show_message("error", core_text(error.message))
 
     def _on_run_error(self, _run_id: str, error: TunesmithError) -> None:
         self._on_error(error)

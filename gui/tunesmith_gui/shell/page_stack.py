@@ -12,6 +12,7 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page
 from tunesmith_gui.pages import PAGES
 from tunesmith_gui.services.diagnostics import report
+from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 from tunesmith_gui.widgets.empty_state import EmptyState
 
@@ -104,7 +105,7 @@ class PageStack(QStackedWidget):
         return EmptyState(
             "error",
             self.tr("This page could not be opened"),
-            error.message,
+            core_text(error.message),
             primary=(self.tr("Copy diagnostics"), lambda: self.show_diagnostics(error)),
             parent=self,
         )

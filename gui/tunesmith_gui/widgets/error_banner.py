@@ -18,7 +18,7 @@ def error_words(error: TunesmithError) -> str:
     """What happened, why in general, and the next step, with the code at the end."""
     entry = CODES[error.code]
     code = fill(translate("ErrorBanner", "Code: %1"), error.code)
-    return "\n".join([error.message, core_text(entry.cause), core_text(error.hint), code])
+    return "\n".join([core_text(error.message), core_text(entry.cause), core_text(error.hint), code])
 
 
 def error_banner(

@@ -11,6 +11,9 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
+from tunesmith_core.messages import Message
+from tunesmith_gui.tr import core_text
+
 
 def restyle(widget: QWidget) -> None:
     """Makes the style sheet look at a widget's properties again after one of them changed."""
@@ -49,6 +52,10 @@ class SafeLabel(QLabel):
         if selectable:
             self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.setText(text)
+
+    def setText(self, text: str) -> None:
+        """Shows a text; a message of the core in the language in force."""
+        super().setText(core_text(text) if isinstance(text, Message) else text)
 
     def setTextFormat(self, _format: Qt.TextFormat) -> None:
         """Refused: the format of a safe label is plain text.
