@@ -21,6 +21,8 @@ layers' inputs go to the computer's memory as well."""
 COLUMN_ALIGNMENT = 64
 NUM_SLOTS = 2
 LIBRARY_BYTES = 96 * 2**20
+"""Workspaces of cuBLAS and cuDNN, which PyTorch allocates with the tensors."""
+
 ATTENTION_BYTES_PER_NUMBER = 8
 """As in `tunesmith_engine.fused`."""
 

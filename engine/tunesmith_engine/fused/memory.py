@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from tunesmith_core.fused_memory import LIBRARY_BYTES
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
@@ -40,9 +41,6 @@ SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.
 Llama-3.1-8B QLoRA, 4 x 2048 tokens on an H200, torch 2.11, 2026-11-21: 378 ms of products and attention, timed alone,
 against a step of 465 ms."""
-
-LIBRARY_BYTES = 96 * 2**20
-"""Workspaces of cuBLAS and cuDNN, which PyTorch allocates with the tensors."""
 
 USUAL_DOCUMENT_TOKENS = 2048
 
