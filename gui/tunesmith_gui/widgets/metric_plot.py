@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPoint, QPointF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QImage, QPen, QWheelEvent
+from PySide6.QtGui import QColor, QImage, QMouseEvent, QPen, QWheelEvent
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from tunesmith_gui.models.metric_series import Floats, decimate, thin
@@ -22,6 +22,8 @@ from tunesmith_gui.tokens import CHART_DASHES
 from tunesmith_gui.tr import fill
 
 SMOOTH_POINTS = 500
+_NEAR_PX = 6
+"""A dot this close to the pointer's step is read out."""
 _FADE = 90
 """Opacity of a raw line behind a smoothed one, of 255."""
 
@@ -62,6 +64,13 @@ class _Axis(pg.AxisItem):
     ticks = "%1"
     """How a number is written below the chart, e.g. "%1 s"."""
 
+    whole = False
+    """Whether it counts things that have no half, such as steps."""
+
+    def tickSpacing(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, float]]:
+        spacings: list[tuple[float, float]] = super().tickSpacing(minVal, maxVal, size)
+        return [(max(spacing, 1.0), offset) for spacing, offset in spacings] if self.whole else spacings
+
     def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
         if self.logMode:
             return [compact_number(10**value) if abs(value - round(value)) < 0.5 else "" for value in values]
@@ -71,6 +80,12 @@ class _Axis(pg.AxisItem):
 
 class _Canvas(pg.PlotWidget):
     """Zooms with Ctrl and the wheel only, so that the page scrolls under the pointer as everywhere else."""
+
+    double_clicked = Signal()
+
+    def mouseDoubleClickEvent(self, _event: QMouseEvent) -> None:
+        """Asks for the whole chart again."""
+        self.double_clicked.emit()
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
@@ -119,6 +134,8 @@ class MetricPlot(QWidget):
         self._box = self._plot.getViewBox()
         self._box.setMouseEnabled(x=True, y=False)
         self._box.setDefaultPadding(0.02)
+        self._box.setLimits(xMin=0.0)  # Steps, tokens and times all count from 0.
+        self._plot.getAxis("bottom").whole = True
         self._cursor = pg.InfiniteLine(angle=90, movable=False)
         self._cursor.hide()
         self._plot.addItem(self._cursor, ignoreBounds=True)
@@ -131,6 +148,7 @@ class MetricPlot(QWidget):
         self._redraw_soon.timeout.connect(self._redraw)
         self._box.sigRangeChangedManually.connect(self._on_zoomed)
         self._canvas.scene().sigMouseMoved.connect(self._on_pointer)
+        self._canvas.double_clicked.connect(self.fit)
         self._canvas.viewport().installEventFilter(self)
         theme().changed.connect(self._theme_changed)
         self._theme_changed()
@@ -161,7 +179,8 @@ class MetricPlot(QWidget):
         if (word, ticks, start) == (self.x_word, self.x_ticks, self.x_start):
             return
         self.x_word, self.x_ticks, self.x_start = word, ticks, start
-        self._plot.getAxis("bottom").ticks = ticks
+        axis = self._plot.getAxis("bottom")
+        axis.ticks, axis.whole = ticks, ticks == "%1"
         self.fit()
 
     def set_log(self, log: bool) -> None:
@@ -274,6 +293,8 @@ class MetricPlot(QWidget):
             if line is lines[0]:
                 shown_x = float(line.x[index])
                 words.append(f"{self.x_word} {compact_number(shown_x)}")
+            if line.look == "dots" and abs(float(line.x[index]) - shown_x) > _NEAR_PX * self._box.viewPixelSize()[0]:
+                continue
             words.append(f"{line.name} {compact_number(float(line.y[index]))}")
         self._cursor.setPos(shown_x)
         self._cursor.show()
