@@ -119,14 +119,17 @@ ACTIONS: dict[str, Callable[..., None]] = {
 }
 
 
-def answer(arguments: list[str], home: Path) -> int:
-    """Play a subcommand that answers with a file: what fake-engine.json holds under its name."""
-    answers = json.loads((home / "fake-engine.json").read_text())
-    out = Path(arguments[arguments.index("--out") + 1])
-    reply = answers.get(arguments[0])
+def answer(folder: Path, home: Path) -> int:
+    """Play a short operation: what fake-engine.json holds under its kind, an answer or {"error": ...}."""
+    reply = json.loads((home / "fake-engine.json").read_text()).get(
+        json.loads((folder / "operation.json").read_text())["kind"]
+    )
     if reply is None:
         return 1
-    out.write_text(json.dumps(reply))
+    journal = JournalWriter(folder / "events.jsonl")
+    if "error" in reply:
+        journal.write("error", **reply["error"])
+    journal.write("result", status="failed" if "error" in reply else "finished", exit_code=0, answer=reply)
     return 0
 
 
@@ -135,7 +138,7 @@ def main() -> int:
     home = Path(os.environ["TUNESMITH_HOME"])
     arguments = sys.argv[sys.argv.index("tunesmith_engine") + 1 :]
     if arguments[0] != "run":
-        return answer(arguments, home)
+        return answer(Path(arguments[1]), home)
     folder = Path(arguments[arguments.index("--run-dir") + 1])
     scripts = json.loads((home / "fake-engine.json").read_text())
     name = json.loads((folder / "spec.json").read_text())["name"]

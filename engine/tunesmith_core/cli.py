@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -19,6 +20,9 @@ import tunesmith_core
 from tunesmith_core import cli_runs, cli_specs, environments, files, paths, settings, terminal
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, EnvironmentProblem, TunesmithError, wrap
 from tunesmith_core.messages import use_language
+from tunesmith_core.operations.command import add_arguments as add_kind_arguments
+from tunesmith_core.operations.command import run as run_kind
+from tunesmith_core.operations.kind import all_kinds
 from tunesmith_core.redact import redact
 
 Command = Callable[[argparse.Namespace], int]
@@ -69,7 +73,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND")
 
     def add(name: str, command: Command, help_text: str, *, json: bool = False) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help_text, description=command.__doc__)
+        sub = commands.add_parser(name, help=help_text, description=command.__doc__ or help_text)
         sub.set_defaults(command=command)
         if json:
             sub.add_argument("--json", action="store_true", help="print JSON for programs")
@@ -109,6 +113,9 @@ def make_parser() -> argparse.ArgumentParser:
     add_for_run("spec", cli_runs.spec, "print the settings of a run")
     add_for_run("delete", cli_runs.delete, "delete a run with its checkpoints and adapter")
     add("presets", cli_specs.list_presets, "list the presets", json=True)
+    for kind in all_kinds().values():
+        if kind.help:
+            add_kind_arguments(add(kind.name, partial(run_kind, kind), kind.help, json=True), kind)
     add("version", version, "print the version")
     for name, help_text in SETUP_COMMANDS.items():
         commands.add_parser(name, help=help_text, add_help=False)

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tunesmith_core import datafmt, devices, planner, preflight, presets, terminal
-from tunesmith_core.engine_task import run_task
 from tunesmith_core.errors import EXIT_DONE, TunesmithError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.messages import Message
+from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, PreviewSpec
+from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec
 
 
@@ -72,8 +73,7 @@ def check(arguments: Namespace) -> int:
     """Check a spec as the start of a run does, then measure one real step of it."""
     spec = RunSpec.load(arguments.spec)
     preflight.check(spec)
-    path, device = str(arguments.spec.absolute()), devices.device_of(spec)
-    measured = run_task("plan-check", "--spec", path, device=device, model=spec.model.path)
+    measured = conduct(PLAN_CHECK, spec).get()
     if arguments.json:
         terminal.say_json(measured)
     else:
@@ -90,8 +90,7 @@ def check(arguments: Namespace) -> int:
 
 def preview(arguments: Namespace) -> int:
     """Show how rows of the data are rendered; what counts for the loss stands between [[ and ]]."""
-    model, path = RunSpec.load(arguments.spec).model.path, str(arguments.spec.absolute())
-    found = run_task("preview", "--spec", path, "--rows", str(arguments.rows), model=model)
+    found = conduct(PREVIEW, PreviewSpec(RunSpec.load(arguments.spec), arguments.rows)).get()
     if arguments.json:
         terminal.say_json(found)
         return EXIT_DONE

@@ -29,6 +29,9 @@ DRAIN_S = 5.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
+_is_subreaper = False
+"""Whether new children of this process can only be an engine's. In a window they may be supervisors of runs."""
+
 
 class EngineProcess:
     """A started engine.
@@ -46,12 +49,24 @@ class EngineProcess:
         log_path: Path,
         log_cap_bytes: int = LOG_CAP_BYTES,
         lifeline: bool = False,
+        binds_itself: bool = False,
     ) -> None:
-        """Start the command; with a lifeline, its standard input stays open exactly as long as this process lives.
+        """Start the command.
+
+        Args:
+            command: program and arguments.
+            folder: where it runs.
+            environment: all its variables.
+            log_path: file for its output.
+            log_cap_bytes: size that the file keeps to.
+            lifeline: leave its standard input open exactly as long as this process lives.
+            binds_itself: it asks the kernel by itself to die with this thread: between fork and exec of a process with
+                many threads, such as the window, no code of ours may run.
 
         Raises:
             OSError: when it can't be started.
         """
+        self._binds_itself = binds_itself
         self._log = CappedLog(log_path, log_cap_bytes)
         self._siblings = child_pids()
         self._stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
@@ -113,7 +128,7 @@ class EngineProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=die_with_parent(),
+                preexec_fn=None if self._binds_itself else die_with_parent(),
             )
 
         def ended(self) -> bool:
@@ -151,7 +166,7 @@ class EngineProcess:
             self._process.stdin.close()
         if sys.platform == "win32":  # pragma: no cover
             self._job.close()
-        else:
+        elif _is_subreaper:
             self._kill_adopted()
         self._reader.join(DRAIN_S)
         if self._reader.is_alive():  # pragma: no cover - a process that even the subreaper could not reach
@@ -168,8 +183,10 @@ class EngineProcess:
 
 def become_subreaper() -> None:
     """Make processes that lose their parent our children, so that none of the engine's can slip away (Linux)."""
+    global _is_subreaper
     if sys.platform == "linux":  # pragma: no branch - no other system is measured
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        _is_subreaper = True
 
 
 def die_with_parent() -> Callable[[], None]:

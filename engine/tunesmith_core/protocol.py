@@ -1,4 +1,4 @@
-"""Protocol v1: events in a run's journal and commands in its control folder.
+"""Protocol v1: events in the journal of an operation, such as a run, and commands in its control folder.
 
 A journal line is one JSON object: `{"v":1,"seq":17,"t":1795219200.12,"type":"step",...,"crc":"9f3a12bc"}`, UTF-8, where
 crc is the CRC-32 of the line's bytes before `,"crc"`. A torn or garbled line is counted and passed over. Units are in
@@ -24,8 +24,13 @@ Events and their fields:
 - error: code, kind, title, message, context, hint, link
 - ack: id, command, ok, message
 - stopping: mode (save, discard): a stop was accepted
-- result: status (finished, stopped, failed), code, step, seconds, artifacts (name -> relative path), eval_loss_before,
-  eval_loss_after
+- result: status (finished, stopped, failed), code; of a run step, seconds, artifacts (name -> relative path),
+  eval_loss_before, eval_loss_after; of other operations exit_code, answer (what it was asked for)
+- check: id, title, state (waiting, checking, ok, warning, failed, unknown), message, code, fix; of a selftest name,
+  title, required, state, seconds, details, error; of a kernel its name, and afterwards reason
+- plan: parts, folder, free_bytes, seconds, profile, sentence of an installation
+- progress: name, done_bytes, total_bytes, bytes_per_s, remaining_s of a download; phases of an installation have state
+  (started, done) and seconds
 
 Commands are files `control/ID.json` with `{"v":1,"id":...,"command":...}`: stop (mode: save or discard), checkpoint,
 evaluate, sample (prompt), ping. A reader takes the same major version, ignores and counts types and fields it does not
@@ -53,7 +58,8 @@ PROTOCOL_MAJOR = 1
 PROTOCOL = "1.0"
 
 EVENT_TYPES = frozenset(
-    "hello phase setup step eval sample checkpoint gpu log warning error ack stopping result".split()
+    """hello phase setup step eval sample checkpoint gpu log warning error ack stopping result
+    check plan progress""".split()
 )
 DURABLE_TYPES = frozenset({"hello", "checkpoint", "error", "result", "stopping"})
 """Events that are fsynced before `write` returns; the others may be lost with the last second of a power cut."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
 
 from tunesmith_core import files, paths
 from tunesmith_core.devices import Device
@@ -21,23 +20,6 @@ from tunesmith_core.runs import Run
 def device_lock(device: Device) -> FileLock:
     """Return the lock that a run holds while its engine uses a device."""
     return FileLock(paths.locks_dir() / f"{device.name}.lock")
-
-
-def write_lease(run: Run, supervisor: ProcessIdentity, *, engine: ProcessIdentity | None = None) -> None:
-    """Say who works on a run."""
-    lease: dict[str, Any] = {  # Any: JSON values
-        "supervisor": supervisor.to_dict(),
-        "engine": engine.to_dict() if engine else None,
-    }
-    files.atomic_write_json(run.lease_path, lease)
-
-
-def leased_engine(run: Run) -> ProcessIdentity | None:
-    """Return the engine that the lease names, alive or not."""
-    try:
-        return ProcessIdentity.from_dict(files.read_json(run.lease_path)["engine"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 class Ticket:

@@ -19,6 +19,7 @@ from typing import Any
 from tunesmith_core import files, paths
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.locks import is_locked
+from tunesmith_core.operations.folder import Operation
 from tunesmith_core.process_identity import ProcessIdentity
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.spec import RunSpec
@@ -127,30 +128,8 @@ class RunStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """A run folder."""
-
-    path: Path
-
-    @property
-    def id(self) -> str:
-        """Name of the folder, unique among the runs of a data root."""
-        return self.path.name
-
-    @property
-    def journal_path(self) -> Path:
-        """The journal."""
-        return self.path / "events.jsonl"
-
-    @property
-    def control_path(self) -> Path:
-        """The folder for command files."""
-        return self.path / "control"
-
-    @property
-    def lease_path(self) -> Path:
-        """Who works on the run."""
-        return self.path / "lease.json"
+class Run(Operation):
+    """A run folder; its name is unique among the runs of a data root."""
 
     @property
     def lock_path(self) -> Path:
@@ -192,14 +171,11 @@ class Run:
 
     def load_spec(self) -> RunSpec:
         """Return the frozen spec. Raises UserError when it is missing or damaged."""
-        return RunSpec.load(self.path / "spec.json")
+        return RunSpec.load(self.spec_path)
 
     def supervisor(self) -> ProcessIdentity | None:
         """Return the supervisor named by the lease, alive or not, or None when there is no readable lease."""
-        try:
-            return ProcessIdentity.from_dict(files.read_json(self.lease_path)["supervisor"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        return self.leased("supervisor")
 
     def is_supervised(self) -> bool:
         """Return whether a supervisor works on this run now."""

@@ -74,12 +74,12 @@ class Supervisor:
         raise TunesmithError("run-busy", "Another process works on the run {run}.", run=self.run.id)
 
     def _see_through(self) -> None:
-        leftover = run_queue.leased_engine(self.run)
+        leftover = self.run.leased("engine")
         if leftover and kill_leftover(leftover):
             logger.warning("ended an engine that had lost its supervisor: pid %d", leftover.pid)
         self._write("phase", name=QUEUED_PHASE)
         device = devices.device_of(self.run.load_spec())
-        run_queue.write_lease(self.run, current())
+        self.run.lease(supervisor=current(), engine=None)
         files.crashpoint("supervisor.after-lease")
         lock = run_queue.device_lock(device)
         try:
@@ -120,7 +120,7 @@ class Supervisor:
         ladder = StopLadder(self._limits)
         try:
             files.crashpoint("supervisor.after-engine-start")
-            run_queue.write_lease(self.run, current(), engine=engine.identity)
+            self.run.lease(supervisor=current(), engine=engine.identity)
             enforced = self._watch(engine, ladder)
         finally:
             code = engine.close()

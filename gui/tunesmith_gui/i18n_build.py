@@ -25,6 +25,7 @@ from tunesmith_core.declared import Declaration
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.explain.actions import ACTIONS
 from tunesmith_core.explain.catalogue import repairs_of_all
+from tunesmith_core.operations.kind import all_kinds
 from tunesmith_gui.assets import asset_folder
 
 PACKAGE = Path(__file__).resolve().parent
@@ -63,6 +64,8 @@ def _core_literals() -> Iterator[str]:
     for forms in repairs_of_all().values():
         yield from (form["words"] for form in forms.values())
     yield from sorted(templates(CORE))
+    for kind in all_kinds().values():
+        yield kind.title
     for section in spec.SECTIONS:
         yield section.capitalize()
     for setting in spec.iter_settings():

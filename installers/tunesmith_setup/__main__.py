@@ -68,13 +68,14 @@ def parse(argv: list[str]) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Run a command and return its exit code; no error leaves here as a traceback.
 
-    With `--events` the last line says how the command ended, also after an error.
+    The journal of an operation says how the command ended, also after an error.
     """
     arguments = argparse.Namespace()
     try:
         with interruption.heard():
             arguments = parse(sys.argv[1:] if argv is None else argv)
-            code = int(arguments.command(arguments))
+            with progress.chosen(arguments).stopping():
+                code = int(arguments.command(arguments))
     except KeyboardInterrupt:
         sys.stderr.write("\nInterrupted. The same command continues; a run that has begun goes on.\n")
         code = EXIT_STOPPED

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from tunesmith_core.operations.host import interrupt_main_thread
+
 ASK_AGAIN_S = 0.05
 
 
@@ -28,7 +30,7 @@ def heard() -> Iterator[None]:
     def ask_again(dropped: sys.UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
             # From another thread and a moment later: raised in here, it would be dropped as well.
-            timers.append(threading.Timer(ASK_AGAIN_S, _interrupt_main_thread))
+            timers.append(threading.Timer(ASK_AGAIN_S, interrupt_main_thread))
             timers[-1].start()
         else:
             print_dropped(dropped)
@@ -59,19 +61,3 @@ def postponed() -> Iterator[None]:
             signal.signal(number, handler)
         if asked:
             signal.raise_signal(asked[0])
-
-
-if sys.platform == "win32":  # pragma: no cover
-
-    def _interrupt_main_thread() -> None:
-        import _thread
-
-        _thread.interrupt_main(signal.SIGTERM)
-
-else:
-
-    def _interrupt_main_thread() -> None:
-        # Unlike `interrupt_main` it also wakes the thread when it waits for a child.
-        identity = threading.main_thread().ident
-        assert identity is not None  # it has been started
-        signal.pthread_kill(identity, signal.SIGTERM)

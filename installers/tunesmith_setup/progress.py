@@ -1,7 +1,7 @@
 """What the installer tells: phases, notes, how far a download is, what was found; as text, or as events for the window.
 
-`Progress` is the only thing that the parts of the installer talk to. With `--events` a command writes one JSON object a
-line to standard output instead of text, for the window that started it.
+`Progress` is the only thing that the parts of the installer talk to. A command that the window started as an operation
+writes events into its journal instead of text.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import EXIT_STOPPED, TunesmithError
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.host import Host, StopWatch, die_with_owner
+from tunesmith_core.protocol import Event
 
 MB = 1_000_000
 GIB = 1024**3
@@ -175,35 +178,48 @@ class Progress:
     def result(self, exit_code: int) -> None:
         """Tell that the command ended; as text the exit code says it."""
 
+    def answer(self, values: dict[str, Any]) -> None:  # Any: JSON values
+        """Give a program the answer."""
+        # Names of drives and GPUs may have letters that the console's code page lacks.
+        sys.stdout.buffer.write(f"{json.dumps(values, indent=2, ensure_ascii=False)}\n".encode())
+        sys.stdout.flush()
+
+    def stopping(self) -> AbstractContextManager[object]:
+        """Interrupt the block when somebody asks for it elsewhere; in a terminal Ctrl-C does."""
+        return nullcontext()
+
 
 class EventProgress(Progress):
-    """Writes JSON lines to standard output, one object each with a `type`, for the window that started the command."""
+    """Writes events into the journal of an operation, for the window that started the command."""
 
     interval_s = 0.5
 
-    def _write(self, event_type: str, **data: Any) -> None:  # Any: JSON values
-        super().line(json.dumps({"type": event_type} | data))
+    def __init__(self, operation: Operation) -> None:
+        super().__init__()
+        self._host = Host(operation)
+        self._failed = False
+        self._answer: Any = None  # Any: JSON values
 
     def line(self, text: str = "") -> None:
         """Write a note; an empty line says nothing."""
         if text.strip():
-            self._write("note", text=text.strip())
+            self._host.event("log", level="info", text=text.strip())
 
     def _phase_started(self, name: str) -> None:
-        self._write("phase", name=name, state="started")
+        self._host.event("phase", name=name, state="started")
 
     def _phase_done(self, name: str, seconds: float) -> None:
-        self._write("phase", name=name, state="done", seconds=round(seconds, 3))
+        self._host.event("phase", name=name, state="done", seconds=round(seconds, 3))
 
     def plan(self, plan: Plan) -> None:
         """Write what will be fetched and written, where to, and how long it takes roughly."""
-        self._write("plan", **plan.to_dict())
+        self._host.event("plan", **plan.to_dict())
 
     def progress(
         self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None
     ) -> None:
         """Write how far a part is."""
-        self._write(
+        self._host.event(
             "progress",
             name=name,
             done_bytes=done_bytes,
@@ -222,15 +238,31 @@ class EventProgress(Progress):
         fix: dict[str, Any] | None = None,  # Any: JSON values
     ) -> None:
         """Write what a check found."""
-        self._write("check", id=check_id, title=title, state=state, message=message, code=code, fix=fix)
+        self._host.event("check", id=check_id, title=title, state=state, message=message, code=code, fix=fix)
 
     def error(self, failure: TunesmithError) -> None:
         """Write what stopped the command."""
-        self._write("error", **failure.to_dict())
+        self._failed = True
+        self._host.event("error", **failure.to_dict())
 
     def result(self, exit_code: int) -> None:
-        """Write how the command ended, its last line."""
-        self._write("result", ok=exit_code == 0, exit_code=exit_code)
+        """Write how the command ended, the last event. Faults that a check found are no failure of the check."""
+        status = "stopped" if exit_code == EXIT_STOPPED else "failed" if self._failed else "finished"
+        self._host.event("result", status=status, exit_code=exit_code, answer=self._answer)
+        self._host.close()
+
+    def answer(self, values: dict[str, Any]) -> None:  # Any: JSON values
+        """Keep the answer for the result."""
+        self._answer = values
+
+    def stopping(self) -> AbstractContextManager[object]:
+        """Interrupt the block, as Ctrl-C does, once the window asks for it."""
+        return StopWatch(self._host.stop_requested)
+
+    def repeat(self, event: Event) -> None:
+        """Tell what the same command tells elsewhere."""
+        if event.type in ("log", "phase", "check", "plan", "progress", "error"):
+            self._host.event(event.type, **event.data)
 
 
 class SilentProgress(Progress):
@@ -241,12 +273,22 @@ class SilentProgress(Progress):
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare `--events` for a command that the window starts."""
-    parser.add_argument("--events", action="store_true", help="write JSON lines for a program instead of text")
+    """Declare `--operation` for a command that the window starts."""
+    parser.add_argument("--operation", type=Path, help=argparse.SUPPRESS)
 
 
 def chosen(arguments: argparse.Namespace) -> Progress:
-    """Return the progress that a command's arguments ask for: events, nothing beside an answer in JSON, or text."""
-    if getattr(arguments, "events", False):
-        return EventProgress()
-    return SilentProgress() if getattr(arguments, "json", False) else Progress()
+    """Return the progress that a command's arguments ask for, the same one each time.
+
+    Events in the folder of an operation, nothing beside an answer in JSON, or text.
+    """
+    made: Progress | None = getattr(arguments, "progress", None)
+    if made is None:
+        if folder := getattr(arguments, "operation", None):
+            operation = Operation(folder)
+            die_with_owner(operation)
+            made = EventProgress(operation)
+        else:
+            made = SilentProgress() if getattr(arguments, "json", False) else Progress()
+        arguments.progress = made
+    return made

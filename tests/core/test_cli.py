@@ -332,7 +332,7 @@ def test_the_planned_device_is_the_wanted_one(make_spec: Make, monkeypatch: pyte
 
 
 def test_check_measures_a_step(spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    fake_engine({"plan-check": {"device": "cpu", "step_s": 2.0, "peak_bytes": 1 << 30}})
+    fake_engine({"check": {"device": "cpu", "step_s": 2.0, "peak_bytes": 1 << 30}})
     assert cli.main(["check", spec_file]) == 0
     assert capsys.readouterr().out == "One step on cpu took 2 s and 1.00 GiB of memory.\n"
     assert cli.main(["check", spec_file, "--json"]) == 0
@@ -342,13 +342,13 @@ def test_check_measures_a_step(spec_file: str, fake_engine: Script, capsys: pyte
 def test_an_error_of_a_task_is_its_error(
     spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str], home: Path
 ) -> None:
-    fake_engine({"plan-check": {"error": RunFailure("cuda-oom", "8 GiB wanted").to_dict()}})
+    fake_engine({"check": {"error": RunFailure("cuda-oom", "8 GiB wanted").to_dict()}})
     assert cli.main(["check", spec_file]) == 4
     assert "error[cuda-oom]" in capsys.readouterr().err
     fake_engine({})
     assert cli.main(["check", spec_file]) == 4
     assert "error[engine-crashed]" in capsys.readouterr().err
-    assert os.listdir(home / "tmp") == []
+    assert os.listdir(home / "tmp" / "operations") == []
 
 
 def test_a_task_that_cannot_start(

@@ -16,7 +16,7 @@ import pytest
 
 from tests.core.test_supervisor import gone, kinds, wait_for
 from tests.processes import KILLED
-from tunesmith_core import files, launch, paths, run_queue
+from tunesmith_core import files, launch, paths
 from tunesmith_core.errors import BugError, EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import JournalWriter, pending_commands, post_command, read_journal
@@ -242,7 +242,7 @@ def test_the_run_outlives_who_started_it(fake_engine: Script, make_spec: Make, t
     assert subprocess.run([sys.executable, "-c", code, str(spec)], env=environment, check=False).returncode == KILLED
     [run] = iter_runs()
     wait_for(lambda: "step" in kinds(run))
-    assert run_queue.leased_engine(run) is not None
+    assert run.leased("engine") is not None
     launch.stop(run)
     assert launch.wait(run).state is RunState.STOPPED
 

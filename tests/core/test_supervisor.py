@@ -290,8 +290,23 @@ def test_a_grandchild_that_outlives_a_good_run_is_ended(supervise: Callable[...,
     assert gone(int((run.path / "grandchild.pid").read_text()))
 
 
+def test_only_who_adopts_ends_the_adopted(tmp_path: Path) -> None:
+    """In a window, a new child may be the supervisor of a run."""
+    engine = EngineProcess(["true"], folder=tmp_path, environment={}, log_path=tmp_path / "log", binds_itself=True)
+    other = sleeping_process()
+    try:
+        assert engine.close() == 0
+        assert other.poll() is None
+    finally:
+        other.kill()
+        other.wait()
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="a job holds all descendants here, so none is adopted")
-def test_an_adopted_process_is_ended_and_older_children_are_not(tmp_path: Path) -> None:
+def test_an_adopted_process_is_ended_and_older_children_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_process, "_is_subreaper", True)
     mine = subprocess.Popen(["sleep", "60"])
     try:
         engine = EngineProcess(["true"], folder=tmp_path, environment={}, log_path=tmp_path / "log")
@@ -343,7 +358,7 @@ def test_a_leftover_engine_is_ended_by_the_next_supervisor(
     identity = identify(orphan.pid)
     assert identity is not None
     run = create_run(make_spec("l"))
-    run_queue.write_lease(run, ProcessIdentity(1, 0, "x"), engine=identity)
+    run.lease(supervisor=ProcessIdentity(1, 0, "x"), engine=identity)
     Supervisor(run, QUICK).supervise()
     assert orphan.wait(5) == KILLED
     assert "lost its supervisor" in caplog.text
@@ -407,7 +422,7 @@ def test_the_oldest_waiting_run_is_first(make_spec: Make) -> None:
     assert (first.is_first(), second.is_first(), other.is_first()) == (True, False, True)
     first.give_back()
     assert second.is_first(), "it has its turn already"
-    assert run_queue.leased_engine(old) is None
+    assert old.leased("engine") is None
 
 
 def test_a_dead_or_damaged_ticket_holds_up_nobody(make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,8 +486,8 @@ def start_process(run: Run, **variables: str) -> subprocess.Popen[bytes]:
 
 
 def engine_pid(run: Run) -> int:
-    wait_for(lambda: run_queue.leased_engine(run))
-    leased = run_queue.leased_engine(run)
+    wait_for(lambda: run.leased("engine"))
+    leased = run.leased("engine")
     assert leased is not None
     return leased.pid
 
@@ -508,7 +523,7 @@ def test_a_kill_anywhere_leaves_nothing_running_and_the_run_can_go_on(
     run = create_run(make_spec("k"))
     with start_process(run, TUNESMITH_CRASHPOINT=point) as process:
         assert process.wait(30) == KILLED
-    leased = run_queue.leased_engine(run)
+    leased = run.leased("engine")
     assert leased is None or gone(leased.pid)
     assert run.status().state is RunState.INTERRUPTED
     fake_engine({})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -14,9 +13,12 @@ import pytest
 import torch
 
 from tunesmith_core import files
-from tunesmith_core.environments import module_command
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_engine import __main__ as command_line
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.host import serve
+from tunesmith_core.operations.kinds.engine import SELFTEST, SelftestSpec
+from tunesmith_core.operations.runner import conduct
+from tunesmith_core.protocol import read_journal
 from tunesmith_engine import selftest
 from tunesmith_engine.proof.inputs import Sizes
 from tunesmith_engine.selftest import (
@@ -35,12 +37,13 @@ from tunesmith_engine.train.optim import Updater
 FakeSteps = Callable[..., None]
 
 
-def test_every_step_is_proved_on_the_processor(tmp_path: Path) -> None:
-    out = tmp_path / "result.json"
-    command = module_command(sys.executable, "tunesmith_engine", "selftest", "--device", "cpu", "--out", str(out))
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert answer.returncode == 0, answer.stderr
-    result = files.read_json(out)
+def test_every_step_is_proved_on_the_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUNESMITH_HOME", str(tmp_path))
+
+    def here(operation: Operation) -> list[str]:
+        return SELFTEST.command(operation, SelftestSpec("cpu"), Path(sys.executable))
+
+    result = conduct(SELFTEST, SelftestSpec("cpu"), command=here).get()
     states = {step["name"]: step["state"] for step in result["steps"]}
     assert states == {step.name: "ok" for step in STEPS} | {"gpu": "skipped"}
     assert (result["state"], result["device"], result["fused_kernels"]) == ("ok", "cpu", False)
@@ -78,16 +81,18 @@ def fail(error: Exception) -> Callable[[str], Any]:
     return prove
 
 
-def test_the_result_tells_at_any_time_which_step_goes_on(fake_steps: FakeSteps, tmp_path: Path) -> None:
-    out, seen = tmp_path / "result.json", []
+def test_the_journal_tells_at_any_time_which_step_goes_on(fake_steps: FakeSteps) -> None:
+    told: list[tuple[str, str]] = []
+    seen: list[tuple[str, str]] = []
 
     def look(device: str) -> dict[str, Any]:
-        seen.append([step["state"] for step in files.read_json(out)["steps"]])
+        seen.append(told[-1])
         return {"device": device}
 
     fake_steps(look, look, look)
-    result = selftest.selftest("cpu", out)
-    assert seen == [["checking", "waiting", "waiting"], ["ok", "checking", "waiting"], ["ok", "ok", "checking"]]
+    result = selftest.selftest("cpu", lambda step: told.append((step["name"], step["state"])))
+    assert seen == [("step_0", "checking"), ("step_1", "checking"), ("step_2", "checking")]
+    assert told[1::2] == [("step_0", "ok"), ("step_1", "ok"), ("step_2", "ok")]
     assert result["steps"][0]["details"] == {"device": "cpu"}
 
 
@@ -101,17 +106,18 @@ def test_a_step_that_is_not_required_may_fail(fake_steps: FakeSteps) -> None:
     assert "something of Triton" in result["steps"][1]["error"]["message"]
 
 
-def test_a_required_step_that_fails_ends_the_proof(
-    fake_steps: FakeSteps, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_required_step_that_fails_ends_the_proof(fake_steps: FakeSteps, tmp_path: Path) -> None:
     fake_steps(fail(EnvironmentProblem("driver-missing", "No driver.")), lambda _: {}, lambda _: {})
-    out = tmp_path / "result.json"
-    assert command_line.main(["selftest", "--device", "cpu", "--out", str(out)]) == 3
-    result = files.read_json(out)
+    operation = Operation(tmp_path)
+    files.atomic_write_json(operation.path / "operation.json", {"kind": "selftest"})
+    files.atomic_write_json(operation.spec_path, {"device": "cpu"})
+    assert serve(operation) == 3
+    *_, error, end = read_journal(operation.journal_path)
+    result = end.data["answer"]
+    assert (error.data["code"], end.data["status"]) == ("driver-missing", "failed")
     assert result["state"] == "failed"
     assert result["error"]["code"] == "driver-missing"
     assert [step["state"] for step in result["steps"]] == ["failed", "waiting", "waiting"]
-    assert "driver-missing: No driver." in capsys.readouterr().err
 
 
 def test_what_does_not_apply_is_skipped_with_its_reason(fake_steps: FakeSteps) -> None:

@@ -1,8 +1,9 @@
-"""Subcommands whose results are JSON files: preview, plan-check, probe, import-gguf."""
+"""Short operations of the engine: preview, plan check, libraries, GGUF import."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,44 +19,61 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tunesmith_core import files
 from tunesmith_core.catalog import read_model_card
 from tunesmith_core.environments import engine_environment, module_command
+from tunesmith_core.operations.folder import Operation, OperationStatus
+from tunesmith_core.operations.host import serve
+from tunesmith_core.operations.kind import Kind
+from tunesmith_core.operations.kinds.engine import (
+    IMPORT,
+    LIBRARIES,
+    PLAN_CHECK,
+    PREVIEW,
+    ImportSpec,
+    NoSpec,
+    PreviewSpec,
+)
+from tunesmith_core.protocol import read_journal
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine import __main__ as command_line
 from tunesmith_engine import probe as probe_module
+from tunesmith_engine.failures import translate
 
 Call = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture
 def call(tmp_path: Path) -> Call:
-    """Run a subcommand in this process and return its exit code and the content of --out."""
+    """Do an operation in this process and return its exit code and how its journal ends."""
 
-    def run(*arguments: object) -> tuple[int, Any]:
-        out = tmp_path / "out.json"
-        out.unlink(missing_ok=True)
-        code = command_line.main([*map(str, arguments), "--out", str(out)])
-        return code, files.read_json(out)
+    def run(kind: Kind, spec: object) -> tuple[int, Any]:
+        operation = Operation(tmp_path / "operation")
+        shutil.rmtree(operation.path, ignore_errors=True)
+        operation.path.mkdir()
+        files.atomic_write_json(operation.path / "operation.json", {"kind": kind.name})
+        files.atomic_write_json(operation.spec_path, kind.spec_values(spec))
+        code = serve(operation, translate)
+        status = OperationStatus()
+        for event in read_journal(operation.journal_path):
+            status.fold(event)
+        return code, status.error or status.answer
 
     return run
 
 
 @pytest.fixture
-def spec_path(tiny_spec: Callable[..., RunSpec], tmp_path: Path) -> Path:
-    """A spec file of the tiny model."""
-    path = tmp_path / "spec.json"
-    files.atomic_write_json(path, tiny_spec().to_dict())
-    return path
+def spec(tiny_spec: Callable[..., RunSpec]) -> RunSpec:
+    """A spec of the tiny model."""
+    return tiny_spec()
 
 
-def test_preview_shows_what_is_trained(call: Call, spec_path: Path) -> None:
-    code, result = call("preview", "--spec", spec_path, "--rows", 3)
+def test_preview_shows_what_is_trained(call: Call, spec: RunSpec) -> None:
+    code, result = call(PREVIEW, PreviewSpec(spec, 3))
     assert code == 0
     assert len(result["rows"]) == 3
     trained = [segment["text"] for segment in result["rows"][1]["segments"] if segment["trained"]]
     assert "".join(trained).startswith("It is 2")
 
 
-def test_plan_check_trains_the_longest_rows(call: Call, spec_path: Path) -> None:
-    code, result = call("plan-check", "--spec", spec_path)
+def test_plan_check_trains_the_longest_rows(call: Call, spec: RunSpec) -> None:
+    code, result = call(PLAN_CHECK, spec)
     assert code == 0
     assert result["device"] == "cpu"
     assert result["peak_bytes"] > 50 << 20
@@ -63,40 +81,30 @@ def test_plan_check_trains_the_longest_rows(call: Call, spec_path: Path) -> None
     assert result["longest_tokens"] > 50
 
 
-def test_plan_check_with_checkpointing_and_four_bits(call: Call, spec_path: Path) -> None:
-    values = files.read_json(spec_path)
-    values["hardware"]["activation_checkpointing"] = True
-    values["quantization"]["kind"] = "nf4"
-    files.atomic_write_json(spec_path, values)
-    code, _ = call("plan-check", "--spec", spec_path)
+def test_plan_check_with_checkpointing_and_four_bits(call: Call, spec: RunSpec) -> None:
+    spec.hardware.activation_checkpointing = True
+    spec.quantization.kind = "nf4"
+    code, _ = call(PLAN_CHECK, spec)
     assert code == 0
 
 
-def test_errors_are_written_with_their_code(
-    call: Call, spec_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    values = files.read_json(spec_path)
-    values["model"]["path"] = str(tmp_path / "nowhere")
-    files.atomic_write_json(spec_path, values)
-    code, result = call("plan-check", "--spec", spec_path)
+def test_errors_are_written_with_their_code(call: Call, spec: RunSpec, tmp_path: Path) -> None:
+    spec.model.path = str(tmp_path / "nowhere")
+    code, result = call(PLAN_CHECK, spec)
     assert code == 2
-    assert result["error"]["code"] == "model-files-missing-or-corrupt"
-    assert "nowhere" in capsys.readouterr().err
-    code, result = call("plan-check", "--spec", tmp_path / "no.json")
-    assert (code, result["error"]["code"]) == (2, "spec-invalid")
+    assert result.code == "model-files-missing-or-corrupt"
+    assert "nowhere" in result.message
 
 
-def test_our_own_mistake_shows_its_traceback(
-    call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_our_own_mistake_shows_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe_module, "probe", lambda: 1 // 0)
-    code, result = call("probe")
-    assert (code, result["error"]["code"]) == (1, "bug")
-    assert "ZeroDivisionError" in capsys.readouterr().err
+    code, result = call(LIBRARIES, NoSpec())
+    assert (code, result.code) == (1, "bug")
+    assert "ZeroDivisionError" in result.context
 
 
 def test_probe_names_versions_and_devices(call: Call) -> None:
-    code, result = call("probe")
+    code, result = call(LIBRARIES, NoSpec())
     assert code == 0
     assert result["packages"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
     assert result["packages"]["triton-windows"] is None
@@ -153,7 +161,7 @@ def _write_gguf(path: Path) -> None:
 def test_gguf_becomes_a_model_folder(call: Call, tmp_path: Path) -> None:
     source, target = tmp_path / "tiny.gguf", tmp_path / "models" / "tiny"
     _write_gguf(source)
-    code, result = call("import-gguf", source, target)
+    code, result = call(IMPORT, ImportSpec(str(source), str(target)))
     assert code == 0, result
     assert result == {"path": str(target), "bytes": files.folder_bytes(target)}
     model = AutoModelForCausalLM.from_pretrained(target)
@@ -163,7 +171,7 @@ def test_gguf_becomes_a_model_folder(call: Call, tmp_path: Path) -> None:
     assert read_model_card(target).licence == "apache-2.0"
     assert "quantization_config" not in json.loads((target / "config.json").read_text())
     assert [path.name for path in target.parent.iterdir()] == ["tiny"]
-    code, result = call("import-gguf", source, target)
+    code, result = call(IMPORT, ImportSpec(str(source), str(target)))
     assert code != 0
 
 
@@ -172,8 +180,8 @@ def test_what_is_no_gguf_is_refused(call: Call, tmp_path: Path, content: bytes |
     source = tmp_path / "bad.gguf"
     if content is not None:
         source.write_bytes(content)
-    code, result = call("import-gguf", source, tmp_path / "models" / "bad")
-    assert (code, result["error"]["code"]) == (2, "model-files-missing-or-corrupt")
+    code, result = call(IMPORT, ImportSpec(str(source), str(tmp_path / "models" / "bad")))
+    assert (code, result.code) == (2, "model-files-missing-or-corrupt")
     assert not list(tmp_path.glob("models/*"))
 
 
@@ -194,7 +202,7 @@ def test_help_needs_no_training_library() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr.decode()
-    assert b"plan-check" in done.stderr
+    assert b"operation" in done.stderr
 
 
 def test_training_libraries_start_no_process_of_their_own() -> None:

@@ -18,11 +18,13 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 from shiboken6 import isValid
 
+from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.settings import SettingsFile
 from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.environment.setup_service import SetupService
-from tunesmith_gui.environment.setup_task import SetupEnd, SetupTask
+from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.services.preferences import Preferences
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
@@ -52,14 +54,18 @@ def no_leftovers(themed: None) -> Iterator[None]:
     pytest.fail(f"left behind: {left}")
 
 
-class IdleTask(SetupTask):
+class IdleTask(OperationTask):
     """A command of the installer that never begins: tests of the window start no doctor."""
 
     def start(self) -> None:
         """Starts nothing."""
 
     def cancel(self) -> None:
-        self.ended.emit(SetupEnd(None, cancelled=True))
+        self.cancelled = True
+        self.ended.emit(Outcome(OperationState.STOPPED, 5))
+
+    def abandon(self) -> None:
+        """Ends nothing."""
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from tests.setup.test_checks_host import sparse_cache
 from tunesmith_core import paths
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.machine import Disk, Driver, Gpu, GpuProcess, Machine, Wsl
+from tunesmith_core.protocol import read_journal
 from tunesmith_setup import checks, probe
 from tunesmith_setup.checks.host import Leaks, Memory
 from tunesmith_setup.commands import doctor
@@ -46,15 +47,15 @@ def test_a_healthy_computer_gets_a_short_answer(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("healthy")
-def test_programs_get_json_or_events(capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_get_json_or_events(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert run("--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is True
     assert [finding["id"] for finding in answer["findings"]] == ["memory", "variables"]
     assert answer["machine"]["ram_total_bytes"] == 32 * GIB
-    assert run("--events") == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(event["id"], event["state"]) for event in events if event["type"] == "check"] == [
+    assert run("--operation", str(tmp_path)) == 0
+    events = read_journal(tmp_path / "events.jsonl")
+    assert [(event.data["id"], event.data["state"]) for event in events if event.type == "check"] == [
         ("memory", "waiting"),
         ("variables", "waiting"),
         ("memory", "checking"),

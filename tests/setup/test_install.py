@@ -15,6 +15,7 @@ from tests.setup.conftest import RecordedProgress
 from tunesmith_core import environments, files, paths
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, Machine
+from tunesmith_core.protocol import read_journal
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup import probe
 from tunesmith_setup.environments import envs, file_repair, kinds, profiles, proof
@@ -150,12 +151,12 @@ def test_a_full_disk_is_told_first(
 
 
 def test_the_plan_is_shown_and_nothing_is_written(
-    steps: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+    steps: list[str], home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command_line.main(["install", "--plan", "--profile", "cu124", "--events"]) == 0
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    (plan,) = (event for event in events if event["type"] == "plan")
-    assert events[-1] == {"type": "result", "ok": True, "exit_code": 0}
+    assert command_line.main(["install", "--plan", "--profile", "cu124", "--operation", str(tmp_path)]) == 0
+    events = read_journal(tmp_path / "events.jsonl")
+    (plan,) = (event.data for event in events if event.type == "plan")
+    assert events[-1].data == {"status": "finished", "exit_code": 0, "answer": None}
     parts = {part["name"]: (part["download_bytes"], part["disk_bytes"]) for part in plan["parts"]}
     assert list(parts) == [
         "Libraries of the window",
@@ -174,10 +175,10 @@ def test_the_plan_is_shown_and_nothing_is_written(
     assert list(home.iterdir()) == []
 
 
-def test_the_window_can_have_training_installed_alone(steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert command_line.main(["install", "--training-only", "--profile", "cpu", "--events"]) == 0
+def test_the_window_can_have_training_installed_alone(steps: list[str], tmp_path: Path) -> None:
+    assert command_line.main(["install", "--training-only", "--profile", "cpu", "--operation", str(tmp_path)]) == 0
     assert steps == ["train-cpu", "model"]
-    phases = [event["name"] for line in capsys.readouterr().out.splitlines() if "state" in (event := json.loads(line))]
+    phases = [event.data["name"] for event in read_journal(tmp_path / "events.jsonl") if "state" in event.data]
     assert list(dict.fromkeys(phases)) == ["This computer", "Training environment", "Base model of the example"]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import press_control_c
+from tunesmith_core.protocol import read_journal
 from tunesmith_setup import attached, interruption
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def installation(*_, **__):
     return 0
 
 install.install = installation
-sys.exit(command_line.main(["install", "--training-only", "--events"]))
+sys.exit(command_line.main(["install", "--training-only", "--operation", sys.argv[-1]]))
 """
 
 
@@ -48,12 +48,12 @@ def control_c_works() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_request_that_a_callback_dropped_is_made_again() -> None:
-    command = [sys.executable, "-I", "-c", ASKED_IN_A_CALLBACK]
+def test_a_request_that_a_callback_dropped_is_made_again(tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-c", ASKED_IN_A_CALLBACK, str(tmp_path)]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert answer.stdout.startswith("went on\n")
     assert answer.returncode == 5, answer.stderr
-    assert json.loads(answer.stdout.splitlines()[-1]) == {"type": "result", "ok": False, "exit_code": 5}
+    assert read_journal(tmp_path / "events.jsonl")[-1].data["status"] == "stopped"
     assert "Traceback" not in answer.stderr
 
 

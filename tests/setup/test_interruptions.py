@@ -21,6 +21,7 @@ import pytest
 from tests.processes import KILLED
 from tests.setup.conftest import TinyIndex, wheel
 from tunesmith_core import environments, files
+from tunesmith_core.protocol import JournalReader, read_journal
 from tunesmith_setup.environments import envs, proof
 from tunesmith_setup.packages import inventory, wheel_sizes
 
@@ -232,16 +233,17 @@ def test_an_unreachable_index_is_told_and_the_command_continues(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no gentle way to end a process without a window")
-def test_asking_it_to_end_leaves_nothing_half_done(bootstrap: Bootstrap, home: Path) -> None:
-    process = bootstrap(*TRAINING, "--events")
-    assert process.stdout is not None
-    for line in process.stdout:
-        if '"Training environment"' in line:
-            break
+def test_asking_it_to_end_leaves_nothing_half_done(bootstrap: Bootstrap, home: Path, tmp_path: Path) -> None:
+    process = bootstrap(*TRAINING, "--operation", str(tmp_path))
+    reader = JournalReader(tmp_path / "events.jsonl")
+    deadline = time.monotonic() + 120
+    while not any(event.data.get("name") == "Training environment" for event in reader.read_all()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     process.terminate()
     output = process.communicate(timeout=120)[0]
     assert process.returncode == 5, output
-    assert json.loads(output.splitlines()[-1]) == {"type": "result", "ok": False, "exit_code": 5}
+    assert read_journal(tmp_path / "events.jsonl")[-1].data["status"] == "stopped"
     assert not list((home / "envs").glob(f"*{envs.STAGING_MARK}*"))
     assert_training_installed(home, bootstrap(*TRAINING))
 
@@ -293,16 +295,17 @@ def test_a_hundred_kills_at_random_moments(bootstrap: Bootstrap, home: Path) -> 
 
 
 def test_a_download_that_is_cut_goes_on_with_what_is_missing(
-    bootstrap: Bootstrap, home: Path, tiny_index: TinyIndex, program: Path
+    bootstrap: Bootstrap, home: Path, tiny_index: TinyIndex, program: Path, tmp_path: Path
 ) -> None:
     contents = {f"more_{number}.py": f"x = {'0' * 4000}{number}\n" for number in range(50)}
     lock = next(program.with_name("locks").glob("cpu-*.txt"))
     lock.write_text(lock.read_text() + wheel(tiny_index.folder, "tiny-more", "1.0", contents))
     tiny_index.cut.add("tiny_more-1.0-py3-none-any.whl")
-    failed = bootstrap(*TRAINING, "--events")
-    events = [json.loads(line) for line in failed.communicate(timeout=120)[0].splitlines() if line.startswith("{")]
+    failed = bootstrap(*TRAINING, "--operation", str(tmp_path))
+    failed.communicate(timeout=120)
+    events = read_journal(tmp_path / "events.jsonl")
     assert failed.returncode == 3
-    assert [event["type"] for event in events[-2:]] == ["error", "result"]
+    assert [event.type for event in events[-2:]] == ["error", "result"]
     fetched = wheel_sizes.fetched(home / "cache" / "uv")
     assert ("tiny-more", "1.0") not in fetched
     tiny_index.cut.clear()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
+import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.protocol import Event, post_command, read_journal
 from tunesmith_setup import progress as reporting
 from tunesmith_setup.progress import EventProgress, Part, Plan, Progress, SilentProgress, duration_text, size_text
 
@@ -104,36 +105,24 @@ def test_a_terminal_shows_the_bars_of_uv_instead(
     assert capsys.readouterr().out == ""
 
 
-def test_events_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    tell_everything(EventProgress())
-    written = capsys.readouterr()
-    assert written.err == ""
-    events: list[dict[str, Any]] = [json.loads(line) for line in written.out.splitlines()]
-    assert events[0] == {"type": "phase", "name": "Training environment", "state": "started"}
-    assert events[1] == {"type": "note", "text": "a note"}
-    assert events[2] == {
-        "type": "plan",
-        "parts": [
-            {"name": "training", "download_bytes": 2_600_000_000, "disk_bytes": 5_700_000_000},
-            {"name": "launcher", "download_bytes": 0, "disk_bytes": 0},
-        ],
-        "folder": str(Path("/data")),
-        "free_bytes": 10 * 1024**3,
-        "seconds": 125,
-        "profile": "cu124",
-        "sentence": "RTX 3060, driver 552: CUDA 12.4",
+def test_an_operation_gets_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    operation = Operation(tmp_path)
+    progress = EventProgress(operation)
+    tell_everything(progress)
+    assert capsys.readouterr() == ("", "")
+    events = read_journal(operation.journal_path)
+    assert [event.type for event in events[:4]] == ["phase", "log", "plan", "progress"]
+    assert events[0].data == {"name": "Training environment", "state": "started"}
+    assert events[1].data == {"level": "info", "text": "a note"}
+    assert events[2].data["parts"][0] == {
+        "name": "training",
+        "download_bytes": 2_600_000_000,
+        "disk_bytes": 5_700_000_000,
     }
-    assert events[3] == {
-        "type": "progress",
-        "name": "download",
-        "done_bytes": 512 * 1024**2,
-        "total_bytes": 1024**3,
-        "bytes_per_s": 20_000_000,
-        "remaining_s": 26.8,
-    }
-    assert events[4]["remaining_s"] is None
-    assert events[7] == {
-        "type": "check",
+    assert (events[2].data["folder"], events[2].data["seconds"]) == (str(Path("/data")), 125)
+    assert (events[3].data["bytes_per_s"], events[3].data["remaining_s"]) == (20_000_000, 26.8)
+    assert events[4].data["remaining_s"] is None
+    assert events[7].data == {
         "id": "disk",
         "title": "Room on the drive",
         "state": "failed",
@@ -141,16 +130,47 @@ def test_events_are_one_object_a_line(capsys: pytest.CaptureFixture[str]) -> Non
         "code": "disk-full",
         "fix": {"label": "Free the download cache", "needs_network": False, "bytes": 5},
     }
-    assert (events[8]["type"], events[8]["state"]) == ("phase", "done")
-    assert events[8]["seconds"] >= 0
-    assert events[9] == {"type": "error"} | FAILURE.to_dict()
-    assert events[-1] == {"type": "result", "ok": False, "exit_code": 3}
+    assert events[8].data["state"] == "done"
+    assert events[8].data["seconds"] >= 0
+    assert events[9].data == FAILURE.to_dict()
+    assert events[-1].data == {"status": "failed", "exit_code": 3, "answer": None}
 
 
-def test_the_arguments_choose_text_or_events() -> None:
+def test_an_answer_and_a_stop_are_in_the_result(tmp_path: Path) -> None:
+    progress = EventProgress(Operation(tmp_path))
+    progress.answer({"system": "linux"})
+    progress.result(0)
+    EventProgress(Operation(tmp_path)).result(5)
+    ends = [event.data for event in read_journal(tmp_path / "events.jsonl")]
+    assert ends[0] == {"status": "finished", "exit_code": 0, "answer": {"system": "linux"}}
+    assert ends[1]["status"] == "stopped"
+
+
+def test_what_the_same_command_tells_elsewhere_is_repeated(tmp_path: Path) -> None:
+    progress = EventProgress(Operation(tmp_path))
+    progress.repeat(Event(1, 0.0, "log", {"text": "inside"}))
+    progress.repeat(Event(2, 0.0, "result", {"status": "finished"}))
+    progress.result(0)
+    assert [event.type for event in read_journal(tmp_path / "events.jsonl")] == ["log", "result"]
+
+
+def test_the_window_stops_a_command_through_its_folder(tmp_path: Path) -> None:
+    operation = Operation(tmp_path)
+    progress = EventProgress(operation)
+    post_command(operation.control_path, "stop", mode="discard")
+    with pytest.raises(KeyboardInterrupt), progress.stopping():
+        time.sleep(10)
+    progress.result(5)
+
+
+def test_the_arguments_choose_text_or_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "die_with_owner", lambda _operation: None)
     parser = argparse.ArgumentParser()
     reporting.add_argument(parser)
-    assert isinstance(reporting.chosen(parser.parse_args(["--events"])), EventProgress)
+    arguments = parser.parse_args(["--operation", str(tmp_path)])
+    assert isinstance(reporting.chosen(arguments), EventProgress)
+    assert reporting.chosen(arguments) is reporting.chosen(arguments)
+    reporting.chosen(arguments).result(0)
     assert type(reporting.chosen(parser.parse_args([]))) is Progress
     assert type(reporting.chosen(argparse.Namespace())) is Progress
     assert isinstance(reporting.chosen(argparse.Namespace(json=True)), SilentProgress)

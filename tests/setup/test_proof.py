@@ -15,16 +15,29 @@ from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.machine import Driver, Machine
 from tunesmith_setup.environments import proof
 
-STEPS = """
+ENGINE = Path(proof.conduct.__code__.co_filename).parents[2]
+STEPS = (
+    f"sys.path.insert(0, {str(ENGINE)!r})"
+    + """
 import json, time
 from pathlib import Path
-out = Path(args[args.index("--out") + 1])
+from tunesmith_core.protocol import JournalWriter
+folder = Path(args[-1])
+journal = JournalWriter(folder / "events.jsonl")
 def step(name, state, required=True, **more):
     return {"name": name, "title": f"Do {name}", "required": required, "state": state, **more}
 def tell(*steps, **more):
-    out.write_text(json.dumps({"version": 1, "device": args[args.index("--device") + 1], "steps": steps, **more}))
+    for each in steps:
+        journal.write("check", **each)
+    if more:
+        device = json.loads((folder / "spec.json").read_text())["device"]
+        answer = {"version": 1, "device": device, "steps": steps, **more}
+        if "error" in more:
+            journal.write("error", **more["error"])
+        journal.write("result", status="failed" if "error" in more else "finished", exit_code=0, answer=answer)
 imports = step("imports", "ok", seconds=1.5, details={"versions": {"torch": "2.6.0"}})
 """
+)
 GOOD = """
 gpu = step("gpu", "ok", details={"gpus": [{"name": "RTX 3060"}]})
 error = {"code": "triton-not-installed", "kind": "EnvironmentProblem", "message": "No module named 'triton'"}
@@ -53,8 +66,6 @@ def test_a_proof_is_shown_and_kept(
 ) -> None:
     monkeypatch.setattr(proof, "this_machine", lambda: Machine(system="linux", driver=Driver(version="552.44")))
     folder = environment(GOOD)
-    paths.tmp_dir().mkdir()
-    (paths.tmp_dir() / f"proof-{folder.name}.json").write_text("what a killed proof left")
     assert proof.read(folder) is None
     assert not proof.is_proven(folder)
     record = proof.prove(folder, "cuda", progress)
@@ -77,7 +88,7 @@ def test_a_proof_is_shown_and_kept(
         "warning  Do triton_kernel: No module named 'triton' [triton-not-installed]",
         "ok       Do four_bit: nothing to do",
     ]
-    assert not list(paths.tmp_dir().iterdir())
+    assert not list((paths.tmp_dir() / "operations").iterdir())
 
 
 FAILED = """
@@ -126,7 +137,7 @@ def test_a_proof_that_dies_is_explained_by_its_last_words(
 def test_a_proof_that_hangs_is_unknown_and_not_broken(environment: Environment, progress: RecordedProgress) -> None:
     folder = environment("tell(imports, step('gpu', 'checking')); time.sleep(600)")
     with pytest.raises(TunesmithError, match="took too long") as caught:
-        proof.prove(folder, "cuda", progress, timeout_s=3.0)
+        proof.prove(folder, "cuda", progress, limit_s=3.0)
     assert caught.value.code == "engine-hung"
     assert "begins with the proof" in caught.value.hint
     record = proof.read(folder)

@@ -11,13 +11,14 @@ import pytest
 
 from tests.wsl_stub import add_distribution, install_stub, read_state, write_state
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.operations.folder import Operation
 from tunesmith_core.wsl import client
 from tunesmith_core.wsl.guest import Guest
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup.commands import wsl as command
 from tunesmith_setup.installation import wsl_install
 from tunesmith_setup.installation.wsl_install import Step
-from tunesmith_setup.progress import Progress
+from tunesmith_setup.progress import EventProgress, Progress
 
 NAME = "Ubuntu-24.04"
 
@@ -182,18 +183,23 @@ def inside(stub: Path, monkeypatch: pytest.MonkeyPatch, *, code: int = 0, gpu: s
     return Guest(NAME, "python3")
 
 
-def test_the_same_installer_runs_inside(home: Path, stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("as_operation", [False, True])
+def test_the_same_installer_runs_inside(
+    home: Path, stub: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, as_operation: bool
+) -> None:
     guest = inside(stub, monkeypatch)
-    wsl_install.provision(guest, "cu124", events=True)
+    wsl_install.provision(guest, "cu124", EventProgress(Operation(tmp_path)) if as_operation else Progress())
     called = (stub / "distributions" / NAME / "home" / "user" / "called").read_text().split()
-    assert called[-6:] == ["tunesmith_setup", "install", "--training-only", "--profile", "cu124", "--events"]
+    words = called[called.index("tunesmith_setup") :]
+    assert words[:5] == ["tunesmith_setup", "install", "--training-only", "--profile", "cu124"]
+    assert words[5:6] == (["--operation"] if as_operation else [])
     assert called[3].startswith(str(stub / "distributions" / NAME / "mnt" / "c"))
     assert Guest.load() == guest
 
 
 def test_a_failure_inside_is_not_taken_for_success(home: Path, stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(EnvironmentProblem) as caught:
-        wsl_install.provision(inside(stub, monkeypatch, code=3), None, events=False)
+        wsl_install.provision(inside(stub, monkeypatch, code=3), None, Progress())
     assert caught.value.code == "environment-build-failed"
     with pytest.raises(EnvironmentProblem):
         Guest.load()
@@ -202,9 +208,9 @@ def test_a_failure_inside_is_not_taken_for_success(home: Path, stub: Path, monke
 def test_without_a_gpu_inside_nothing_is_built(home: Path, stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     guest = inside(stub, monkeypatch, gpu="0")
     with pytest.raises(EnvironmentProblem) as caught:
-        wsl_install.provision(guest, "cu124", events=False)
+        wsl_install.provision(guest, "cu124", Progress())
     assert caught.value.code == "wsl-libcuda-missing"
-    wsl_install.provision(guest, "cpu", events=False)
+    wsl_install.provision(guest, "cpu", Progress())
 
 
 def test_the_command_says_what_is_next(home: Path, stub: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -221,13 +227,13 @@ def test_the_command_does_it_all(
     install_compiler(add_distribution(stub, NAME))
     provisioned: list[str] = []
 
-    def provision(guest: Guest, profile: str | None, *, events: bool) -> None:
-        provisioned.append(f"{guest.distribution} {profile} {events}")
+    def provision(guest: Guest, profile: str | None, _progress: Progress) -> None:
+        provisioned.append(f"{guest.distribution} {profile}")
         guest.save()
 
     monkeypatch.setattr(wsl_install, "provision", provision)
     assert command_line.main(["wsl", "install", "--yes", "--profile", "cpu"]) == 0
-    assert provisioned == [f"{NAME} cpu False"]
+    assert provisioned == [f"{NAME} cpu"]
     assert f"Runs can train inside {NAME}" in capsys.readouterr().out
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from tests.tiny_model import build_tiny_model, write_chats
 from tests.windows.rig import Rig
-from tunesmith_core import launch, protocol
+from tunesmith_core import files, launch, protocol
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import RunState, open_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_setup.packages.uvtool import Uv
@@ -108,13 +110,16 @@ def logs(home: Path) -> str:
 def test_the_proof_of_an_environment_holds(rig: Rig, python: str, windows_tmp: Path) -> None:
     """Every step: libraries, products, a kernel under Triton's interpreter, 4-bit weights, a LoRA step."""
     start = rig.windows_path(Path(protocol.__file__).with_name("start.py"))
-    answer = windows_tmp / "proof.json"
-    words = ["tunesmith_engine", "selftest", "--device", "cpu", "--out", rig.windows_path(answer)]
+    operation = Operation(windows_tmp / "proof")
+    operation.path.mkdir()
+    files.atomic_write_json(operation.path / "operation.json", {"kind": "selftest"})
+    files.atomic_write_json(operation.spec_path, {"device": "cpu"})
+    words = ["tunesmith_engine", "operation", rig.windows_path(operation.path)]
     code, output = rig.python(
         "-I", "-X", "utf8", start, *words, python=python, timeout_s=TIMEOUT_S, KMP_AFFINITY="disabled"
     )
     assert code == 0, output[-5000:]
-    proof = json.loads(answer.read_text(encoding="utf-8"))
+    proof = read_journal(operation.journal_path)[-1].data["answer"]
     states = {step["name"]: step["state"] for step in proof["steps"]}
     assert states.pop("gpu") == "skipped"
     assert set(states.values()) == {"ok"}, proof

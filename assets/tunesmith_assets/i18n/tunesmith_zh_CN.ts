@@ -1780,10 +1780,6 @@
         <translation>训练引擎没有按要求停止，已被强制结束；第 {last_checkpoint_step} 步之后的进度未保存。</translation>
     </message>
     <message>
-        <source>The engine&apos;s {command} ended with exit code {code} and without an answer.</source>
-        <translation>训练引擎的 {command} 以退出码 {code} 结束，没有返回结果。</translation>
-    </message>
-    <message>
         <source>The environment {folder} has no Python any more.</source>
         <translation>环境 {folder} 中已没有 Python。</translation>
     </message>
@@ -1964,6 +1960,14 @@ The report is in {path}.</source>
         <translation>{name}：{path}</translation>
     </message>
     <message>
+        <source>{operation} did not move for {seconds} s and was ended.</source>
+        <translation>{operation}：{seconds} 秒没有进展，已被结束。</translation>
+    </message>
+    <message>
+        <source>{operation}: the process ended with exit code {code} and without a result.</source>
+        <translation>{operation}：进程以退出码 {code} 结束，没有给出结果。</translation>
+    </message>
+    <message>
         <source>{path} can&apos;t be reached from inside the subsystem.</source>
         <translation>从子系统内部无法访问 {path}。</translation>
     </message>
@@ -2080,6 +2084,34 @@ The report is in {path}.</source>
     <message>
         <source>{windows_path} can&apos;t be reached from inside {distribution}.</source>
         <translation>从 {distribution} 内部无法访问 {windows_path}。</translation>
+    </message>
+    <message>
+        <source>Previewing the data</source>
+        <translation>正在预览数据</translation>
+    </message>
+    <message>
+        <source>Checking the plan</source>
+        <translation>正在检查训练计划</translation>
+    </message>
+    <message>
+        <source>Importing a GGUF file</source>
+        <translation>正在导入 GGUF 文件</translation>
+    </message>
+    <message>
+        <source>Asking the training environment</source>
+        <translation>正在查询训练环境</translation>
+    </message>
+    <message>
+        <source>Proving the training environment</source>
+        <translation>正在验证训练环境</translation>
+    </message>
+    <message>
+        <source>Proving the kernels</source>
+        <translation>正在验证算子</translation>
+    </message>
+    <message>
+        <source>Setting up</source>
+        <translation>正在安装和检查</translation>
     </message>
     <message>
         <source>Model</source>
@@ -5973,6 +6005,17 @@ The report is in {path}.</source>
     <message>
         <source>Use WSL…</source>
         <translation>使用 WSL…</translation>
+    </message>
+</context>
+<context>
+    <name>_OperationRow</name>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Cancel: %1</source>
+        <translation>取消：%1</translation>
     </message>
 </context>
 <context>

@@ -12,39 +12,33 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
-import subprocess
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 
 from tunesmith_core import files, paths
-from tunesmith_core.engine_process import die_with_parent
-from tunesmith_core.environments import own_command
 from tunesmith_core.hardware import nvidia_reading
+from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kinds.engine import PROVE_KERNELS, KernelsSpec
+from tunesmith_core.operations.runner import conduct
+from tunesmith_core.protocol import Event
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_version
 from tunesmith_engine.proof.cases import CASES
 from tunesmith_engine.proof.inputs import Inputs, Results, Sizes
 
-START_LIMIT_S, LIMIT_S = 180.0, 180.0
+LIMIT_S = 180.0
 """The start of the child, and a kernel with its compilation, take less, even where a virus scanner reads every file."""
 
-POLL_S = 0.05
 PROVEN_ROOMS = ("kernels", "attention", "proof")
 """Whose sources a remembered proof holds for."""
-
-COMMAND = "prove-kernels"
 
 FACTOR, ROUNDINGS, SUM_ROUNDINGS = 2.0, 4.0, 64.0
 """A kernel may err by twice what its twin errs, by four steps of the run's number format, and by the float32 steps that
 another order of a long sum costs."""
-
-LOG_TAIL_CHARS = 2000
 
 
 def prove(sizes: Sizes, device: torch.device) -> dict[str, str | None]:
@@ -75,29 +69,20 @@ def apply(results: dict[str, str | None]) -> None:
 # In the child
 
 
-def prove_here(sizes: Sizes, device: torch.device, names: list[str], journal: Path) -> None:
+def prove_here(host: Host, spec: KernelsSpec) -> None:
     """Compare kernels with their twins in this process, which may not survive it.
 
     Args:
-        journal: file that gets a line of JSON before each kernel (kernel), and one after it (kernel, reason).
+        host: is told before each kernel (kernel), and after it (kernel, reason).
+        spec: which kernels, sizes and device.
     """
-    with journal.open("a", encoding="utf-8") as lines:
-        for name in names:
-            _write(lines, kernel=name)
-            reason = _reason(name, sizes, device)
-            _write(lines, kernel=name, reason=reason)
-            if reason and not _is_alive(device):
-                return
-
-
-def sizes_from(text: str) -> Sizes:
-    """Return the sizes that `prove` wrote for its child."""
-    return Sizes(**json.loads(text))
-
-
-def _write(lines: IO[str], **values: str | None) -> None:
-    lines.write(json.dumps(values) + "\n")
-    lines.flush()
+    sizes, device = Sizes(**spec.sizes), torch.device(spec.device)
+    for name in spec.kernels:
+        host.event("check", kernel=name)
+        reason = _reason(name, sizes, device)
+        host.event("check", kernel=name, reason=reason)
+        if reason and not _is_alive(device):
+            return
 
 
 def _reason(name: str, sizes: Sizes, device: torch.device) -> str | None:
@@ -160,45 +145,24 @@ def _is_alive(device: torch.device) -> bool:
 
 def _try_in_child(sizes: Sizes, device: torch.device, names: list[str]) -> dict[str, str | None]:
     """Start one child for kernels; return what it found until it ended, at least about the first of them."""
-    with tempfile.TemporaryDirectory(prefix="proof-") as folder:
-        journal, log = Path(folder) / "journal", Path(folder) / "log"
-        journal.touch()
-        values = json.dumps(dataclasses.asdict(sizes))
-        options = ["--sizes", values, "--device", str(device), "--journal", str(journal)]
-        ended = _run_child(own_command("tunesmith_engine", COMMAND, *options, *names), journal, log)
-        told = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
-        words = log.read_bytes()[-LOG_TAIL_CHARS:].decode("utf-8", "replace")
-    results: dict[str, str | None] = {line["kernel"]: line["reason"] for line in told if "reason" in line}
-    if ended is None and results:
+    told: list[dict[str, Any]] = []  # Any: JSON values
+
+    def listen(event: Event) -> None:
+        if event.type == "check":
+            told.append(event.data)
+
+    spec = KernelsSpec(dataclasses.asdict(sizes), str(device), names)
+    outcome = conduct(PROVE_KERNELS, spec, on_event=listen, limit_s=LIMIT_S)
+    results: dict[str, str | None] = {data["kernel"]: data["reason"] for data in told if "reason" in data}
+    if outcome.state is OperationState.FINISHED and results:
         return results
-    sys.stderr.write(words)
+    sys.stderr.write(outcome.output)
+    ended = f"died with exit code {outcome.exit_code}" if outcome.in_time else f"hung for {LIMIT_S:.0f} s"
     if not told:
-        return dict.fromkeys(names, f"The process that proves kernels {ended or 'said nothing'} before the first one.")
+        return dict.fromkeys(names, f"The process that proves kernels {ended} before the first one.")
     if told[-1]["kernel"] not in results:
-        results[told[-1]["kernel"]] = f"The process that tried it {ended or 'ended without a word'}."
+        results[told[-1]["kernel"]] = f"The process that tried it {ended}."
     return results
-
-
-def _run_child(command: list[str], journal: Path, log: Path) -> str | None:
-    """Run a child until it ends or is silent for too long; return how it failed, or None."""
-    options: dict[str, Any] = {} if os.name == "nt" else {"preexec_fn": die_with_parent()}
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, **options
-        )
-        said_bytes, since_s = 0, time.monotonic()
-        try:
-            while process.poll() is None:
-                if (size := journal.stat().st_size) != said_bytes:
-                    said_bytes, since_s = size, time.monotonic()
-                limit_s = LIMIT_S if said_bytes else START_LIMIT_S
-                if time.monotonic() - since_s > limit_s:
-                    return f"hung for {limit_s:.0f} s"
-                time.sleep(POLL_S)
-        finally:
-            process.kill()
-            process.wait()
-    return f"died with exit code {process.returncode}" if process.returncode else None
 
 
 def _passed(remembered: Path) -> list[str]:

@@ -1,7 +1,7 @@
 """Proof that this environment trains on this machine: steps that each have a cause of failure and a time.
 
-Nothing heavy is imported here: importing the libraries is the first step. The result is written before and after every
-step, so that who waits knows the step in which the process died or hung.
+Nothing heavy is imported here: importing the libraries is the first step. Every step is told before and after it, so
+that who waits knows the step in which the process died or hung.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ import importlib
 import os
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files
 from tunesmith_core.devices import nvidia_present
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain import explain
@@ -55,12 +54,14 @@ STEPS = (
 )
 
 
-def selftest(device: str = "auto", out: Path | None = None) -> dict[str, Any]:  # Any: JSON values
+def selftest(
+    device: str = "auto", on_step: Callable[[dict[str, Any]], object] = lambda _step: None
+) -> dict[str, Any]:  # Any: JSON values
     """Prove step by step that this environment trains on this machine.
 
     Args:
         device: "cuda", "cpu", or "auto" for the GPU where an NVIDIA driver is loaded.
-        out: file that is rewritten as the steps go on.
+        on_step: told each step when it begins and when it has ended.
 
     Returns:
         version, device, seconds, state ("ok" or "failed"), fused_kernels (whether Triton kernels run), steps (name,
@@ -78,8 +79,7 @@ def selftest(device: str = "auto", out: Path | None = None) -> dict[str, Any]:  
     def tell(entry: dict[str, Any], **news: Any) -> None:
         entry.update(news)
         result["seconds"] = round(time.monotonic() - started_s, 3)
-        if out is not None:
-            files.atomic_write_json(out, result)
+        on_step(entry)
 
     for step, entry in zip(STEPS, steps, strict=True):
         tell(entry, state="checking")

@@ -1,17 +1,17 @@
-"""What a command of `tunesmith_setup --events` tells, one JSON object a line, as typed values.
+"""What a command of the installer tells in its journal, as typed values.
 
-The lines come from another process, perhaps of another version: an unknown type, a missing field or a line that is no
-JSON at all gives None and nothing worse.
+The events come from another process, perhaps of another version: an unknown type or a missing field gives None and
+nothing worse.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.protocol import Event
 
 STATES = ("waiting", "checking", "ok", "warning", "failed", "unknown")
 """States of a check, in the order in which a row may go through them."""
@@ -137,12 +137,11 @@ SetupEvent = CheckEvent | PlanEvent | PhaseEvent | NoteEvent | ProgressEvent | R
 _Values = Mapping[str, Any]  # Any: JSON values
 
 
-def parse_line(line: bytes) -> SetupEvent | None:
-    """Return the event of a line, or None when it is none that is known here."""
+def parse(event: Event) -> SetupEvent | None:
+    """Return what an event of the journal tells, or None when it is none that is known here."""
     try:
-        values = json.loads(line.decode("utf-8", "replace"))
-        return _READERS[values["type"]](values)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return _READERS[event.type](event.data)
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
@@ -204,7 +203,7 @@ def _note(values: _Values) -> NoteEvent:
 
 
 def _result(values: _Values) -> ResultEvent:
-    return ResultEvent(bool(values["ok"]), int(values.get("exit_code") or 0))
+    return ResultEvent(values["status"] == "finished", int(values.get("exit_code") or 0))
 
 
 def _error(values: _Values) -> ErrorEvent:
@@ -215,7 +214,7 @@ _READERS: dict[str, Callable[[_Values], SetupEvent]] = {
     "check": _check,
     "plan": _plan,
     "phase": _phase,
-    "note": _note,
+    "log": _note,
     "progress": _progress,
     "result": _result,
     "error": _error,

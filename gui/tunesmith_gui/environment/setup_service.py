@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core.errors import BugError, TunesmithError
+from tunesmith_core.operations.kinds.setup import SETUP, SetupSpec
+from tunesmith_core.operations.runner import Outcome
+from tunesmith_core.protocol import Event
 from tunesmith_gui.background import Job
 from tunesmith_gui.environment.installed import read_disk, read_installed
 from tunesmith_gui.environment.model import DiskUse, EnvironmentModel, Installed
 from tunesmith_gui.environment.setup_activity import Activity, Command
-from tunesmith_gui.environment.setup_events import SetupEvent
-from tunesmith_gui.environment.setup_task import SetupEnd, SetupTask
+from tunesmith_gui.environment.setup_events import parse
+from tunesmith_gui.services.operation import OperationTask
 
 REPAINT_MS = 100
 """Events are told to the pages at most this often."""
@@ -26,7 +29,7 @@ REPAINT_MS = 100
 NETWORK_CODES = ("hub-offline", "hub-ssl-or-proxy")
 NETWORK_CHECK = "network"
 
-MakeTask = Callable[..., SetupTask]
+MakeTask = Callable[..., OperationTask]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,12 @@ class SetupService(QObject):
     changed = Signal()
     ended = Signal(object)
 
-    def __init__(self, make_task: MakeTask = SetupTask) -> None:
+    def __init__(self, make_task: MakeTask = OperationTask) -> None:
         super().__init__()
         self.model = EnvironmentModel()
         self.profile = ""
         self._make_task = make_task
-        self._task: SetupTask | None = None
+        self._task: OperationTask | None = None
         self._waiting: list[_Order] = []
         self._closed = False
         self._repaint = QTimer(self)
@@ -71,33 +74,33 @@ class SetupService(QObject):
 
     def probe(self) -> None:
         """Ask the computer for its facts."""
-        self._order(Command.PROBE, "probe", "--json")
+        self._order(Command.PROBE, "probe")
 
     def check(self, *, full: bool = False) -> None:
         """Run all checks; `full` reads every installed byte."""
         command = Command.FULL_CHECK if full else Command.CHECK
-        self._order(command, "doctor", *(("--full",) if full else ()), "--events")
+        self._order(command, "doctor", *(("--full",) if full else ()))
 
     def plan(self, profile: str = "") -> None:
         """Find out what an installation takes; nothing is fetched or changed."""
-        self._order(Command.PLAN, "install", "--plan", "--training-only", *_profile(profile), "--events")
+        self._order(Command.PLAN, "install", "--plan", "--training-only", *_profile(profile))
 
     def install(self, profile: str = "") -> None:
         """Install, or go on with, the training environment."""
-        self._order(Command.INSTALL, "install", "--training-only", *_profile(profile), "--events")
+        self._order(Command.INSTALL, "install", "--training-only", *_profile(profile))
 
     def repair(self, check_id: str = "", title: str = "") -> None:
         """Repair what one check found, or everything."""
         one = ("--check", check_id) if check_id else ()
-        self._order(Command.REPAIR, "repair", "--yes", *one, "--events", detail=title)
+        self._order(Command.REPAIR, "repair", "--yes", *one, detail=title)
 
     def roll_back(self) -> None:
         """Go back to the environment before."""
-        self._order(Command.ROLL_BACK, "rollback", "--events")
+        self._order(Command.ROLL_BACK, "rollback")
 
     def set_up_wsl(self) -> None:
         """Set up Linux inside Windows, with the same environment in it; the person has agreed."""
-        self._order(Command.WSL, "wsl", "install", "--yes", "--events")
+        self._order(Command.WSL, "wsl", "install", "--yes")
 
     def cancel(self) -> None:
         """End the present command and forget those that wait."""
@@ -140,27 +143,29 @@ class SetupService(QObject):
             return
         order = self._waiting.pop(0)
         self.model.begin(Activity(order.command, detail=order.detail))
-        self._task = self._make_task(*order.arguments, parent=self)
+        self._task = self._make_task(SETUP, SetupSpec(order.arguments), parent=self)
         self._task.happened.connect(self._on_event)
         self._task.ended.connect(self._on_ended)
         self._task.start()
         self._tell()
 
-    def _on_event(self, event: SetupEvent) -> None:
-        self.model.apply(event, time.time())
-        self._tell()
+    def _on_event(self, event: Event) -> None:
+        told = parse(event)
+        if told is not None:
+            self.model.apply(told, time.time())
+            self._tell()
 
-    def _on_ended(self, end: SetupEnd) -> None:
-        self._task = None
+    def _on_ended(self, end: Outcome) -> None:
+        cancelled, self._task = self._task is not None and self._task.cancelled, None
         activity = self.model.activity
         assert activity is not None
-        error = end.error
-        if activity.command is Command.PROBE and error is None and not end.cancelled:
+        error = None if cancelled else end.error
+        if activity.command is Command.PROBE and error is None and not cancelled:
             error = self._take_probe(end)
-        if end.details.strip():
-            activity.note(end.details, time.time(), "warning")
-        self.model.end(error, cancelled=end.cancelled)
-        if activity.command is Command.PROBE and not end.cancelled:
+        if end.output.strip():
+            activity.note(end.output, time.time(), "warning")
+        self.model.end(error, cancelled=cancelled)
+        if activity.command is Command.PROBE and not cancelled:
             self.model.machine_problem = error
         self._learn_network(error)
         self._tell()
@@ -170,7 +175,7 @@ class SetupService(QObject):
             self.check()
         self._start_next()
 
-    def _take_probe(self, end: SetupEnd) -> TunesmithError | None:
+    def _take_probe(self, end: Outcome) -> TunesmithError | None:
         try:
             self.model.know_machine(end.answer)
         except ValueError as error:

@@ -13,12 +13,13 @@ from PySide6.QtWidgets import QFileDialog
 from tunesmith_assets import samples
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.facts import NewRunFacts
 from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing, NewRunForm
 from tunesmith_gui.new_run.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
 from tunesmith_gui.services.diagnostics import report
-from tunesmith_gui.services.engine_task import EngineTask
+from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
 
@@ -49,7 +50,7 @@ class NewRunActions(QObject):
         self._memory = FormMemory()
         self._draft_number = 0
         self._touched = False
-        self._check: EngineTask | None = None
+        self._check: OperationTask | None = None
         self._draft_timer = QTimer(self)
         self._draft_timer.setSingleShot(True)
         self._draft_timer.setInterval(DRAFT_DELAY_MS)
@@ -230,7 +231,7 @@ class NewRunActions(QObject):
         if self._form.missing() not in (Missing.NOTHING, Missing.MEMORY):
             self.checking_changed.emit(False, self.tr("Complete the form first."), "warn")
             return
-        self._check = EngineTask("plan-check", self._form.spec, parent=self)
+        self._check = OperationTask(PLAN_CHECK, self._form.spec, parent=self)
         self._check.succeeded.connect(self._check_succeeded)
         self._check.failed.connect(self._check_failed)
         self._check.start()

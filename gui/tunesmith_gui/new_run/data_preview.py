@@ -9,9 +9,10 @@ from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QTextEdit, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.length_histogram import LengthHistogram
-from tunesmith_gui.services.engine_task import EngineTask
+from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number
@@ -63,7 +64,7 @@ class DataPreviewDialog(QDialog):
         self._column.addLayout(foot)
         QTimer.singleShot(LOADING_AFTER_MS, self, self._show_loading)
         theme().changed.connect(self._show_row)
-        self.task = EngineTask("preview", spec, "--rows", str(NUM_ROWS), parent=parent or self)
+        self.task = OperationTask(PREVIEW, PreviewSpec(spec, NUM_ROWS), parent=parent or self)
         self.task.succeeded.connect(self._succeed)
         self.task.failed.connect(self._fail)
         self._waiting = True

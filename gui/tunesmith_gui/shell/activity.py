@@ -5,9 +5,11 @@ from __future__ import annotations
 from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_words import state_look, state_word
+from tunesmith_gui.services.operation import OperationTask, operations
 from tunesmith_gui.services.run_service import LiveRun
 from tunesmith_gui.shell.popup import Popup
 from tunesmith_gui.tokens import SPACE
@@ -66,8 +68,38 @@ class _Row(QWidget):
         self.words.setText(progress_words(run))
 
 
+class _OperationRow(QWidget):
+    """One short operation of this window."""
+
+    def __init__(self, task: OperationTask, parent: QWidget) -> None:
+        super().__init__(parent)
+        title = tr.core_text(task.kind.title)
+        self.task = task
+        self.words = SafeLabel(role="caption", tone="muted", parent=self)
+        self.meter = Meter(title, parent=self)
+        self.cancel = button(self.tr("Cancel"), task.cancel, kind="link", parent=self)
+        self.cancel.setAccessibleName(tr.fill(self.tr("Cancel: %1"), title))
+        foot = QHBoxLayout()
+        foot.addWidget(self.words, 1)
+        foot.addWidget(self.cancel)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE // 2)
+        column.addWidget(ElidedLabel(title, role="strong", parent=self))
+        column.addWidget(self.meter)
+        column.addLayout(foot)
+        self.show_progress()
+
+    def show_progress(self) -> None:
+        status = self.task.status
+        self.meter.setVisible(status.share is not None)
+        self.meter.set_share(status.share or 0.0)
+        self.words.setText(tr.core_text(status.phase) if status.state is OperationState.RUNNING else "")
+        self.cancel.setEnabled(not self.task.cancelled)
+
+
 class ActivityPanel(Popup):
-    """A pop-up that lists the live runs; closes when the person clicks elsewhere or presses Esc.
+    """A pop-up that lists the live runs and operations; closes when the person clicks elsewhere or presses Esc.
 
     Signals:
         opened: (str run id) go to this run.
@@ -80,6 +112,7 @@ class ActivityPanel(Popup):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(tr.translate("ActivityPanel", "Activity"), parent)
         self._rows: dict[str, _Row] = {}
+        self.operation_rows: list[_OperationRow] = []
         self.body.setContentsMargins(SPACE * 2, SPACE * 2, SPACE * 2, SPACE * 2)
         self.body.setSpacing(SPACE * 2)
         self.body.addWidget(SafeLabel(self.tr("Activity"), role="heading", parent=self))
@@ -88,6 +121,29 @@ class ActivityPanel(Popup):
         self.body.addWidget(self._empty)
         self.body.addWidget(self._new, 0, Qt.AlignmentFlag.AlignLeft)
         self.setMinimumWidth(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS)
+        operations().changed.connect(self.show_operations)
+        self.show_operations()
+
+    def show_operations(self) -> None:
+        """Lists what this window does beside runs, keeping the rows that stay."""
+        live = operations().live
+        for row in [row for row in self.operation_rows if row.task not in live]:
+            self.operation_rows.remove(row)
+            row.deleteLater()
+        shown = [row.task for row in self.operation_rows]
+        for task in live:
+            if task not in shown:
+                self.operation_rows.append(_OperationRow(task, self))
+                self.body.addWidget(self.operation_rows[-1])
+        for row in self.operation_rows:
+            row.show_progress()
+        self._show_emptiness()
+
+    def _show_emptiness(self) -> None:
+        idle = not self._rows and not self.operation_rows
+        self._empty.setVisible(idle)
+        self._new.setVisible(idle)
+        self.fit_height()
 
     def show_runs(self, runs: list[LiveRun]) -> None:
         """Lists the runs, keeping the rows that stay."""
@@ -101,9 +157,7 @@ class ActivityPanel(Popup):
                 row.opened.connect(self._open)
                 self._rows[run.id] = row
                 self.body.addWidget(row)
-        self._empty.setVisible(not runs)
-        self._new.setVisible(not runs)
-        self.fit_height()
+        self._show_emptiness()
 
     def show_above(self, anchor: QWidget) -> None:
         """Opens the panel with its lower left corner beside a button."""

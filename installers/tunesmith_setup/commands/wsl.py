@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     consent = agree if arguments.yes else ask
     guest = wsl_install.prepare(arguments.distribution, consent, progress)
     with progress.phase(f"Training environment inside {guest.distribution}"):
-        wsl_install.provision(guest, arguments.profile, events=arguments.events)
+        wsl_install.provision(guest, arguments.profile, progress)
     progress.line(ready_words())
     return EXIT_DONE
 

@@ -10,19 +10,19 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files, paths
-from tunesmith_core.capped_log import tail_of
-from tunesmith_core.engine_process import EngineProcess
-from tunesmith_core.environments import engine_environment, environment_python, module_command
+from tunesmith_core import files
+from tunesmith_core.environments import environment_python
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain import explain
 from tunesmith_core.explain.failure import this_machine
+from tunesmith_core.operations.kinds.engine import SELFTEST, SelftestSpec
+from tunesmith_core.operations.runner import Outcome, conduct
+from tunesmith_core.protocol import Event
 from tunesmith_setup.packages.inventory import PROOF
 from tunesmith_setup.progress import Progress
 
-TIMEOUT_S = 600.0
+LIMIT_S = 600.0
 """Importing everything from a cold, slow disk takes a minute or two; the steps after it take seconds."""
-POLL_S = 0.1
 
 Record = dict[str, Any]  # Any: JSON values
 
@@ -42,14 +42,14 @@ def is_proven(folder: Path) -> bool:
     return record is not None and record.get("state") == "ok"
 
 
-def prove(folder: Path, device: str, progress: Progress, timeout_s: float = TIMEOUT_S) -> Record:
+def prove(folder: Path, device: str, progress: Progress, limit_s: float = LIMIT_S) -> Record:
     """Prove an environment, show each step, and keep the record.
 
     Args:
         folder: the environment.
         device: "cuda" or "cpu", what its runs shall use.
         progress: takes the steps as checks named proof-*.
-        timeout_s: after which the proof is given up as unknown.
+        limit_s: how long a step may take before the proof is given up as unknown.
 
     Returns:
         proven_at, state ("ok"), device, seconds, versions, gpus, driver, fused_kernels, and steps with id, name, ok,
@@ -58,25 +58,20 @@ def prove(folder: Path, device: str, progress: Progress, timeout_s: float = TIME
     Raises:
         EnvironmentProblem: under the name of the cause; `engine-hung` when it took too long.
     """
-    # Names that stay the same: the next proof removes what a killed one left.
-    answer_path, log_path = (paths.tmp_dir() / f"proof-{folder.name}.{suffix}" for suffix in ("json", "log"))
-    answer_path.unlink(missing_ok=True)
-    arguments = ("selftest", "--device", device, "--out", str(answer_path))
-    environment = engine_environment()
-    try:
-        engine = EngineProcess(
-            module_command(environment_python(folder), "tunesmith_engine", *arguments),
-            folder=paths.tmp_dir(),
-            environment=environment,
-            log_path=log_path,
-        )
-        in_time, code = _follow(engine, answer_path, progress, timeout_s)
-        answer = _answer(answer_path)
-        failure = _failure(answer, in_time, code, tail_of(log_path))
-    finally:
-        answer_path.unlink(missing_ok=True)
-        log_path.unlink(missing_ok=True)
-    record = _record(answer, failure, in_time)
+    steps: dict[str, Record] = {}
+
+    def take(event: Event) -> None:
+        if event.type == "check":
+            steps[event.data["name"]] = event.data
+            _show(event.data, progress)
+
+    spec, python = SelftestSpec(device), environment_python(folder)
+    outcome = conduct(
+        SELFTEST, spec, on_event=take, command=lambda it: SELFTEST.command(it, spec, python), limit_s=limit_s
+    )
+    failure = _failure(outcome, list(steps.values()))
+    answer = outcome.answer or {"device": device, "steps": list(steps.values())}
+    record = _record(answer, failure, outcome.in_time)
     files.atomic_write_json(folder / PROOF, record)
     files.crashpoint("environment.proven")
     if failure is not None:
@@ -84,59 +79,30 @@ def prove(folder: Path, device: str, progress: Progress, timeout_s: float = TIME
     return record
 
 
-def _follow(engine: EngineProcess, answer_path: Path, progress: Progress, timeout_s: float) -> tuple[bool, int]:
-    """Show the steps until the engine ends or the time is over; return whether it was in time, and its exit code."""
-    deadline = time.monotonic() + timeout_s
-    shown: dict[str, str] = {}
-    try:
-        while not engine.ended() and time.monotonic() < deadline:
-            time.sleep(POLL_S)
-            _show(_answer(answer_path), shown, progress)
-        in_time = engine.ended()
-    finally:
-        code = engine.close()
-    _show(_answer(answer_path), shown, progress)
-    return in_time, code
+def _show(step: Record, progress: Progress) -> None:
+    """Show a step; one that is not required only warns."""
+    state, error = step["state"], step.get("error") or {}
+    if state == "failed" and not step["required"]:
+        state = "warning"
+    message = str(error.get("message") or step.get("details", {}).get("reason") or "")
+    shown_state = "ok" if state == "skipped" else state
+    progress.check(f"proof-{step['name']}", step["title"], shown_state, message, error.get("code"))
 
 
-def _answer(path: Path) -> Record:
-    """Return what the engine has told so far."""
-    try:
-        return dict(files.read_json(path))
-    except (OSError, ValueError):
-        return {"steps": []}
-
-
-def _show(answer: Record, shown: dict[str, str], progress: Progress) -> None:
-    """Show every step whose state has changed; one that is not required only warns."""
-    for step in answer["steps"]:
-        if step["state"] == shown.get(step["name"]):
-            continue
-        shown[step["name"]] = step["state"]
-        state, error = step["state"], step.get("error") or {}
-        if state == "failed" and not step["required"]:
-            state = "warning"
-        message = str(error.get("message") or step.get("details", {}).get("reason") or "")
-        shown_state = "ok" if state == "skipped" else state
-        progress.check(f"proof-{step['name']}", step["title"], shown_state, message, error.get("code"))
-
-
-def _failure(answer: Record, in_time: bool, code: int, output: str) -> TunesmithError | None:
+def _failure(outcome: Outcome, steps: list[Record]) -> TunesmithError | None:
     """Return what went wrong, None when nothing did."""
-    step = next((step["title"] for step in answer["steps"] if step["state"] == "checking"), "Start")
-    if not in_time:
+    step = next((step["title"] for step in steps if step["state"] == "checking"), "Start")
+    if not outcome.in_time:
         message = f"The proof of the environment took too long; it was at the step: {step}."
         hint = "Run the same command again: it begins with the proof. Close other programs first."
-        return EnvironmentProblem("engine-hung", message, context=output, hint=hint)
-    if "error" in answer:
-        return TunesmithError.from_dict(answer["error"])
-    if answer.get("state") == "ok":
-        return None
-    read_code = explain(output, this_machine()).code
+        return EnvironmentProblem("engine-hung", message, context=outcome.output, hint=hint)
+    if outcome.answer is not None or outcome.error is None:
+        return outcome.error
+    read_code = explain(outcome.output, this_machine()).code
     return EnvironmentProblem(
         "engine-crashed" if read_code == "unknown" else read_code,
-        f"The proof of the environment ended with exit code {code} at the step: {step}.",
-        context=output,
+        f"The proof of the environment ended with exit code {outcome.exit_code} at the step: {step}.",
+        context=outcome.output,
     )
 
 

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import WslDistribution
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.kinds.setup import SETUP, SetupSpec
+from tunesmith_core.operations.runner import conduct
 from tunesmith_core.wsl import client, listing
 from tunesmith_core.wsl.guest import Guest, find_python
-from tunesmith_setup.progress import Progress
+from tunesmith_setup.progress import EventProgress, Progress
 
 DISTRIBUTION = "Ubuntu-24.04"
 """The distribution that is offered where there is none: its Python is one of ours."""
@@ -173,7 +176,7 @@ def _elevated(command: list[str]) -> list[str]:
     return command
 
 
-def provision(guest: Guest, profile: str | None, *, events: bool) -> None:
+def provision(guest: Guest, profile: str | None, progress: Progress) -> None:
     """Build and prove the locked training environment inside with our own installer, and remember the distribution.
 
     Raises:
@@ -183,9 +186,17 @@ def provision(guest: Guest, profile: str | None, *, events: bool) -> None:
     problem = guest.gpu_problem() if profile != "cpu" else None
     if problem:
         raise problem
-    options = [*(["--profile", profile] if profile else []), *(["--events"] if events else [])]
-    command = guest.module_command("tunesmith_setup", "install", "--training-only", *options)
-    code = subprocess.run(command, stdin=subprocess.DEVNULL, check=False).returncode
+    words = ("install", "--training-only", *(("--profile", profile) if profile else ()))
+    if isinstance(progress, EventProgress):
+
+        def command(operation: Operation) -> list[str]:
+            folder = guest.path_of(str(operation.path))
+            return guest.module_command("tunesmith_setup", *words, "--operation", folder)
+
+        code = conduct(SETUP, SetupSpec(words), on_event=progress.repeat, command=command).exit_code
+    else:
+        child = guest.module_command("tunesmith_setup", *words)
+        code = subprocess.run(child, stdin=subprocess.DEVNULL, check=False).returncode
     if code != 0:
         raise EnvironmentProblem(
             "environment-build-failed",

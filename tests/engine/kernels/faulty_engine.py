@@ -1,4 +1,4 @@
-"""The engine with kernels that are broken on purpose: `faulty_engine.py KERNEL=FAULT,KERNEL=FAULT SUBCOMMAND...`."""
+"""The engine with kernels that are broken on purpose: `faulty_engine.py KERNEL=FAULT,KERNEL=FAULT FOLDER`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import time
 
 # Importing it mends Triton's interpreter, as for all tests of kernels.
 import tests.engine.kernels.conftest  # noqa: F401
-from tunesmith_engine import __main__ as engine
+from tunesmith_core.operations import host
 from tunesmith_engine.proof import cases
 from tunesmith_engine.proof.inputs import Inputs, Results, Sizes
 
 
 def main() -> int:
-    """Break the kernels, but not their twins, and run the subcommand."""
+    """Break the kernels, but not their twins, and do the operation."""
     faults, *arguments = sys.argv[1:]
     for pair in faults.split(","):
         break_kernel(*pair.split("="))
-    return engine.main(arguments)
+    return host.main(arguments)
 
 
 def break_kernel(name: str, fault: str) -> None:

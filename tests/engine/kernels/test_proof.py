@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.engine.kernels.conftest import INTERPRETED
 from tunesmith_core import environments
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kind import Kind
+from tunesmith_core.operations.kinds.engine import KernelsSpec
+from tunesmith_core.operations.runner import Outcome, conduct
+from tunesmith_core.protocol import read_journal
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.triton_import import triton_problem
 from tunesmith_engine.proof import prove as proof
@@ -61,7 +67,7 @@ def break_kernels(monkeypatch: pytest.MonkeyPatch) -> BreakKernels:
         words = ",".join(f"{name}={fault}" for name, fault in faults.items())
         script = [sys.executable, str(Path(__file__).with_name("faulty_engine.py")), words]
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY / "engine"), str(REPOSITORY)]))
-        monkeypatch.setattr(proof, "own_command", lambda _module, *arguments: [*script, *arguments])
+        monkeypatch.setattr(environments, "own_command", lambda _module, *arguments: [*script, *arguments])
 
     return broken
 
@@ -71,7 +77,7 @@ def no_child(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Return a function after which no child may be started."""
 
     def forbid() -> None:
-        monkeypatch.setattr(proof, "_run_child", lambda *_: pytest.fail("A child was started."))
+        monkeypatch.setattr(proof, "conduct", lambda *_, **__: pytest.fail("A child was started."))
 
     return forbid
 
@@ -121,17 +127,17 @@ def test_kernels_that_end_or_stop_the_process_fall_back_alone(
 
 
 def test_what_failed_is_tried_again_and_alone(break_kernels: BreakKernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_command = environments.own_command
     break_kernels({"embedding": "raise"})
     assert proof.prove(SIZES, CPU)["embedding"]
     asked: list[list[str]] = []
-    run_child = proof._run_child
 
-    def watched(command: list[str], *rest: Path) -> str | None:
-        asked.append([word for word in command if word in KERNELS])
-        return run_child(command, *rest)
+    def watched(kind: Kind, spec: KernelsSpec, **options: Any) -> Outcome:
+        asked.append(spec.kernels)
+        return conduct(kind, spec, **options)
 
-    monkeypatch.setattr(proof, "_run_child", watched)
-    monkeypatch.setattr(proof, "own_command", environments.own_command)
+    monkeypatch.setattr(proof, "conduct", watched)
+    monkeypatch.setattr(environments, "own_command", own_command)
     assert proof.prove(SIZES, CPU) == dict.fromkeys(KERNELS)
     assert asked == [["embedding"]]
 
@@ -140,7 +146,7 @@ def test_a_child_that_does_not_start_names_its_end(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     command = [sys.executable, "-c", "import sys; sys.exit('no GPU left')"]
-    monkeypatch.setattr(proof, "own_command", lambda *_: command)
+    monkeypatch.setattr(environments, "own_command", lambda *_: command)
     results = proof.prove(SIZES, CPU)
     assert set(results.values()) == {"The process that proves kernels died with exit code 1 before the first one."}
     assert "no GPU left" in capfd.readouterr().err
@@ -167,9 +173,10 @@ def test_a_gpu_that_no_longer_answers_ends_the_child(monkeypatch: pytest.MonkeyP
     """After an illegal access every later kernel of that process would fail as well."""
     monkeypatch.setattr(proof, "_reason", lambda *_: "It failed on this machine: illegal memory access")
     monkeypatch.setattr(proof, "_is_alive", lambda _: False)
-    proof.prove_here(SIZES, CPU, ["rope", "glu"], tmp_path / "journal")
-    lines = [json.loads(line) for line in (tmp_path / "journal").read_text().splitlines()]
-    assert [line["kernel"] for line in lines] == ["rope", "rope"]
+    operation = Operation(tmp_path)
+    with Host(operation) as host:
+        proof.prove_here(host, KernelsSpec(asdict(SIZES), "cpu", ["rope", "glu"]))
+    assert [event.data["kernel"] for event in read_journal(operation.journal_path)] == ["rope", "rope"]
 
 
 def test_a_run_that_computes_on_the_cpu_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from PySide6.QtCore import QObject
 from tunesmith_core import environments
 from tunesmith_gui import tr
 from tunesmith_gui.context import Context
-from tunesmith_gui.environment import setup_task
 from tunesmith_gui.environment.setup_service import SetupService
 
 SCRIPT = Path(__file__).with_name("setup_lines.py")
@@ -27,17 +26,9 @@ class Installer:
         self._path = folder / "scripts.json"
         self._scripts: dict[str, Any] = {}
 
-    def say(self, command: str, *lines: dict[str, Any] | str | bytes, **manner: Any) -> None:
-        """Let a command ("" for any) print events, texts or raw bytes."""
-        shown = [
-            {"hex": line.hex()}
-            if isinstance(line, bytes)
-            else line
-            if isinstance(line, str)
-            else json.dumps(line, ensure_ascii=False)
-            for line in lines
-        ]
-        self._scripts[command] = {"lines": shown, **manner}
+    def say(self, command: str, *events: dict[str, Any], **manner: Any) -> None:
+        """Let a command ("" for any) tell events."""
+        self._scripts[command] = {"events": events, **manner}
         self._path.write_text(json.dumps(self._scripts), encoding="utf-8")
 
     @property
@@ -47,7 +38,7 @@ class Installer:
         return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
     def command(self, _module: str, *arguments: str) -> list[str]:
-        return [sys.executable, "-S", str(SCRIPT), str(self._path), *arguments]
+        return [sys.executable, str(SCRIPT), str(self._path), *arguments]
 
 
 @pytest.fixture
@@ -55,10 +46,9 @@ def installer(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> In
     """Puts the scripted installer in the place of the real one; it ends well and says nothing until told."""
     del home
     result = Installer(tmp_path)
-    result.say("", {"type": "result", "ok": True, "exit_code": 0})
-    result.say("probe", json.dumps({"system": "linux", "gpus": []}))
+    result.say("", {"type": "result", "status": "finished", "exit_code": 0})
+    result.say("probe", {"type": "result", "status": "finished", "answer": {"system": "linux", "gpus": []}})
     monkeypatch.setattr(environments, "own_command", result.command)
-    assert setup_task.environments is environments
     return result
 
 

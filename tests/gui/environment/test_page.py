@@ -83,11 +83,11 @@ def accept(window: QWidget, kind: type[QDialog]) -> QDialog:
 
 
 def test_the_first_look_begins_by_itself_and_says_so(page: EnvironmentPage, quiet: Any) -> None:
-    assert quiet.asked == ["probe --json", "doctor --events"]
+    assert quiet.asked == ["probe", "doctor"]
     assert "Reading what is installed…" in words(page)
     assert "No checks have run yet." in words(page)
     page.on_shown()
-    assert quiet.asked == ["probe --json", "doctor --events"], "coming back starts nothing"
+    assert quiet.asked == ["probe", "doctor"], "coming back starts nothing"
 
 
 def test_a_healthy_environment_is_described(page: EnvironmentPage, quiet: Any) -> None:
@@ -121,7 +121,7 @@ def test_faults_have_words_and_buttons(page: EnvironmentPage, quiet: Any, monkey
     quiet.asked.clear()
     press(page, "Repair 3 files (69 MiB)")
     press(page, "Install the Visual C++ runtime")
-    assert quiet.asked == ["repair --yes --check training-files --events"]
+    assert quiet.asked == ["repair --yes --check training-files"]
     assert opened
     assert opened[0].startswith("https://learn.microsoft.com")
     quiet.model.offline = True
@@ -188,7 +188,7 @@ def test_repair_and_roll_back_ask_first(page: EnvironmentPage, quiet: Any, windo
     dialog.accept()
     press(page, "Roll back…")
     accept(window, ConfirmDialog)
-    assert quiet.asked == ["repair --yes --events", "rollback --events"]
+    assert quiet.asked == ["repair --yes", "rollback"]
 
 
 def test_progress_is_shown_and_can_be_cancelled(page: EnvironmentPage, quiet: Any) -> None:
@@ -222,7 +222,7 @@ def test_a_failure_is_a_banner_with_a_way_on(page: EnvironmentPage, quiet: Any) 
     quiet.asked.clear()
     press(banner, "Try again")
     press(banner, "Details")
-    assert quiet.asked == ["rollback --events"]
+    assert quiet.asked == ["rollback"]
     assert page.environment.progress.console is not None
     assert page.environment.progress.console.isVisible()
     quiet.model.activity = None
@@ -248,7 +248,7 @@ def test_what_is_not_installed_leads_to_the_set_up(page: EnvironmentPage, quiet:
     assert [key for key, _ in asked] == ["setup", "setup", "setup", "runs", "setup", "setup", "settings", "train"]
     quiet.asked.clear()
     page.fix(states.CheckEvent("gpu-memory", "x", "warning", fix=states.Fix("Close", "retry", automatic=False)))
-    assert quiet.asked == ["probe --json", "doctor --events"]
+    assert quiet.asked == ["probe", "doctor"]
 
 
 def test_another_build_is_chosen_before_the_set_up(page: EnvironmentPage, quiet: Any, window: MainWindow) -> None:
@@ -274,7 +274,7 @@ def test_disk_and_subsystem_have_their_buttons(page: EnvironmentPage, quiet: Any
     assert "several GPUs" in words(page.wsl)
     press(page.wsl, "Use WSL…")
     accept(window, ConfirmDialog)
-    assert quiet.asked == ["repair --yes --check caches --events", "wsl install --yes --events"]
+    assert quiet.asked == ["repair --yes --check caches", "wsl install --yes"]
     for target in ("disk", "wsl"):
         page.on_shown(target)
         settle()

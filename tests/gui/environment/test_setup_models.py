@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
+from tunesmith_core.protocol import Event
 from tunesmith_gui.environment.diagnosis_view import confidence_words
 from tunesmith_gui.environment.model import (
     DiskUse,
@@ -40,7 +40,7 @@ from tunesmith_gui.environment.setup_events import (
     ProgressEvent,
     ResultEvent,
     SetupEvent,
-    parse_line,
+    parse,
 )
 from tunesmith_gui.environment.setup_flow import (
     BACK,
@@ -341,18 +341,22 @@ def test_deeds_are_actions_of_the_diagnosis() -> None:
     assert action_label("use-cpu") == ACTIONS["use-cpu"]
 
 
-def test_lines_with_wrong_values_are_no_events() -> None:
-    part = b'{"type": "plan", "parts": [{"name": "a", "download_bytes": -5, "disk_bytes": "x"}]}'
-    assert parse_line(part) == PlanEvent((PlanPart("a"),))
-    progress = b'{"type": "progress", "name": "a", "done_bytes": true, "total_bytes": 1e999}'
-    assert parse_line(progress) == ProgressEvent("a")
-    assert parse_line(b'{"type": "plan", "parts": 3}') is None
-    assert parse_line(b'{"type": ["check"]}') is None
-    assert parse_line(b"[" * 100_000) is None
+def told(kind: str, **data: object) -> object:
+    return parse(Event(1, 0.0, kind, data))
+
+
+def test_events_with_wrong_values_tell_nothing() -> None:
+    assert told("plan", parts=[{"name": "a", "download_bytes": -5, "disk_bytes": "x"}]) == PlanEvent((PlanPart("a"),))
+    assert told("progress", name="a", done_bytes=True, total_bytes=float("inf")) == ProgressEvent("a")
+    assert told("plan", parts=3) is None
+    assert told("weather") is None
+    assert told("check", id="x", state="odd") is None
     fix = {"label": "Do", "action": "retry", "automatic": False, "needs_network": True, "bytes": 5}
-    line = {"type": "check", "id": "a", "state": "failed", "fix": fix}
-    event = parse_line(json.dumps(line).encode())
-    assert event == CheckEvent("a", "a", "failed", fix=Fix("Do", "retry", False, True, 5))
+    assert told("check", id="a", state="failed", fix=fix) == CheckEvent(
+        "a", "a", "failed", fix=Fix("Do", "retry", False, True, 5)
+    )
+    assert told("phase", name="Unpack", state="done", seconds=2.0) == PhaseEvent("Unpack", True, 2.0)
+    assert told("result", status="finished", exit_code=3) == ResultEvent(True, 3)
 
 
 def test_every_check_of_the_doctor_has_a_name_to_translate() -> None:

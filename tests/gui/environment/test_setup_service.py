@@ -18,7 +18,7 @@ from tunesmith_gui.environment.setup_activity import Activity, Command, Stage
 from tunesmith_gui.environment.setup_service import SetupService
 from tunesmith_setup.__main__ import parse
 
-RESULT = {"type": "result", "ok": True, "exit_code": 0}
+RESULT = {"type": "result", "status": "finished", "exit_code": 0}
 GOOD = {"type": "check", "id": "disk", "title": "Disk", "state": "ok", "message": "fine"}
 BAD = {"type": "check", "id": "network", "title": "Network", "state": "failed", "message": "no way out"}
 
@@ -31,11 +31,11 @@ def settled(qtbot: QtBot, service: SetupService) -> None:
 def test_a_look_reads_files_asks_the_computer_and_checks(
     qtbot: QtBot, installer: Installer, service: SetupService
 ) -> None:
-    installer.say("doctor", GOOD, BAD, {"type": "result", "ok": False, "exit_code": 3}, exit=3)
+    installer.say("doctor", GOOD, BAD, {"type": "result", "status": "finished", "exit_code": 3}, exit=3)
     with qtbot.waitSignal(service.changed, timeout=15_000):
         service.look()
     settled(qtbot, service)
-    assert installer.asked == ["probe --json", "doctor --events"]
+    assert installer.asked == ["probe", "doctor"]
     model = service.model
     assert model.machine is not None
     assert [check.state for check in model.checks.values()] == ["ok", "failed"]
@@ -58,7 +58,7 @@ def test_what_changes_something_goes_first_and_is_checked_afterwards(
     installer.say("doctor", GOOD, RESULT)
     service.repair("disk", "Free disk space")
     settled(qtbot, service)
-    assert installer.asked == ["doctor --events", "repair --yes --check disk --events", "doctor --events"]
+    assert installer.asked == ["doctor", "repair --yes --check disk", "doctor"]
     assert [(each.command, each.stage) for each in ended] == [
         (Command.CHECK, Stage.CANCELLED),
         (Command.REPAIR, Stage.DONE),
@@ -77,14 +77,14 @@ def test_nothing_starts_while_something_is_changed(qtbot: QtBot, installer: Inst
     assert service.model.activity is not None
     assert service.model.activity.cancelling
     settled(qtbot, service)
-    assert installer.asked == ["install --training-only --profile cu124 --events", "doctor --events"]
+    assert installer.asked == ["install --training-only --profile cu124", "doctor"]
 
 
 def test_an_unreachable_index_is_remembered_until_a_command_gets_through(
     qtbot: QtBot, installer: Installer, service: SetupService
 ) -> None:
     error = {"type": "error", "code": "hub-offline", "kind": "EnvironmentProblem", "message": "no network"}
-    installer.say("install", error, {"type": "result", "ok": False, "exit_code": 3}, exit=3)
+    installer.say("install", error, {"type": "result", "status": "failed", "exit_code": 3}, exit=3)
     installer.say("doctor", hang=True)
     service.install()
     qtbot.waitUntil(lambda: service.model.offline, timeout=15_000)
@@ -99,12 +99,13 @@ def test_an_unreachable_index_is_remembered_until_a_command_gets_through(
 def test_an_answer_that_is_no_machine_is_a_problem_of_the_probe(
     qtbot: QtBot, installer: Installer, service: SetupService
 ) -> None:
-    installer.say("probe", "[1, 2]")
+    installer.say("probe", {"type": "result", "status": "finished", "answer": [1, 2]})
     service.probe()
     settled(qtbot, service)
     assert service.model.machine is None
     assert service.model.machine_problem is not None
-    installer.say("probe", json.dumps(Machine(system="linux").to_dict()), stderr="a warning")
+    answer = Machine(system="linux").to_dict()
+    installer.say("probe", {"type": "result", "status": "finished", "answer": answer}, stderr="a warning")
     service.probe()
     settled(qtbot, service)
     assert service.model.machine_problem is None
@@ -115,16 +116,16 @@ def test_every_order_has_its_command_line(qtbot: QtBot, installer: Installer, se
     for order in (service.plan, service.roll_back, service.set_up_wsl, lambda: service.check(full=True)):
         order()
         settled(qtbot, service)
-    asked = [line for line in installer.asked if line != "doctor --events"]
+    asked = [line for line in installer.asked if line != "doctor"]
     assert asked == [
-        "install --plan --training-only --events",
-        "rollback --events",
-        "wsl install --yes --events",
-        "doctor --full --events",
+        "install --plan --training-only",
+        "rollback",
+        "wsl install --yes",
+        "doctor --full",
     ]
     service.install("cpu")
     service.repair("disk")
-    for line in (*asked, *installer.asked, "install --training-only --profile cpu --events"):
+    for line in (*asked, *installer.asked, "install --training-only --profile cpu"):
         assert parse(line.split()).rest == [], "the real installer knows these arguments"
     settled(qtbot, service)
 
@@ -139,7 +140,7 @@ def test_a_closing_window_ends_the_command_and_starts_no_other(
     service.shutdown()
     service.check()
     assert service._task is None
-    assert installer.asked == ["doctor --events"]
+    assert installer.asked == ["doctor"]
 
 
 def test_files_of_an_environment_are_read_as_far_as_they_can_be(home: Path) -> None:

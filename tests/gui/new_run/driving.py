@@ -62,7 +62,7 @@ def shown_words(page: QWidget) -> str:
 
 
 class FakeTask:
-    """Stands in for EngineTask: the test says what it answers."""
+    """Stands in for OperationTask: the test says what it answers."""
 
     def __init__(self) -> None:
         self.cancelled = False
@@ -94,8 +94,8 @@ def scripted_tasks(monkeypatch: pytest.MonkeyPatch) -> list[FakeTask]:
         def cancel(self) -> None:
             self.fake.cancelled = True
 
-    monkeypatch.setattr("tunesmith_gui.new_run.actions.EngineTask", Task)
-    monkeypatch.setattr("tunesmith_gui.new_run.data_preview.EngineTask", Task)
+    monkeypatch.setattr("tunesmith_gui.new_run.actions.OperationTask", Task)
+    monkeypatch.setattr("tunesmith_gui.new_run.data_preview.OperationTask", Task)
     return tasks
 
 

@@ -1,0 +1,39 @@
+"""Commands of the command line that the kinds of operations bring with them."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import ArgumentParser, Namespace
+from typing import Any, get_type_hints
+
+from tunesmith_core import terminal
+from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.operations.kind import Kind
+from tunesmith_core.operations.runner import conduct
+
+
+def add_arguments(parser: ArgumentParser, kind: Kind) -> None:
+    """Declare an argument for each field of the spec, text or number: an option where it has a default."""
+    types = get_type_hints(kind.spec)
+    for field in dataclasses.fields(kind.spec):
+        value_type = types[field.name]
+        if field.default is dataclasses.MISSING:
+            parser.add_argument(field.name, type=value_type, metavar=field.name.upper())
+        else:
+            parser.add_argument(
+                f"--{field.name.replace('_', '-')}", type=value_type, default=field.default, help=f"({field.default})"
+            )
+
+
+def run(kind: Kind, arguments: Namespace) -> int:
+    """Do an operation and show its events, or with --json the events as JSON lines."""
+    spec = kind.spec(**{field.name: getattr(arguments, field.name) for field in dataclasses.fields(kind.spec)})
+    progress = terminal.Progress()
+    try:
+        outcome = conduct(kind, spec, on_event=terminal.say_event if arguments.json else progress.show)
+    finally:
+        progress.close()
+    answer: Any = outcome.get()  # Any: JSON values
+    if not arguments.json:
+        terminal.say_json(answer)
+    return EXIT_DONE

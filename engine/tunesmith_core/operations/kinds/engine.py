@@ -1,0 +1,89 @@
+"""Short operations in the training environment; `tunesmith_engine.operations` holds what they do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tunesmith_core.operations.kind import Kind, Place
+from tunesmith_core.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewSpec:
+    """Which rows are shown."""
+
+    run: RunSpec
+    num_rows: int = 5
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the spec as JSON values."""
+        return {"run": self.run.to_dict(), "num_rows": self.num_rows}
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> PreviewSpec:  # Any: JSON values
+        """Rebuild a spec from `to_dict`."""
+        return PreviewSpec(RunSpec.from_dict(values["run"]), int(values["num_rows"]))
+
+
+@dataclass(frozen=True, slots=True)
+class ImportSpec:
+    """A GGUF file and the model folder that it becomes."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelftestSpec:
+    """The device that is proven: auto, cuda or cpu."""
+
+    device: str = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelsSpec:
+    """Kernels to compare with their twins, for tensors of these sizes on a device."""
+
+    sizes: dict[str, Any]  # Any: JSON values
+    device: str
+    kernels: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NoSpec:
+    """Nothing to choose."""
+
+
+PREVIEW = Kind(
+    name="preview", title="Previewing the data", spec=PreviewSpec, function="tunesmith_engine.operations:preview"
+)
+PLAN_CHECK = Kind(name="check", title="Checking the plan", spec=RunSpec, function="tunesmith_engine.operations:check")
+IMPORT = Kind(
+    name="import-gguf",
+    title="Importing a GGUF file",
+    spec=ImportSpec,
+    function="tunesmith_engine.operations:import_gguf",
+    help="convert a GGUF file into a model folder",
+)
+LIBRARIES = Kind(
+    name="libraries",
+    title="Asking the training environment",
+    spec=NoSpec,
+    function="tunesmith_engine.operations:libraries",
+    help="show what the training libraries see of this computer",
+)
+SELFTEST = Kind(
+    name="selftest",
+    title="Proving the training environment",
+    spec=SelftestSpec,
+    function="tunesmith_engine.operations:selftest",
+    help="prove that the training environment works on this computer",
+)
+PROVE_KERNELS = Kind(
+    name="prove-kernels",
+    title="Proving the kernels",
+    spec=KernelsSpec,
+    function="tunesmith_engine.proof.prove:prove_here",
+    place=Place.SAME,
+)

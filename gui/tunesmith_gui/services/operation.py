@@ -1,0 +1,146 @@
+"""Operations in the window: each on a thread of its own, its events and its end told on the UI thread."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections import deque
+from functools import cache
+from typing import Any
+
+from PySide6.QtCore import QObject, QTimer, Signal
+from shiboken6 import isValid
+
+from tunesmith_core.errors import wrap
+from tunesmith_core.operations.folder import OperationState, OperationStatus
+from tunesmith_core.operations.kind import Kind
+from tunesmith_core.operations.runner import Outcome, conduct
+from tunesmith_core.protocol import Event
+
+DRAIN_BUDGET_S = 0.008
+_REST_MS = 12
+
+
+class OperationTask(QObject):
+    """Does one operation once; ends with its owner.
+
+    Signals:
+        happened: an Event of its journal.
+        succeeded: its answer.
+        failed: a TunesmithError. Neither comes after `cancel`.
+        ended: an Outcome, once, the last signal; also after `cancel`.
+    """
+
+    happened = Signal(object)
+    succeeded = Signal(object)
+    failed = Signal(object)
+    ended = Signal(object)
+    _woken = Signal()
+
+    def __init__(self, kind: Kind, spec: Any, parent: QObject) -> None:  # Any: of kind.spec
+        super().__init__()
+        self.kind = kind
+        self.status = OperationStatus()
+        self.cancelled = False
+        self._spec = copy.deepcopy(spec)
+        # Not its Qt parent: the thread needs this object until it has ended.
+        self._owner = parent
+        self._cancel = threading.Event()
+        self._queue: deque[Event | Outcome] = deque()
+        self._over = False
+        self._thread = threading.Thread(target=self._work, name=f"operation {kind.name}", daemon=True)
+        self._woken.connect(self._drain)
+        parent.destroyed.connect(self._cancel.set)
+
+    def start(self) -> None:
+        """Begins."""
+        operations().add(self)
+        self._thread.start()
+
+    def cancel(self) -> None:
+        """Ends it with everything it started; nothing but `ended` is told any more."""
+        self.cancelled = True
+        self._cancel.set()
+
+    def abandon(self) -> None:
+        """Ends it without a further signal and waits for that: the program is closing."""
+        self._over = True
+        self._cancel.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        operations().remove(self)
+
+    def _work(self) -> None:
+        try:
+            outcome = conduct(self.kind, self._spec, on_event=self._tell, cancel=self._cancel)
+        except Exception as raised:
+            error = wrap(raised)
+            outcome = Outcome(OperationState.FAILED, error.exit_code, error=error)
+        self._tell(outcome)
+
+    def _tell(self, news: Event | Outcome) -> None:
+        self._queue.append(news)
+        if len(self._queue) == 1:
+            self._woken.emit()
+
+    def _drain(self) -> None:
+        deadline = time.perf_counter() + DRAIN_BUDGET_S
+        while self._queue and not self._over:
+            if time.perf_counter() > deadline:
+                # The window looks at its other events in between.
+                QTimer.singleShot(_REST_MS, self, self._drain)
+                return
+            self._take(self._queue[0])
+            self._queue.popleft()
+
+    def _take(self, news: Event | Outcome) -> None:
+        if isinstance(news, Outcome):
+            self._end(news)
+        elif isValid(self._owner):
+            self.status.fold(news)
+            operations().changed.emit()
+            if not self.cancelled:
+                self.happened.emit(news)
+
+    def _end(self, outcome: Outcome) -> None:
+        self._over = True
+        operations().remove(self)
+        if not isValid(self._owner):
+            return
+        if not self.cancelled and outcome.error is not None:
+            self.failed.emit(outcome.error)
+        elif not self.cancelled and outcome.state is OperationState.FINISHED:
+            self.succeeded.emit(outcome.answer)
+        self.ended.emit(outcome)
+
+
+class Operations(QObject):
+    """Every operation of this window that has not ended, for the activity panel.
+
+    Signals:
+        changed: one began, moved or ended.
+    """
+
+    changed = Signal()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live: list[OperationTask] = []
+
+    def add(self, task: OperationTask) -> None:
+        """Take one in; it lives at least until it has ended."""
+        self.live.append(task)
+        self.changed.emit()
+
+    def remove(self, task: OperationTask) -> None:
+        """Forget one that has ended."""
+        if task in self.live:
+            self.live.remove(task)
+            self.changed.emit()
+
+
+@cache
+def operations() -> Operations:
+    """The operations of this window."""
+    return Operations()
