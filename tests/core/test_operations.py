@@ -373,8 +373,8 @@ def test_kinds_are_found_by_their_modules(monkeypatch: pytest.MonkeyPatch, home:
     words = SETUP.command(Operation(Path("/o")), SetupSpec(("doctor", "--full")))
     assert words[-5:] == ["tunesmith_setup", "doctor", "--full", "--operation", str(Path("/o"))]
     spec = RunSpec(name="x")
-    spec.model.path, spec.data.path = "m", "d.jsonl"
-    spec.hardware.device, spec.hardware.gpu_index = "cuda", 1
+    spec.model.path, spec.data.sources[0].path = "m", "d.jsonl"
+    spec.hardware.devices = ["cuda:1"]
     assert PREVIEW.environment(PreviewSpec(spec))["CUDA_VISIBLE_DEVICES"] == "1"
     assert PLAN_CHECK.environment(spec)["CUDA_VISIBLE_DEVICES"] == "1"
     assert "CUDA_VISIBLE_DEVICES" not in SELFTEST.environment(SelftestSpec())

@@ -11,10 +11,10 @@ import torch
 from transformers import masking_utils, modeling_utils
 
 from tests.tiny_model import build_tiny_model, write_chats
+from tunesmith_core.operations import host as host_module
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine import host as host_module
 from tunesmith_engine import phases
 from tunesmith_engine.host import Host
 

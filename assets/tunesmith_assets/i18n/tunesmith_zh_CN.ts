@@ -2107,7 +2107,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Proving the kernels</source>
-        <translation>正在验证算子</translation>
+        <translation>正在验证内核</translation>
     </message>
     <message>
         <source>Setting up</source>
