@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -415,3 +416,65 @@ def test_a_child_takes_its_time_to_end(made: Callable[..., Kind]) -> None:
     cancel.set()
     assert conduct(what, NoSpec(), cancel=cancel).answer == 1
     wait_for(lambda: left() == [])
+
+
+def test_the_host_obeys_commands_and_signals_and_copies_warnings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "POLL_INTERVAL_S", 0.0)
+    operation = Operation(tmp_path)
+    with Host(operation) as made:
+        made._last_poll_s = -1.0
+        for name, more in (("ping", {}), ("sample", {"prompt": "x"}), ("stop", {"mode": "maybe"})):
+            post_command(operation.control_path, name, **more)
+        (waiting,) = made.take_commands()
+        assert made.stop_mode is None
+        made.ack(waiting, False, "not now")
+        made.warning("disk-full", "nearly")
+        logging.getLogger("library").warning("old %s", "thing")
+        made.on_signal()
+        assert made.stop_requested()
+        post_command(operation.control_path, "stop", mode="discard")
+        post_command(operation.control_path, "stop", mode="save")
+        monkeypatch.setattr(host, "POLL_INTERVAL_S", 60.0)
+        made.stop_requested()
+        assert made.stop_mode == "save", "it does not look that often"
+        monkeypatch.setattr(host, "POLL_INTERVAL_S", 0.0)
+        made.stop_requested()
+        assert made.stop_mode == "discard"
+    events = read_journal(operation.journal_path)
+    acks = [(event.data["command"], event.data["ok"]) for event in events if event.type == "ack"]
+    assert acks == [("ping", True), ("stop", False), ("sample", False), ("stop", True), ("stop", True)]
+    assert [event.data["mode"] for event in events if event.type == "stopping"] == ["save", "discard"]
+    assert [event.data["text"] for event in events if event.type == "log"] == ["old thing"]
+    assert [event.data["code"] for event in events if event.type == "warning"] == ["disk-full"]
+
+
+def test_the_engine_is_asked_by_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environments, "engine_command", lambda *words: list(words))
+    assert SELFTEST.command(Operation(Path("/o")), SelftestSpec()) == ["operation", str(Path("/o"))]
+
+
+def test_only_what_a_dead_owner_left_is_removed(made: Callable[[str], Kind]) -> None:
+    parent = paths.tmp_dir() / "operations"
+    for name, owner in (("dead", ProcessIdentity(1, 0, "x")), ("mine", current())):
+        (parent / name).mkdir(parents=True)
+        Operation(parent / name).lease(owner=owner)
+    (parent / "just-begun").mkdir()
+    conduct(made("host.event('result', status='finished')"), NoSpec())
+    assert {path.name for path in left()} == {"mine", "just-begun"}
+
+
+def test_the_watch_looks_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "POLL_INTERVAL_S", 0.01)
+    looks: list[float] = []
+    with StopWatch(lambda: bool(looks.append(0.0))):
+        wait_for(lambda: len(looks) > 1)
+
+
+@pytest.mark.usefixtures("home")
+def test_a_child_that_does_not_know_its_kind_says_so() -> None:
+    outcome = conduct(Kind(name="newer", title="Trying", spec=NoSpec, place=kind.Place.SAME), NoSpec())
+    assert outcome.error is not None
+    assert (outcome.error.code, outcome.exit_code) == ("bug", 1)
+    assert "newer" in outcome.error.message
