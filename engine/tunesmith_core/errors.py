@@ -145,4 +145,4 @@ def wrap(error: BaseException) -> TunesmithError:
         if error.errno == errno.ENAMETOOLONG or getattr(error, "winerror", None) == _WINDOWS_NAME_TOO_LONG:
             return TunesmithError("path-too-long", "{place}the path is too long.", place=place)
     context = "".join(traceback.format_exception(error))
-    return BugError("bug", f"{type(error).__name__}: {error}", context=context)
+    return BugError("bug", "{error}", error=f"{type(error).__name__}: {error}", context=context)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,21 @@ class Message(str):
         return self
 
 
+class MessageError(Exception):
+    """A failure told by a message, for the errors that never leave their package."""
+
+    def __init__(self, template: str, /, **values: object) -> None:
+        """Take a template and its values, or a message that is made already."""
+        self.message = template if isinstance(template, Message) else Message(template, **values)
+        super().__init__(self.message)
+
+
+def joined(parts: Iterable[str], separator: str = " ") -> Message:
+    """Return several texts, each of which keeps its own translation, as one message."""
+    values = {f"part_{number}": part for number, part in enumerate(parts, 1)}
+    return Message(separator.join(f"{{{name}}}" for name in values), **values)
+
+
 def use_language(name: str) -> None:
     """Say everything in a language from now on: "zh_CN", or "en" for the texts as they are."""
     _language[""] = name
@@ -68,9 +83,8 @@ def said(text: str, language_name: str | None = None) -> str:
     table = _table(language_name or language())
     if not isinstance(text, Message):
         return table.get(text, text)
-    template = table.get(text.template)
-    if template is None:
-        return str(text)
+    # What has no translation itself may hold messages that have one.
+    template = table.get(text.template, text.template)
     values = {
         name: said(value, language_name) if isinstance(value, Message) else value for name, value in text.values.items()
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psutil
 import torch
 
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -48,8 +48,10 @@ def choose_compute(spec: RunSpec) -> Compute:
     wanted = spec.hardware.device
     if wanted == "cuda" and not torch.cuda.is_available():
         if torch.version.cuda is None:
-            raise EnvironmentProblem("torch-cpu-build", "The run asks for a GPU; the installed PyTorch has no CUDA.")
-        raise EnvironmentProblem("driver-missing", "The run asks for a GPU; PyTorch sees none.")
+            raise TunesmithError(
+                "torch-cpu-build", "The run needs a GPU, but the installed PyTorch was built without CUDA."
+            )
+        raise TunesmithError("driver-missing", "The run needs a GPU, but PyTorch finds none.")
     if wanted == "cpu" or not torch.cuda.is_available():
         dtype = DTYPES.get(spec.model.dtype, torch.float32)
         return Compute(torch.device("cpu"), dtype, _processor_name(), torch.get_num_threads())

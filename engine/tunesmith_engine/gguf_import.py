@@ -12,7 +12,8 @@ from gguf import GGUFReader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tunesmith_core import files
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_engine.failures import translate
 
 GGUF_MAGIC = b"GGUF"
@@ -36,9 +37,11 @@ def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON valu
         with source.open("rb") as file:
             magic = file.read(len(GGUF_MAGIC))
     except OSError as error:
-        raise UserError("model-files-missing-or-corrupt", f"{source}: {error.strerror}.") from error
+        raise TunesmithError(
+            "model-files-missing-or-corrupt", "{source}: {reason}.", source=source, reason=error.strerror
+        ) from error
     if magic != GGUF_MAGIC:
-        raise UserError("model-files-missing-or-corrupt", f"{source}: the file is no GGUF.")
+        raise TunesmithError("model-files-missing-or-corrupt", "{source}: this is not a GGUF file.", source=source)
     target.parent.mkdir(parents=True, exist_ok=True)
     staging = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
     try:
@@ -59,8 +62,10 @@ def _convert_or_explain(source: Path, folder: Path) -> None:
         known = translate(error)
         if known.code != "bug":
             raise known from error
-        message = f"{source}: the file can't be converted: {type(error).__name__}: {error}"
-        raise UserError("model-files-missing-or-corrupt", message, context=known.context) from error
+        message = Message(
+            "{source}: the file can't be converted: {error}", source=source, error=f"{type(error).__name__}: {error}"
+        )
+        raise TunesmithError("model-files-missing-or-corrupt", message, context=known.context) from error
 
 
 def _convert(source: Path, folder: Path) -> None:

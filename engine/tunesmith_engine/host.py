@@ -14,6 +14,7 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
+from tunesmith_core.messages import Message
 from tunesmith_core.operations import host
 from tunesmith_core.runs import Run
 from tunesmith_engine.sensors import Sensors
@@ -90,4 +91,4 @@ class Host(host.Host):
         if silent_s > limit_s:
             self._last_progress_s = None
             faulthandler.dump_traceback(file=sys.__stderr__ or sys.stderr, all_threads=True)
-            self.warning("engine-hung", f"No step has ended for {silent_s:.0f} s.")
+            self.warning("engine-hung", Message("No step has finished for {seconds} s.", seconds=round(silent_s)))

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from tunesmith_core.messages import MessageError
+
 
 @dataclass(frozen=True, slots=True)
 class Norm:
@@ -129,7 +131,7 @@ class ModelShape:
     notes: list[str] = field(default_factory=list)
 
 
-class NotFusableError(Exception):
+class NotFusableError(MessageError):
     """A model whose layers can't be run by the fused path; the message says why in a sentence."""
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from tunesmith_core import messages
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message, packed, restored, said
+from tunesmith_core.messages import Message, MessageError, joined, packed, restored, said
 from tunesmith_core.protocol import Event, decode, encode
 from tunesmith_core.settings import SettingsFile, language_in_force
 
@@ -97,3 +97,16 @@ def _names(template: str) -> set[str]:
     except ValueError:
         # A text that shows braces, which is never filled.
         return set()
+
+
+def test_joined_texts_are_each_said_in_their_language() -> None:
+    both = joined([Message("The run {run} is still going.", run="r"), "plain"])
+    assert both == "The run r is still going. plain"
+    assert said(both, "zh_CN") == "运行 r 仍在进行。 plain"
+    assert said(restored(packed({"m": both}))["m"], "zh_CN") == "运行 r 仍在进行。 plain"
+
+
+def test_an_error_that_stays_inside_keeps_its_message() -> None:
+    assert MessageError("{name} is missing", name="x").message.template == "{name} is missing"
+    made = Message("done")
+    assert MessageError(made).message is made

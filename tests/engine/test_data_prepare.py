@@ -125,7 +125,7 @@ def test_bad_rows_are_skipped_and_counted_when_asked_for(
     stats = prepare(tiny_spec(data={"path": path, "skip_bad_rows": True}), tokenizer).stats
     assert (stats.num_train_rows, stats.num_bad_rows, stats.num_skipped_rows) == (2, 3, 3)
     only_refused = write_rows(tmp_path / "refused.jsonl", [{"messages": refused}])
-    with pytest.raises(UserError, match="line 1: the chat template refuses"):
+    with pytest.raises(UserError, match="line 1: the chat template rejects"):
         prepare(tiny_spec(data={"path": only_refused, "skip_bad_rows": True}), tokenizer)
 
 

@@ -334,14 +334,14 @@ def test_a_token_that_reaches_into_the_answer_is_learned(tokenizer: PreTrainedTo
 
 @pytest.mark.parametrize("template", [HIDES_ANSWERS, REPEATS])
 def test_a_template_that_hides_its_answers_is_refused_by_name(render: Callable[..., Example], template: str) -> None:
-    with pytest.raises(UserError, match=r"line 3: the chat template hides where message 2") as caught:
+    with pytest.raises(UserError, match=r"line 3: the chat template hides where the answer in message 2") as caught:
         render(CHAT, template)
     assert caught.value.code == "chat-template-unclear"
     assert render(CHAT, template, train_on="all").num_trained_tokens
 
 
 def test_a_template_that_refuses_a_chat_names_the_row_and_the_reason(render: Callable[..., Example]) -> None:
-    with pytest.raises(UserError, match=r"line 3: the chat template refuses this chat: System role not supported"):
+    with pytest.raises(UserError, match=r"line 3: the chat template rejects this chat: System role not supported"):
         render(CHAT, OTHER_NAMES, system_prompt="Be brief.")
     with pytest.raises(UserError, match="roles must alternate"):
         render(Chat((QUESTION, QUESTION, ANSWER)), OTHER_NAMES)
@@ -357,7 +357,7 @@ def test_chats_need_a_template_and_texts_do_not(render: Callable[..., Example]) 
 def test_a_template_can_not_reach_python(render: Callable[..., Example], tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     escape = "{{ messages.__class__.__mro__[1].__subclasses__() }}{{ ''.__class__.__base__ }}" + str(canary)
-    with pytest.raises(UserError, match="refuses this chat"):
+    with pytest.raises(UserError, match="rejects this chat"):
         render(CHAT, escape)
     assert not canary.exists()
 

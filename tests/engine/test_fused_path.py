@@ -57,9 +57,9 @@ def test_a_run_says_what_is_fused(tiny_spec: MakeSpec, new_run: NewRun) -> None:
     run = new_run(tiny_spec())
     assert train(run) == 0
     sentences = " ".join(setup_of(run)["kernels"])  # type: ignore[arg-type]
-    assert "2 of 2 layers run fused" in sentences
+    assert "2 of 2 layers are fully fused" in sentences
     assert "Attention: " in sentences
-    assert "As plain PyTorch: rms_norm" in sentences
+    assert "In plain PyTorch: rms_norm" in sentences
     assert not events(run, "warning")
 
 
@@ -68,7 +68,7 @@ def test_what_is_not_fused_is_a_warning(tiny_spec: MakeSpec, new_run: NewRun, mo
     assert train(partly) == 0
     (warning,) = events(partly, "warning")
     assert warning.data["code"] == "not-fused"
-    assert "dropout" in warning.data["message"]
+    assert "Dropout" in warning.data["message"]
     assert warning.data["hint"]
 
     def recognise(_: object) -> None:
@@ -78,7 +78,7 @@ def test_what_is_not_fused_is_a_warning(tiny_spec: MakeSpec, new_run: NewRun, mo
     unknown = new_run(tiny_spec())
     assert train(unknown) == 0
     assert [e.data["message"] for e in events(unknown, "warning")] == ["It has no layers of a known form."]
-    assert setup_of(unknown)["kernels"][-1:] == ["The model runs as plain PyTorch. It has no layers of a known form."]
+    assert setup_of(unknown)["kernels"][-1:] == ["The model runs in plain PyTorch. It has no layers of a known form."]
 
 
 def test_kernels_are_switched_off_by_a_setting_or_the_command(
@@ -89,7 +89,7 @@ def test_kernels_are_switched_off_by_a_setting_or_the_command(
     monkeypatch.setattr(engine_main.signal, "signal", lambda *_: None)
     assert engine_main.main(["run", "--run-dir", str(by_command.path), "--no-kernels"]) == 0
     for run in (by_setting, by_command):
-        assert setup_of(run)["kernels"][1:] == ["The model runs as plain PyTorch. The fused kernels are switched off."]
+        assert setup_of(run)["kernels"][1:] == ["The model runs in plain PyTorch. The fused kernels are switched off."]
         assert not events(run, "warning")
     assert step_losses(by_setting) == step_losses(by_command)
 
@@ -101,7 +101,7 @@ def test_run_goes_on_without_kernels(tiny_spec: MakeSpec, new_run: NewRun) -> No
     with Host(parts) as host:
         assert phases.run(host, kernels=False) == 0
     (warning,) = events(parts, "warning")
-    assert "kernels was fused, is plain" in warning.data["message"]
+    assert "kernels: fused -> plain" in warning.data["message"]
     assert step_losses(parts) == pytest.approx(step_losses(whole), rel=1e-4)
 
 
@@ -126,8 +126,8 @@ def test_rows_are_packed_without_padding(tiny_spec: MakeSpec, new_run: NewRun, m
 
 
 def test_plan_check_takes_the_way_of_the_run(tiny_spec: MakeSpec) -> None:
-    assert "layers run fused" in plan_check(tiny_spec())["kernels"][0]
-    assert plan_check(tiny_spec(**PLAIN))["kernels"][0].startswith("The model runs as plain PyTorch")
+    assert "layers are fully fused" in plan_check(tiny_spec())["kernels"][0]
+    assert plan_check(tiny_spec(**PLAIN))["kernels"][0].startswith("The model runs in plain PyTorch")
 
 
 def test_rows_without_a_trained_token_add_nothing(tiny_spec: MakeSpec, tiny_model: Path) -> None:

@@ -208,7 +208,7 @@ def test_resume_says_what_differs(tiny_spec: MakeSpec, new_run: NewRun, tmp_path
     assert train(run) == 0
     (warning,) = events(run, "warning")
     assert warning.data["code"] == "resume-differs"
-    assert "rows was 16, is 15" in warning.data["message"]
+    assert "rows: 16 -> 15" in warning.data["message"]
 
 
 def _edit(run: Run, section: str, **changes: object) -> None:
@@ -225,7 +225,7 @@ def test_resume_names_the_settings_that_were_edited(tiny_spec: MakeSpec, new_run
     assert train(run) == 0
     (warning,) = events(run, "warning")
     assert warning.data["code"] == "resume-differs"
-    assert warning.data["message"] == "optimizer.learning_rate: 0.01 -> 0.005; schedule.max_steps: 6 -> 4."
+    assert warning.data["message"] == "optimizer.learning_rate: 0.01 -> 0.005; schedule.max_steps: 6 -> 4"
     assert result_of(run)["step"] == 4
 
 
@@ -278,7 +278,7 @@ def test_pairs_that_were_plain_text_do_not_become_a_chat_without_a_word(
     manifest.write_text(json.dumps(saved))
     assert train(run) == 0
     (warning,) = events(run, "warning")
-    assert "pairs was text, is chat" in warning.data["message"]
+    assert "pairs: text -> chat" in warning.data["message"]
 
 
 def test_another_chat_template_is_told(tiny_spec: MakeSpec, new_run: NewRun, tiny_model: Path, tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_another_chat_template_is_told(tiny_spec: MakeSpec, new_run: NewRun, tin
     template.write_text(template.read_text().replace("<|im_start|>", "<|im_start|>the "))
     assert train(run) == 0
     (warning,) = events(run, "warning")
-    assert "tokens was" in warning.data["message"]
+    assert "tokens: " in warning.data["message"]
 
 
 def test_plain_text_against_a_template_is_warned_of(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:

@@ -225,7 +225,25 @@ def test_no_text_promises_how_many_minutes_this_computer_takes() -> None:
 def test_the_core_reads_the_same_translations_as_the_window() -> None:
     compiled = json.loads((core_messages.FOLDER / "zh_CN.json").read_text(encoding="utf-8"))
     assert compiled == i18n_build.translations(asset_folder("i18n") / "tunesmith_zh_CN.ts")
-    assert i18n_build.templates(i18n_build.CORE) <= set(compiled), "a message without a translation"
+    made = i18n_build.templates(i18n_build.CORE) | i18n_build.templates(i18n_build.ENGINE)
+    assert made <= set(compiled), "a message without a translation"
+    assert "Adapters of rank {rank}: {names}." in made, "the engine's messages are not collected"
+
+
+@pytest.mark.parametrize("package", [i18n_build.CORE, i18n_build.ENGINE], ids=["core", "engine"])
+def test_no_message_is_a_finished_sentence(package: Path) -> None:
+    """An f-string can't be looked up in the catalogue, nor can the plain text of a warning."""
+    for path in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.Call):
+                continue
+            name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+            texts = node.args[i18n_build.TEMPLATE_PLACES.get(name, len(node.args)) :][:1]
+            texts += [each.value for each in node.keywords if each.arg == "hint" and name in i18n_build.TEMPLATE_PLACES]
+            where = f"{path.name}:{node.lineno}: {ast.unparse(node)}"
+            assert not any(isinstance(each, ast.JoinedStr) for each in texts), where
+            if name in ("warning", "warn") and package is i18n_build.ENGINE and len(node.args) > 1:
+                assert not isinstance(node.args[1], ast.JoinedStr | ast.Constant), where
 
 
 def test_a_message_of_the_core_reaches_a_label_in_chinese(qtbot: QtBot, english_again: None) -> None:

@@ -1712,8 +1712,104 @@
         <translation>--- 第 {line} 行：{num_tokens} 个 token 中有 {num_trained_tokens} 个参与训练</translation>
     </message>
     <message>
+        <source>8-bit products are off. {problem}</source>
+        <translation>8 位矩阵乘法未启用。{problem}</translation>
+    </message>
+    <message>
+        <source>8-bit products are on. {quality}</source>
+        <translation>8 位矩阵乘法已启用。{quality}</translation>
+    </message>
+    <message>
+        <source>A 4-bit gradient</source>
+        <translation>4 位梯度</translation>
+    </message>
+    <message>
+        <source>A 4-bit layer</source>
+        <translation>4 位层</translation>
+    </message>
+    <message>
+        <source>A Triton kernel</source>
+        <translation>Triton 内核</translation>
+    </message>
+    <message>
+        <source>A backward pass of plain modules has not begun.</source>
+        <translation>普通模块的反向传播尚未开始。</translation>
+    </message>
+    <message>
+        <source>A document of a micro-batch has no token, or more than the declared {max_length}.</source>
+        <translation>微批次中有一个文档没有 token，或超过了声明的 {max_length} 个。</translation>
+    </message>
+    <message>
+        <source>A gradient</source>
+        <translation>梯度</translation>
+    </message>
+    <message>
+        <source>A layer of the model has a width of {width}, which is not divisible by {step}.</source>
+        <translation>模型有一层的宽度为 {width}，不能被 {step} 整除。</translation>
+    </message>
+    <message>
+        <source>A loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
+        <source>A matrix product</source>
+        <translation>矩阵乘法</translation>
+    </message>
+    <message>
+        <source>A micro-batch has more {what} than the fixed size has room for.</source>
+        <translation>微批次中的 {what} 超出了固定大小的容量。</translation>
+    </message>
+    <message>
+        <source>A ring of {num_slots} slots can&apos;t be copied and computed on at once.</source>
+        <translation>只有 {num_slots} 个槽位的环形缓冲区无法同时复制和计算。</translation>
+    </message>
+    <message>
+        <source>A row of {length} tokens can&apos;t go into a micro-batch of {capacity_tokens}.</source>
+        <translation>{length} 个 token 的样本放不进容量为 {capacity_tokens} 个 token 的微批次。</translation>
+    </message>
+    <message>
+        <source>A sample needs a prompt.</source>
+        <translation>生成样例需要提示词。</translation>
+    </message>
+    <message>
+        <source>A tiny model does not learn on {place}: {losses}.</source>
+        <translation>小模型在 {place} 上无法学习：{losses}。</translation>
+    </message>
+    <message>
+        <source>Activation checkpointing is off: transformers does not support it for this model.</source>
+        <translation>激活检查点未启用：transformers 不支持在此模型上使用。</translation>
+    </message>
+    <message>
+        <source>Adapters of rank {rank}: {names}.</source>
+        <translation>秩为 {rank} 的适配器：{names}。</translation>
+    </message>
+    <message>
+        <source>After step {step} the weight {name} is NaN or infinite. It was not saved.</source>
+        <translation>第 {step} 步之后，权重 {name} 变为 NaN 或无穷大，因此未保存。</translation>
+    </message>
+    <message>
         <source>Another process works on the run {run}.</source>
         <translation>另一个进程正在处理运行 {run}。</translation>
+    </message>
+    <message>
+        <source>At most {num_tokens:,} tokens pass through the model at once.</source>
+        <translation>每次最多有 {num_tokens:,} 个 token 通过模型。</translation>
+    </message>
+    <message>
+        <source>Attention&apos;s inputs</source>
+        <translation>注意力的输入投影</translation>
+    </message>
+    <message>
+        <source>Attention&apos;s output</source>
+        <translation>注意力的输出投影</translation>
+    </message>
+    <message>
+        <source>Attention: {name}.</source>
+        <translation>注意力：{name}。</translation>
+    </message>
+    <message>
+        <source>Before the first step</source>
+        <translation>第一步之前</translation>
     </message>
     <message>
         <source>Cause not recognized. Read the last error message of the log, or search for its text.</source>
@@ -1740,8 +1836,96 @@
         <translation>列映射：{problem}</translation>
     </message>
     <message>
+        <source>Continuing with activation checkpointing.</source>
+        <translation>启用激活检查点后继续。</translation>
+    </message>
+    <message>
+        <source>Continuing with micro-batches of {size}.</source>
+        <translation>改用大小为 {size} 的微批次继续。</translation>
+    </message>
+    <message>
         <source>Detached. The run continues in the background. To see it again: tunesmith follow {run}</source>
         <translation>已退出查看，训练在后台继续。再次查看：tunesmith follow {run}</translation>
+    </message>
+    <message>
+        <source>DoRA runs in plain PyTorch.</source>
+        <translation>DoRA 由原生 PyTorch 计算。</translation>
+    </message>
+    <message>
+        <source>Dropout runs in plain PyTorch.</source>
+        <translation>Dropout 由原生 PyTorch 计算。</translation>
+    </message>
+    <message>
+        <source>GPU {index}, {name}, has compute capability {capability}. Training needs {minimum} or higher.</source>
+        <translation>GPU {index}（{name}）的计算能力为 {capability}，训练需要 {minimum} 或更高。</translation>
+    </message>
+    <message>
+        <source>In plain PyTorch: {names}. {reason}</source>
+        <translation>由原生 PyTorch 计算：{names}。{reason}</translation>
+    </message>
+    <message>
+        <source>It computes {part} wrong on this computer: {excess}.</source>
+        <translation>它在这台电脑上把 {part} 算错了：{excess}。</translation>
+    </message>
+    <message>
+        <source>It does not support a sliding window.</source>
+        <translation>它不支持滑动窗口。</translation>
+    </message>
+    <message>
+        <source>It does not support a softcap.</source>
+        <translation>它不支持 softcap。</translation>
+    </message>
+    <message>
+        <source>It does not support {dtype} on this GPU.</source>
+        <translation>它在此 GPU 上不支持 {dtype}。</translation>
+    </message>
+    <message>
+        <source>It failed on this computer: {error}</source>
+        <translation>它在这台电脑上失败了：{error}</translation>
+    </message>
+    <message>
+        <source>It is not deterministic, as this run needs.</source>
+        <translation>它不是确定性的，而此次运行要求确定性。</translation>
+    </message>
+    <message>
+        <source>It needs a head size divisible by 8.</source>
+        <translation>它要求注意力头的大小能被 8 整除。</translation>
+    </message>
+    <message>
+        <source>It needs a head size of at most {size}, divisible by 8.</source>
+        <translation>它要求注意力头的大小不超过 {size}，且能被 8 整除。</translation>
+    </message>
+    <message>
+        <source>It needs a head size of at most {size}.</source>
+        <translation>它要求注意力头的大小不超过 {size}。</translation>
+    </message>
+    <message>
+        <source>It needs an NVIDIA GPU of compute capability 7.5.</source>
+        <translation>它需要计算能力为 7.5 的 NVIDIA GPU。</translation>
+    </message>
+    <message>
+        <source>It needs an NVIDIA GPU of compute capability 8.0.</source>
+        <translation>它需要计算能力为 8.0 的 NVIDIA GPU。</translation>
+    </message>
+    <message>
+        <source>It needs bfloat16 or float16.</source>
+        <translation>它需要 bfloat16 或 float16。</translation>
+    </message>
+    <message>
+        <source>It needs compute capability {needed}, and this GPU has {present}.</source>
+        <translation>它需要计算能力 {needed}，而此 GPU 为 {present}。</translation>
+    </message>
+    <message>
+        <source>It needs examples of one length, divisible by {tokens} tokens.</source>
+        <translation>它要求样本长度一致，且能被 {tokens} 个 token 整除。</translation>
+    </message>
+    <message>
+        <source>Its bias is trained.</source>
+        <translation>它的偏置参与训练。</translation>
+    </message>
+    <message>
+        <source>Layers: {parts}.</source>
+        <translation>各层：{parts}。</translation>
     </message>
     <message>
         <source>Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.</source>
@@ -1752,16 +1936,68 @@
         <translation>DISPLAY 和 WAYLAND_DISPLAY 均未设置。</translation>
     </message>
     <message>
+        <source>No NVIDIA driver is loaded on this computer.</source>
+        <translation>这台电脑上没有加载 NVIDIA 驱动。</translation>
+    </message>
+    <message>
+        <source>No step has finished for {seconds} s.</source>
+        <translation>已有 {seconds} 秒没有完成任何一步。</translation>
+    </message>
+    <message>
+        <source>Norms of queries and keys that can&apos;t run together: {query_norm}, {key_norm}.</source>
+        <translation>查询和键的归一化无法一起运行：{query_norm}、{key_norm}。</translation>
+    </message>
+    <message>
+        <source>Not fused in {num_unfused} of {num_layers} layers. {note}</source>
+        <translation>{num_layers} 层中有 {num_unfused} 层未融合。{note}</translation>
+    </message>
+    <message>
+        <source>Not {name}: {reason}</source>
+        <translation>未使用 {name}：{reason}</translation>
+    </message>
+    <message>
+        <source>On a processor, PyTorch multiplies the fused path&apos;s float16 buffers too slowly.</source>
+        <translation>在处理器上，PyTorch 计算融合路径的 float16 缓冲区太慢。</translation>
+    </message>
+    <message>
+        <source>On random tokens they change the loss by {loss_share}, and the cosine of the gradients is {cosine}.</source>
+        <translation>在随机 token 上，损失变化 {loss_share}，梯度余弦相似度为 {cosine}。</translation>
+    </message>
+    <message>
+        <source>On this GPU, its backward pass does not support head sizes from 193 to 224.</source>
+        <translation>在此 GPU 上，它的反向传播不支持 193 到 224 的注意力头大小。</translation>
+    </message>
+    <message>
         <source>One step on {device} took {time} and {memory} of memory.</source>
         <translation>在 {device} 上，一步耗时 {time}，占用显存或内存 {memory}。</translation>
+    </message>
+    <message>
+        <source>Padding changes what this model computes, so only examples of one length share a micro-batch.</source>
+        <translation>填充会影响此模型的计算结果，因此只有长度相同的样本才会放进同一个微批次。</translation>
     </message>
     <message>
         <source>Put the file on a local drive.</source>
         <translation>请把文件放到本地磁盘上。</translation>
     </message>
     <message>
+        <source>PyTorch {version} does not support row scales on this GPU: {reason}</source>
+        <translation>PyTorch {version} 在此 GPU 上不支持逐行缩放：{reason}</translation>
+    </message>
+    <message>
+        <source>PyTorch {version} was built without CUDA.</source>
+        <translation>PyTorch {version} 不带 CUDA。</translation>
+    </message>
+    <message>
+        <source>Raise the context length, or have longer rows cut.</source>
+        <translation>请增大上下文长度，或选择截断较长的样本。</translation>
+    </message>
+    <message>
         <source>Run wsl --shutdown, wait ten seconds, then try again.</source>
         <translation>请运行 wsl --shutdown，等待十秒后重试。</translation>
+    </message>
+    <message>
+        <source>Runs train on the processor here.</source>
+        <translation>这里的运行在处理器上训练。</translation>
     </message>
     <message>
         <source>Set it up on the Environment page (tunesmith wsl install), or train natively.</source>
@@ -1776,6 +2012,82 @@
         <translation>检查点所依赖的运行设置已被修改。{names}。</translation>
     </message>
     <message>
+        <source>Several adapters are active.</source>
+        <translation>同时启用了多个适配器。</translation>
+    </message>
+    <message>
+        <source>Step {step}: the loss is NaN or infinite. The update was skipped.</source>
+        <translation>第 {step} 步：损失为 NaN 或无穷大，已跳过这次更新。</translation>
+    </message>
+    <message>
+        <source>Step {step}: {error}</source>
+        <translation>第 {step} 步：{error}</translation>
+    </message>
+    <message>
+        <source>The 8-bit copies of the weights don&apos;t fit into VRAM.</source>
+        <translation>权重的 8 位副本放不进显存。</translation>
+    </message>
+    <message>
+        <source>The CPU does not support them.</source>
+        <translation>CPU 不支持。</translation>
+    </message>
+    <message>
+        <source>The CPU uses plain PyTorch.</source>
+        <translation>CPU 使用原生 PyTorch。</translation>
+    </message>
+    <message>
+        <source>The GPU has a compute capability below 7.5, so PyTorch&apos;s own kernels are used.</source>
+        <translation>GPU 的计算能力低于 7.5，因此使用 PyTorch 自带的内核。</translation>
+    </message>
+    <message>
+        <source>The MLP</source>
+        <translation>MLP</translation>
+    </message>
+    <message>
+        <source>The MLP&apos;s inputs</source>
+        <translation>MLP 的输入投影</translation>
+    </message>
+    <message>
+        <source>The MLP&apos;s output</source>
+        <translation>MLP 的输出投影</translation>
+    </message>
+    <message>
+        <source>The activation {kind} is not supported.</source>
+        <translation>不支持激活函数 {kind}。</translation>
+    </message>
+    <message>
+        <source>The adapter has a bias.</source>
+        <translation>适配器带有偏置。</translation>
+    </message>
+    <message>
+        <source>The backward pass of layer {layer} does not follow its forward pass.</source>
+        <translation>第 {layer} 层的反向传播没有接在它的前向传播之后。</translation>
+    </message>
+    <message>
+        <source>The chat template of {path} does not use {names}.</source>
+        <translation>{path} 的对话模板没有用到 {names}。</translation>
+    </message>
+    <message>
+        <source>The chat template of {path} ends answers without a stop token, so the model doesn&apos;t learn when to stop.</source>
+        <translation>{path} 的对话模板在回答结尾没有停止符，模型学不会何时停止。</translation>
+    </message>
+    <message>
+        <source>The decoder&apos;s attention is not causal.</source>
+        <translation>解码器的注意力不是因果的。</translation>
+    </message>
+    <message>
+        <source>The decoder&apos;s layers use different rotary embeddings.</source>
+        <translation>解码器各层使用不同的旋转位置编码。</translation>
+    </message>
+    <message>
+        <source>The documents of a micro-batch don&apos;t cover its {num_tokens} tokens.</source>
+        <translation>微批次中的文档没有覆盖全部 {num_tokens} 个 token。</translation>
+    </message>
+    <message>
+        <source>The embedding is kept in system memory.</source>
+        <translation>词嵌入保存在内存中。</translation>
+    </message>
+    <message>
         <source>The engine did not stop and was ended; steps after {last_checkpoint_step} were not saved.</source>
         <translation>训练引擎没有按要求停止，已被强制结束；第 {last_checkpoint_step} 步之后的进度未保存。</translation>
     </message>
@@ -1784,12 +2096,72 @@
         <translation>环境 {folder} 中已没有 Python。</translation>
     </message>
     <message>
+        <source>The fused kernels are switched off.</source>
+        <translation>融合内核已关闭。</translation>
+    </message>
+    <message>
+        <source>The fused model&apos;s loss differs from that of transformers ({ours} and {theirs} nats per token).</source>
+        <translation>融合模型的损失与 transformers 不一致（每个 token {ours} 与 {theirs} nat）。</translation>
+    </message>
+    <message>
+        <source>The fused path does not support this objective.</source>
+        <translation>融合路径不支持这种训练目标。</translation>
+    </message>
+    <message>
         <source>The journal has version {major}; this program reads {protocol}.</source>
         <translation>日志的版本为 {major}，本程序只能读取 {protocol}。</translation>
     </message>
     <message>
+        <source>The loss includes a term that balances the experts (output_router_logits).</source>
+        <translation>损失中包含专家负载均衡项（output_router_logits）。</translation>
+    </message>
+    <message>
+        <source>The loss was NaN or infinite for {num_steps} steps in a row, up to step {step}.</source>
+        <translation>截至第 {step} 步，损失已连续 {num_steps} 步为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The model has a chat template, but prompts and completions are joined as plain text. In a chat, the model will see a format that it was not trained on.</source>
+        <translation>模型有对话模板，但提示词和回答被拼成了纯文本。对话时，模型会遇到训练中没有见过的格式。</translation>
+    </message>
+    <message>
+        <source>The model has no layer named {names}. Its linear layers are {known}.</source>
+        <translation>模型中没有名为 {names} 的层。它的线性层有：{known}。</translation>
+    </message>
+    <message>
+        <source>The model runs in plain PyTorch. {reason}</source>
+        <translation>模型由原生 PyTorch 运行。{reason}</translation>
+    </message>
+    <message>
+        <source>The model&apos;s rotary table depends on the length of an example, and these examples need several tables.</source>
+        <translation>模型的旋转位置编码表取决于样本长度，而这些样本需要多张表。</translation>
+    </message>
+    <message>
+        <source>The output projection</source>
+        <translation>输出投影</translation>
+    </message>
+    <message>
+        <source>The output projection can&apos;t be computed in chunks. {reason}</source>
+        <translation>输出投影无法分块计算。{reason}</translation>
+    </message>
+    <message>
+        <source>The process that tests kernels crashed with exit code {code}.</source>
+        <translation>测试内核的进程崩溃，退出码 {code}。</translation>
+    </message>
+    <message>
+        <source>The process that tests kernels hung for {seconds} s.</source>
+        <translation>测试内核的进程已 {seconds} 秒没有响应。</translation>
+    </message>
+    <message>
         <source>The processes of the run {run} ended without a result; see {log_path}.</source>
         <translation>运行 {run} 的进程已结束，但没有结果；请查看 {log_path}。</translation>
+    </message>
+    <message>
+        <source>The run needs a GPU, but PyTorch finds none.</source>
+        <translation>此次运行需要 GPU，但 PyTorch 没有找到。</translation>
+    </message>
+    <message>
+        <source>The run needs a GPU, but the installed PyTorch was built without CUDA.</source>
+        <translation>此次运行需要 GPU，但已安装的 PyTorch 不带 CUDA。</translation>
     </message>
     <message>
         <source>The run refused: {reason}</source>
@@ -1848,20 +2220,72 @@
         <translation>{parent} 中没有名为 {name!r} 的运行。</translation>
     </message>
     <message>
+        <source>There was not enough memory for a sample. It was skipped.</source>
+        <translation>内存不足，已跳过生成样例。</translation>
+    </message>
+    <message>
+        <source>They need a run in bfloat16.</source>
+        <translation>它需要以 bfloat16 运行。</translation>
+    </message>
+    <message>
+        <source>They need compute capability 8.9 (RTX 40, H100 or newer), and this GPU has {capability}.</source>
+        <translation>它需要计算能力 8.9（RTX 40、H100 或更新），而此 GPU 为 {capability}。</translation>
+    </message>
+    <message>
+        <source>They would change this model too much. {quality}</source>
+        <translation>它对此模型的影响太大。{quality}</translation>
+    </message>
+    <message>
+        <source>This PyTorch has no cuDNN attention.</source>
+        <translation>此版本的 PyTorch 没有 cuDNN 注意力。</translation>
+    </message>
+    <message>
+        <source>This run has no evaluation data.</source>
+        <translation>此次运行没有评估数据。</translation>
+    </message>
+    <message>
         <source>This system has no wsl.exe: the Windows Subsystem for Linux comes with Windows 10 21H2 and Windows 11.</source>
         <translation>系统中没有 wsl.exe：适用于 Linux 的 Windows 子系统需要 Windows 10 21H2 或 Windows 11。</translation>
+    </message>
+    <message>
+        <source>Tile {number} of layer {layer} is asked for out of its turn.</source>
+        <translation>第 {layer} 层的分块 {number} 未按顺序请求。</translation>
     </message>
     <message>
         <source>Training in the Windows Subsystem for Linux was not set up yet.</source>
         <translation>尚未设置在 WSL 中训练。</translation>
     </message>
     <message>
+        <source>Triton can&apos;t be loaded: {error}</source>
+        <translation>无法加载 Triton：{error}</translation>
+    </message>
+    <message>
+        <source>Triton kernels: {names}.</source>
+        <translation>Triton 内核：{names}。</translation>
+    </message>
+    <message>
         <source>Update Windows, or train natively.</source>
         <translation>请更新 Windows，或直接在 Windows 上训练。</translation>
     </message>
     <message>
+        <source>Without a GPU Triton is not needed.</source>
+        <translation>没有 GPU 时不需要 Triton。</translation>
+    </message>
+    <message>
+        <source>Without adapters: {names}.</source>
+        <translation>不带适配器：{names}。</translation>
+    </message>
+    <message>
+        <source>an encoder-decoder</source>
+        <translation>编码器-解码器模型</translation>
+    </message>
+    <message>
         <source>asked {run} to stop</source>
         <translation>已请求停止 {run}</translation>
+    </message>
+    <message>
+        <source>bitsandbytes can&apos;t be loaded: {error}</source>
+        <translation>无法加载 bitsandbytes：{error}</translation>
     </message>
     <message>
         <source>deleted {run}</source>
@@ -1880,8 +2304,24 @@
         <translation>已完成，共 {step} 步</translation>
     </message>
     <message>
+        <source>has separate weights for each language and does not know which to train</source>
+        <translation>为每种语言使用不同的权重，无法判断该训练哪些</translation>
+    </message>
+    <message>
         <source>hint: {hint}</source>
         <translation>建议：{hint}</translation>
+    </message>
+    <message>
+        <source>keep everything</source>
+        <translation>层保留全部激活</translation>
+    </message>
+    <message>
+        <source>keep everything in system memory</source>
+        <translation>层把全部激活保留在内存中</translation>
+    </message>
+    <message>
+        <source>largest error</source>
+        <translation>最大误差</translation>
     </message>
     <message>
         <source>least, row by row and with activations computed again: {least_bytes}</source>
@@ -1896,8 +2336,52 @@
         <translation>第 {step} 步的损失：{loss}</translation>
     </message>
     <message>
+        <source>mean square error</source>
+        <translation>均方误差</translation>
+    </message>
+    <message>
+        <source>model ({kind}) changes what its decoder reads.</source>
+        <translation>model（{kind}）会改动解码器的输入。</translation>
+    </message>
+    <message>
+        <source>model.rotary_emb ({kind}) has an unsupported table.</source>
+        <translation>model.rotary_emb（{kind}）的编码表不受支持。</translation>
+    </message>
+    <message>
+        <source>model.rotary_emb changes its table with the length of the text (dynamic).</source>
+        <translation>model.rotary_emb 会随文本长度改变编码表（dynamic）。</translation>
+    </message>
+    <message>
+        <source>not a language model on its own</source>
+        <translation>不能单独使用的语言模型</translation>
+    </message>
+    <message>
         <source>nvidia-smi lists no GPU inside {distribution}.</source>
         <translation>{distribution} 中的 nvidia-smi 未列出任何 GPU。</translation>
+    </message>
+    <message>
+        <source>recompute all but the last product</source>
+        <translation>层重算除最后一次矩阵乘法外的全部激活</translation>
+    </message>
+    <message>
+        <source>recompute all but the last product from an input in system memory</source>
+        <translation>层从内存中的输入重算除最后一次矩阵乘法外的全部激活</translation>
+    </message>
+    <message>
+        <source>recompute attention and the MLP</source>
+        <translation>层重算注意力和 MLP</translation>
+    </message>
+    <message>
+        <source>recompute attention and the MLP and keep the rest in system memory</source>
+        <translation>层重算注意力和 MLP，其余保留在内存中</translation>
+    </message>
+    <message>
+        <source>recompute the MLP</source>
+        <translation>层重算 MLP</translation>
+    </message>
+    <message>
+        <source>recompute the MLP and keep the rest in system memory</source>
+        <translation>层重算 MLP，其余保留在内存中</translation>
     </message>
     <message>
         <source>run {run} in {path}</source>
@@ -1916,12 +2400,28 @@
         <translation>参见：{address}</translation>
     </message>
     <message>
+        <source>splits texts into chunks of a fixed length, so it can&apos;t train on examples of any length</source>
+        <translation>把文本切成固定长度的块，无法用任意长度的样本训练</translation>
+    </message>
+    <message>
         <source>stopped at step {step}. To continue: tunesmith resume {run}</source>
         <translation>已在第 {step} 步停止。继续训练：tunesmith resume {run}</translation>
     </message>
     <message>
+        <source>the Parquet file is damaged after row {row}: {error}.</source>
+        <translation>Parquet 文件在第 {row} 行之后损坏：{error}。</translation>
+    </message>
+    <message>
+        <source>the manifest is of step {step}</source>
+        <translation>清单属于第 {step} 步</translation>
+    </message>
+    <message>
         <source>verdict: {verdict} (certainty: {certainty})</source>
         <translation>结论：{verdict}（把握：{certainty}）</translation>
+    </message>
+    <message>
+        <source>version {version} is not supported</source>
+        <translation>不支持版本 {version}</translation>
     </message>
     <message>
         <source>wsl.exe can&apos;t be started: {reason}.</source>
@@ -1932,16 +2432,88 @@
         <translation>wsl.exe 在 {timeout_s:g} 秒内没有回应。</translation>
     </message>
     <message>
+        <source>{count} pieces of the MLP in system memory</source>
+        <translation>另有 {count} 块 MLP 激活保留在内存中</translation>
+    </message>
+    <message>
+        <source>{count} trained weights, such as {name}, never see text.</source>
+        <translation>有 {count} 个参与训练的权重（如 {name}）接触不到文本。</translation>
+    </message>
+    <message>
+        <source>{count} {what}</source>
+        <translation>{count} {what}</translation>
+    </message>
+    <message>
+        <source>{error}</source>
+        <translation>{error}</translation>
+    </message>
+    <message>
+        <source>{final}: {problem}. It was written a moment ago.</source>
+        <translation>{final}：{problem}。它刚刚才写入。</translation>
+    </message>
+    <message>
         <source>{folder} for environments and caches can&apos;t be written: {reason}. {need}.</source>
         <translation>无法写入存放环境和缓存的 {folder}：{reason}。{need}。</translation>
+    </message>
+    <message>
+        <source>{folder}: a checkpoint needs {size:.0f} MiB, but only {free:.0f} MiB are free.</source>
+        <translation>{folder}：检查点需要 {size:.0f} MiB，但仅剩 {free:.0f} MiB。</translation>
     </message>
     <message>
         <source>{folder}: a model of type {kind} is an encoder-decoder.</source>
         <translation>{folder}：{kind} 是编码器-解码器模型。</translation>
     </message>
     <message>
+        <source>{folder}: a model of type {model_type} is {kind}.</source>
+        <translation>{folder}：{model_type} 类型的模型是{kind}。</translation>
+    </message>
+    <message>
+        <source>{folder}: model_type is missing.</source>
+        <translation>{folder}：缺少 model_type。</translation>
+    </message>
+    <message>
+        <source>{folder}: models of type {model_type} are not supported by the installed transformers.</source>
+        <translation>{folder}：已安装的 transformers 不支持 {model_type} 类型的模型。</translation>
+    </message>
+    <message>
         <source>{folder}: the weights are in pickle format.</source>
         <translation>{folder}：权重为 pickle 格式。</translation>
+    </message>
+    <message>
+        <source>{folder}: {model_type} {reason}.</source>
+        <translation>{folder}：{model_type} {reason}。</translation>
+    </message>
+    <message>
+        <source>{folder}: {num_missing} weights are missing, such as {name}.</source>
+        <translation>{folder}：缺少 {num_missing} 个权重，例如 {name}。</translation>
+    </message>
+    <message>
+        <source>{gib} GiB are planned.</source>
+        <translation>计划使用 {gib} GiB。</translation>
+    </message>
+    <message>
+        <source>{kind} changes its logits in an unsupported way.</source>
+        <translation>{kind} 改动 logits 的方式不受支持。</translation>
+    </message>
+    <message>
+        <source>{kind} has no model and lm_head side by side.</source>
+        <translation>{kind} 没有并列的 model 和 lm_head。</translation>
+    </message>
+    <message>
+        <source>{kind} is missing a part that is needed: {error}.</source>
+        <translation>{kind} 缺少必需的部分：{error}。</translation>
+    </message>
+    <message>
+        <source>{kind} is not a causal model: changing a token also changed the predictions before it.</source>
+        <translation>{kind} 不是因果语言模型：改动一个 token，它前面的预测也会改变。</translation>
+    </message>
+    <message>
+        <source>{kind} is not a supported linear layer.</source>
+        <translation>不支持 {kind} 这种线性层。</translation>
+    </message>
+    <message>
+        <source>{label} {error}, allowed {allowed}</source>
+        <translation>{label} {error}，允许 {allowed}</translation>
     </message>
     <message>
         <source>{message}
@@ -1956,8 +2528,128 @@ The report is in {path}.</source>
 报告位于 {path}。</translation>
     </message>
     <message>
+        <source>{model} is not a model folder.</source>
+        <translation>{model} 不是模型文件夹。</translation>
+    </message>
+    <message>
+        <source>{names}: experts stored in one weight support neither DoRA nor dropout. Switch both off, or remove these names.</source>
+        <translation>{names}：存放在同一个权重中的专家不支持 DoRA 和 dropout。请关闭这两项，或去掉这些名称。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) changes its embedding in an unsupported way.</source>
+        <translation>{name}（{kind}）改动词嵌入的方式不受支持。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) combines its parts in an unsupported order.</source>
+        <translation>{name}（{kind}）各部分的组合顺序不受支持。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) doesn&apos;t compute what its attributes say.</source>
+        <translation>{name}（{kind}）的计算与它的属性不符。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) has no gate.</source>
+        <translation>{name}（{kind}）没有门控。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) has no layers.</source>
+        <translation>{name}（{kind}）没有 layers。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) is a norm with an unsupported formula.</source>
+        <translation>{name}（{kind}）的归一化公式不受支持。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) is missing a projection or a size that is needed.</source>
+        <translation>{name}（{kind}）缺少必需的投影或尺寸。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) is not a gated MLP.</source>
+        <translation>{name}（{kind}）不是门控 MLP。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) is not a linear layer.</source>
+        <translation>{name}（{kind}）不是线性层。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) is not a norm with only a weight.</source>
+        <translation>{name}（{kind}）不是只带权重的归一化层。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) is not a plain embedding.</source>
+        <translation>{name}（{kind}）不是普通的词嵌入。</translation>
+    </message>
+    <message>
+        <source>{name} ({kind}) is not supported: its code uses {names}.</source>
+        <translation>不支持 {name}（{kind}）：它的代码用到了 {names}。</translation>
+    </message>
+    <message>
+        <source>{name} can&apos;t be read: {error}</source>
+        <translation>无法读取 {name}：{error}</translation>
+    </message>
+    <message>
+        <source>{name} can&apos;t be tried on made-up numbers ({error}).</source>
+        <translation>无法用模拟数据试算 {name}（{error}）。</translation>
+    </message>
+    <message>
+        <source>{name} fits neither one head nor all heads together.</source>
+        <translation>{name} 既不符合单个注意力头，也不符合全部注意力头。</translation>
+    </message>
+    <message>
+        <source>{name} has its norms ({names}) in unsupported places.</source>
+        <translation>{name} 的归一化层（{names}）位置不受支持。</translation>
+    </message>
+    <message>
+        <source>{name} has {num_outputs} outputs for {num_inputs} inputs.</source>
+        <translation>{name} 有 {num_outputs} 个输出，却有 {num_inputs} 个输入。</translation>
+    </message>
+    <message>
+        <source>{name} is an unsupported kind of layer, {kind}.</source>
+        <translation>{name} 属于不受支持的层类型 {kind}。</translation>
+    </message>
+    <message>
+        <source>{name} is missing</source>
+        <translation>缺少 {name}</translation>
+    </message>
+    <message>
+        <source>{name} is trained, and only linear layers of the decoder can be trained fused.</source>
+        <translation>{name} 参与训练，而融合训练只支持解码器的线性层。</translation>
+    </message>
+    <message>
+        <source>{name} uses dropout ({attribute} {share:g}).</source>
+        <translation>{name} 使用 dropout（{attribute} {share:g}）。</translation>
+    </message>
+    <message>
+        <source>{name} was changed after it was saved</source>
+        <translation>{name} 在保存后被改动</translation>
+    </message>
+    <message>
         <source>{name}: {path}</source>
         <translation>{name}：{path}</translation>
+    </message>
+    <message>
+        <source>{name}: {width} outputs don&apos;t divide into heads of {head_dim} in groups of {groups}.</source>
+        <translation>{name}：{width} 个输出无法分成大小为 {head_dim}、每组 {groups} 个的注意力头。</translation>
+    </message>
+    <message>
+        <source>{num_documents} documents of {shortest} to {longest} tokens (bound {max_length}, {num_bounds} bounds) don&apos;t cover {num_tokens} tokens.</source>
+        <translation>{num_documents} 个长度为 {shortest} 到 {longest} 个 token 的文档（上限 {max_length}，{num_bounds} 个边界）没有覆盖 {num_tokens} 个 token。</translation>
+    </message>
+    <message>
+        <source>{num_fused} of {num_layers} layers are fully fused.</source>
+        <translation>{num_layers} 层中有 {num_fused} 层完全融合。</translation>
+    </message>
+    <message>
+        <source>{num_tokens} tokens don&apos;t fit into buffers for {capacity_tokens}.</source>
+        <translation>{num_tokens} 个 token 放不进容量为 {capacity_tokens} 的缓冲区。</translation>
+    </message>
+    <message>
+        <source>{num_tokens} tokens in one micro-batch are too many for 32-bit bounds.</source>
+        <translation>一个微批次中有 {num_tokens} 个 token，超出了 32 位边界。</translation>
+    </message>
+    <message>
+        <source>{num_tokens} tokens in {num_documents} examples are too many for its 32-bit offsets.</source>
+        <translation>{num_documents} 个样本共 {num_tokens} 个 token，超出了它的 32 位偏移。</translation>
     </message>
     <message>
         <source>{operation} did not move for {seconds} s and was ended.</source>
@@ -1976,12 +2668,40 @@ The report is in {path}.</source>
         <translation>{path} 不存在。</translation>
     </message>
     <message>
+        <source>{path} has no chat template.</source>
+        <translation>{path} 没有对话模板。</translation>
+    </message>
+    <message>
+        <source>{path} has no fast tokenizer.</source>
+        <translation>{path} 没有快速分词器。</translation>
+    </message>
+    <message>
+        <source>{path}, line {line}</source>
+        <translation>{path} 第 {line} 行</translation>
+    </message>
+    <message>
+        <source>{path}, row {row}</source>
+        <translation>{path} 第 {row} 行</translation>
+    </message>
+    <message>
+        <source>{path}: all {num_rows} rows are longer than the context length of {limit} tokens.</source>
+        <translation>{path}：全部 {num_rows} 行都超过了 {limit} 个 token 的上下文长度。</translation>
+    </message>
+    <message>
+        <source>{path}: none of the {num_rows} rows has a token to learn within {limit} tokens.</source>
+        <translation>{path}：{num_rows} 行在前 {limit} 个 token 内都没有可学习的 token。</translation>
+    </message>
+    <message>
         <source>{path}: the Parquet file holds no rows.</source>
         <translation>{path}：Parquet 文件中没有数据行。</translation>
     </message>
     <message>
         <source>{path}: the file can&apos;t be read: {reason}.</source>
         <translation>{path}：无法读取文件：{reason}。</translation>
+    </message>
+    <message>
+        <source>{path}: the file has no rows.</source>
+        <translation>{path}：文件中没有数据行。</translation>
     </message>
     <message>
         <source>{path}: the file holds no rows.</source>
@@ -2004,6 +2724,10 @@ The report is in {path}.</source>
         <translation>{path}：{cause}。</translation>
     </message>
     <message>
+        <source>{path}: {problem}</source>
+        <translation>{path}：{problem}</translation>
+    </message>
+    <message>
         <source>{path}: {problem}.</source>
         <translation>{path}：{problem}。</translation>
     </message>
@@ -2014,6 +2738,18 @@ The report is in {path}.</source>
     <message>
         <source>{place}: no valid JSON: {msg}.</source>
         <translation>{place}：不是有效的 JSON：{msg}。</translation>
+    </message>
+    <message>
+        <source>{place}: the chat template does not write the tool calls of message {number}.</source>
+        <translation>{place}：对话模板没有写出第 {number} 条消息的工具调用。</translation>
+    </message>
+    <message>
+        <source>{place}: the chat template hides where the answer in message {number} begins and ends.</source>
+        <translation>{place}：从对话模板看不出第 {number} 条消息中的回答从哪里开始、到哪里结束。</translation>
+    </message>
+    <message>
+        <source>{place}: the chat template rejects this chat: {error}.</source>
+        <translation>{place}：对话模板不接受这段对话：{error}。</translation>
     </message>
     <message>
         <source>{place}: {problem}</source>
@@ -2034,6 +2770,14 @@ The report is in {path}.</source>
     <message>
         <source>{place}{reason}.</source>
         <translation>{place}{reason}。</translation>
+    </message>
+    <message>
+        <source>{reason} Even one example at a time with the fewest activations does not fit.</source>
+        <translation>{reason} 即使每次只用一个样本、保留最少的激活，也放不下。</translation>
+    </message>
+    <message>
+        <source>{reason} {words}</source>
+        <translation>{reason} {words}</translation>
     </message>
     <message>
         <source>{root} can&apos;t be written: {reason}.</source>
@@ -2066,6 +2810,14 @@ The report is in {path}.</source>
 {lines}</translation>
     </message>
     <message>
+        <source>{source}: the file can&apos;t be converted: {error}</source>
+        <translation>{source}：无法转换此文件：{error}</translation>
+    </message>
+    <message>
+        <source>{source}: this is not a GGUF file.</source>
+        <translation>{source}：这不是 GGUF 文件。</translation>
+    </message>
+    <message>
         <source>{source}: unrecognized format. The columns are {found}.</source>
         <translation>{source}：无法识别格式。现有的列：{found}。</translation>
     </message>
@@ -2074,12 +2826,32 @@ The report is in {path}.</source>
         <translation>{source}：版本 {version} 比本程序能读取的最新版本 {spec_version} 还新。</translation>
     </message>
     <message>
+        <source>{source}: {reason}.</source>
+        <translation>{source}：{reason}。</translation>
+    </message>
+    <message>
         <source>{title}: {evidence}</source>
         <translation>{title}：{evidence}</translation>
     </message>
     <message>
+        <source>{title}: {problem}</source>
+        <translation>{title}：{problem}</translation>
+    </message>
+    <message>
         <source>{upper}{message}.</source>
         <translation>{upper}{message}。</translation>
+    </message>
+    <message>
+        <source>{what} on {device}: the relative error is {error}. At most {allowed} is allowed.</source>
+        <translation>{device} 上的{what}：相对误差为 {error}，最多允许 {allowed}。</translation>
+    </message>
+    <message>
+        <source>{what}: {reason}</source>
+        <translation>{what}：{reason}</translation>
+    </message>
+    <message>
+        <source>{where}: {reason}</source>
+        <translation>{where}：{reason}</translation>
     </message>
     <message>
         <source>{windows_path} can&apos;t be reached from inside {distribution}.</source>
@@ -2971,7 +3743,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Import the libraries</source>
-        <translation>导入程序库</translation>
+        <translation>导入依赖库</translation>
     </message>
     <message>
         <source>Reach the GPUs</source>
@@ -2979,7 +3751,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Multiply matrices on every device</source>
-        <translation>在每个设备上做矩阵乘法</translation>
+        <translation>在每个设备上计算矩阵乘法</translation>
     </message>
     <message>
         <source>Compile and run a Triton kernel</source>
@@ -2991,7 +3763,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Train a tiny LoRA model</source>
-        <translation>训练一个很小的 LoRA 模型</translation>
+        <translation>训练一个小型 LoRA 模型</translation>
     </message>
 </context>
 <context>

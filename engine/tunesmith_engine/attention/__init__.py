@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from tunesmith_core.messages import Message, joined
 from tunesmith_engine.attention.backend import Backend, Case, Gradients, Operands
 from tunesmith_engine.attention.cudnn import Cudnn
 from tunesmith_engine.attention.efficient import Efficient
@@ -58,8 +59,8 @@ def backends_report(
     reasons: list[str] = []
     for backend in BACKENDS:
         if (reason := _reason_against(backend, case)) is None:
-            return " ".join([f"Attention: {backend.name}.", *reasons])
-        reasons.append(f"Not {backend.name}: {reason}")
+            return joined([Message("Attention: {name}.", name=backend.name), *reasons])
+        reasons.append(Message("Not {name}: {reason}", name=backend.name, reason=reason))
     raise AssertionError("The last backend takes everything.")
 
 
@@ -69,5 +70,5 @@ def _reason_against(backend: Backend, case: Case) -> str | None:
     if reason := registry.switched_off(f"attention-{backend.name}"):
         return reason
     if not backend.deterministic and torch.are_deterministic_algorithms_enabled():
-        return "It adds up in any order, and determinism is wanted."
+        return Message("It is not deterministic, as this run needs.")
     return backend.problem(case)

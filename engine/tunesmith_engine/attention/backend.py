@@ -121,8 +121,14 @@ def check(operands: Operands) -> None:
     ):
         raise BugError(
             "illegal-memory-access-packing",
-            f"{len(lengths)} documents of {min(lengths, default=0)} to {max(lengths, default=0)} tokens (bound "
-            f"{documents.max_length}, {documents.bounds.numel()} bounds) don't cover {num_tokens} tokens.",
+            "{num_documents} documents of {shortest} to {longest} tokens (bound {max_length}, {num_bounds} bounds) "
+            "don't cover {num_tokens} tokens.",
+            num_documents=len(lengths),
+            shortest=min(lengths, default=0),
+            longest=max(lengths, default=0),
+            max_length=documents.max_length,
+            num_bounds=documents.bounds.numel(),
+            num_tokens=num_tokens,
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.attention.backend import (
     Backend,
     Case,
@@ -45,19 +46,19 @@ class Cudnn(Backend):
         """Return why cuDNN can't take the case; it wants documents of one length."""
         shape, length = case.shape, case.equal_length
         if case.device.type != "cuda" or case.capability < OLDEST_CAPABILITY:
-            return "It needs an NVIDIA GPU of compute capability 8.0."
+            return Message("It needs an NVIDIA GPU of compute capability 8.0.")
         if case.dtype not in (torch.bfloat16, torch.float16):
-            return "It computes in bfloat16 or float16."
+            return Message("It needs bfloat16 or float16.")
         if shape.softcap is not None:
-            return "It has no softcap."
+            return Message("It does not support a softcap.")
         if shape.head_dim > LARGEST_HEAD_DIM or shape.head_dim % 8:
-            return f"Its heads have up to {LARGEST_HEAD_DIM} numbers, a multiple of 8."
+            return Message("It needs a head size of at most {size}, divisible by 8.", size=LARGEST_HEAD_DIM)
         if length is None or length % LENGTH_STEP:
-            return f"It needs documents of one length, a multiple of {LENGTH_STEP} tokens."
+            return Message("It needs examples of one length, divisible by {tokens} tokens.", tokens=LENGTH_STEP)
         if window_within(shape, length) is not None:
-            return "It has no sliding window."
+            return Message("It does not support a sliding window.")
         if not hasattr(torch.ops.aten, "_scaled_dot_product_cudnn_attention_backward"):
-            return "This PyTorch has no cuDNN attention."
+            return Message("This PyTorch has no cuDNN attention.")
         return None
 
     def forward(

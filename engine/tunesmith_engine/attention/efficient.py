@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.attention.backend import (
     Backend,
     Case,
@@ -42,16 +43,16 @@ class Efficient(Backend):
     def problem(self, case: Case) -> str | None:
         """Return why the kernel can't take the case."""
         if case.device.type != "cuda" or case.capability < OLDEST_CAPABILITY:
-            return "It needs an NVIDIA GPU of compute capability 7.5."
+            return Message("It needs an NVIDIA GPU of compute capability 7.5.")
         formats = [torch.float16, torch.float32]
         if case.capability >= (8, 0):
             formats.append(torch.bfloat16)
         if case.dtype not in formats:
-            return f"It doesn't compute in {str(case.dtype).removeprefix('torch.')} on this GPU."
+            return Message("It does not support {dtype} on this GPU.", dtype=str(case.dtype).removeprefix("torch."))
         if case.shape.softcap is not None:
-            return "It has no softcap."
+            return Message("It does not support a softcap.")
         if case.shape.head_dim % 8:
-            return "Its heads have a multiple of 8 numbers."
+            return Message("It needs a head size divisible by 8.")
         return None
 
     def forward(

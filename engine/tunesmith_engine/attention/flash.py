@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_core.errors import RunFailure
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_engine.attention.backend import (
     Backend,
     Case,
@@ -42,15 +43,15 @@ class Flash(Backend):
         """Return why flash can't take the case."""
         shape = case.shape
         if case.device.type != "cuda" or case.capability < OLDEST_CAPABILITY:
-            return "It needs an NVIDIA GPU of compute capability 8.0."
+            return Message("It needs an NVIDIA GPU of compute capability 8.0.")
         if case.dtype not in (torch.bfloat16, torch.float16):
-            return "It computes in bfloat16 or float16."
+            return Message("It needs bfloat16 or float16.")
         if shape.softcap is not None:
-            return "It has no softcap."
+            return Message("It does not support a softcap.")
         if shape.head_dim > LARGEST_HEAD_DIM or shape.head_dim % 8:
-            return f"Its heads have up to {LARGEST_HEAD_DIM} numbers, a multiple of 8."
+            return Message("It needs a head size of at most {size}, divisible by 8.", size=LARGEST_HEAD_DIM)
         if shape.head_dim in NO_BACKWARD_HEAD_DIMS and case.capability not in ((8, 0), (9, 0), (10, 0)):
-            return "Its backward has no heads of 193 to 224 numbers on this GPU."
+            return Message("On this GPU, its backward pass does not support head sizes from 193 to 224.")
         return _too_large(shape, case.num_tokens, case.num_documents)
 
     def forward(
@@ -66,7 +67,7 @@ class Flash(Backend):
         check(operands)
         shape, documents = operands.shape, operands.documents
         if problem := _too_large(shape, operands.q.shape[0], documents.bounds.numel() - 1):
-            raise RunFailure("illegal-memory-access-packing", problem)
+            raise TunesmithError("illegal-memory-access-packing", problem)
         longest = _longest(documents)
         o, log_sums, state, unused, _ = torch.ops.aten._flash_attention_forward(
             aligned(operands.q),
@@ -133,4 +134,8 @@ def _too_large(shape: AttentionShape, num_tokens: int, num_documents: int) -> st
     width = shape.num_heads * ((shape.head_dim + 31) // 32 * 32)
     if (num_tokens + PADDING_TOKENS * num_documents) * width < 1 << 31:
         return None
-    return f"{num_tokens} tokens in {num_documents} documents are too many for its 32-bit offsets."
+    return Message(
+        "{num_tokens} tokens in {num_documents} examples are too many for its 32-bit offsets.",
+        num_tokens=num_tokens,
+        num_documents=num_documents,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.attention.backend import Backend, Case, Gradients, Operands, check, placed
 from tunesmith_engine.kernels import attention, registry
 
@@ -18,9 +19,9 @@ class Triton(Backend):
         if reason := registry.reason_off("attention-triton", case.device, needs_dot=True):
             return reason
         if case.dtype not in (torch.bfloat16, torch.float16):
-            return "It computes in bfloat16 or float16."
+            return Message("It needs bfloat16 or float16.")
         if case.shape.head_dim > attention.LARGEST_HEAD_DIM:
-            return f"Its heads have up to {attention.LARGEST_HEAD_DIM} numbers."
+            return Message("It needs a head size of at most {size}.", size=attention.LARGEST_HEAD_DIM)
         return None
 
     def forward(

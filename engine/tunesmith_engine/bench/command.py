@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.bench.workload import Workload
 
 
@@ -54,7 +54,7 @@ def bench(arguments: argparse.Namespace, write: Callable[[str], object]) -> dict
     from tunesmith_engine.bench.session import Session, Settings
 
     if not (arguments.model / "config.json").is_file():
-        raise UserError("model-files-missing-or-corrupt", f"{arguments.model} is no model folder.")
+        raise TunesmithError("model-files-missing-or-corrupt", "{model} is not a model folder.", model=arguments.model)
     workloads = arguments.workload or [
         Workload(
             arguments.model.name,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tunesmith_core.errors import RunFailure
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.bench import floor
 from tunesmith_engine.bench.workload import Workload
@@ -161,7 +161,7 @@ class Session:
         attach = Memory.peak_so_far()
         try:
             if believe_plan and (path.plan_bytes or 0) > (workload.vram_gib or math.inf) * GIB:
-                raise RunFailure("cuda-oom", f"{_gib(path.plan_bytes or 0)} GiB are planned.")
+                raise TunesmithError("cuda-oom", "{gib} GiB are planned.", gib=_gib(path.plan_bytes or 0))
             reports, seconds = self._train(assembly, ladder, steps, num_warmups)
             losses = {"loss_first": reports[0].loss, "loss_last": reports[-1].loss, "warnings": warnings}
             row = {"path": path.name, "report": path.report} | speed(reports[num_warmups:], seconds) | losses

@@ -18,7 +18,7 @@ import jinja2
 from transformers import PreTrainedTokenizerBase
 
 from tunesmith_core.datafmt import Chat, Message
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.data.fields import QUESTION, Fields
 
 Span = tuple[int, int]
@@ -48,7 +48,11 @@ class ChatRenderer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if not tokenizer.chat_template:
-            raise UserError("dataset-chat-template-missing", f"{tokenizer.name_or_path} has no chat template.")
+            raise TunesmithError(
+                "dataset-chat-template-missing",
+                "{path} has no chat template.",
+                path=tokenizer.name_or_path,
+            )
         self._tokenizer = tokenizer
         special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
         self._special = _pattern(special | {*tokenizer.all_special_tokens})
@@ -76,7 +80,12 @@ class ChatRenderer:
         try:
             return self._text(chat)
         except (jinja2.TemplateError, ValueError, TypeError) as error:
-            raise UserError("dataset-parse-error", f"{place}: the chat template refuses this chat: {error}.") from error
+            raise TunesmithError(
+                "dataset-parse-error",
+                "{place}: the chat template rejects this chat: {error}.",
+                place=place,
+                error=error,
+            ) from error
 
     def answers(self, chat: Chat, text: str, place: str) -> list[Span]:
         """Return the spans of a chat's text that the assistant says, each with the token that ends it.
@@ -190,10 +199,19 @@ class ChatRenderer:
         called = self._changing(chat, number, text, tool_calls=_probed_calls(calls)) if calls else None
         bounds = [bound for bound in (called, said_span) if bound]
         if not bounds:
-            problem = f"the chat template hides where message {number + 1}, an answer, begins and ends."
             if calls:
-                problem = f"the chat template does not write the tool calls of message {number + 1}."
-            raise UserError("chat-template-unclear", f"{place}: {problem}")
+                raise TunesmithError(
+                    "chat-template-unclear",
+                    "{place}: the chat template does not write the tool calls of message {number}.",
+                    place=place,
+                    number=number + 1,
+                )
+            raise TunesmithError(
+                "chat-template-unclear",
+                "{place}: the chat template hides where the answer in message {number} begins and ends.",
+                place=place,
+                number=number + 1,
+            )
         shared = len(_shared_start(text, prompt))
         question = self._changing(chat, number - 1, text, content=PROBE) if number else None
         # What the template writes between prompt and content (an empty think block) is the model's to say, so it

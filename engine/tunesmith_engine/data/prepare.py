@@ -10,7 +10,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from tunesmith_core.datafmt import Conversation
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.example import Example
@@ -143,10 +143,21 @@ def _read_examples(spec: RunSpec, file_spec: SourceSpec, renderer: Renderer) -> 
 
 def _raise_nothing_left(path: Path, file: _FileExamples, limit: int) -> None:
     if file.num_untrained_rows:
-        problem = f"none of the {file.num_untrained_rows} rows has a token that counts for the loss"
-        raise UserError("no-trained-tokens", f"{path}: {problem} within {limit} tokens.")
-    problem = f"all {file.num_overlong_rows} rows are longer than the context length of {limit} tokens"
-    raise UserError("dataset-empty", f"{path}: {problem}.", hint="Raise the context length, or let longer rows be cut.")
+        raise TunesmithError(
+            "no-trained-tokens",
+            "{path}: none of the {num_rows} rows has a token to learn within {limit} tokens.",
+            path=path,
+            num_rows=file.num_untrained_rows,
+            limit=limit,
+        )
+    raise TunesmithError(
+        "dataset-empty",
+        "{path}: all {num_rows} rows are longer than the context length of {limit} tokens.",
+        hint="Raise the context length, or have longer rows cut.",
+        path=path,
+        num_rows=file.num_overlong_rows,
+        limit=limit,
+    )
 
 
 def cut(example: Example, limit: int) -> Example:

@@ -11,6 +11,7 @@ from typing import Any
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt.encoding import parse_error
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import SourceSpec
 
 LAYOUT_ROWS = 50
@@ -44,7 +45,9 @@ class Source:
 
     def place(self, number: int) -> str:
         """Return "file, line 3"; Parquet has rows instead of lines."""
-        return f"{self.path}, {'row' if self._is_parquet else 'line'} {number}"
+        if self._is_parquet:
+            return Message("{path}, row {row}", path=self.path, row=number)
+        return Message("{path}, line {line}", path=self.path, line=number)
 
     def conversations(self) -> Iterator[tuple[int, datafmt.Conversation]]:
         """Yield (line or row number from 1, conversation) of every good row.
@@ -92,6 +95,8 @@ def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:  # Any: J
                     number += 1
                     yield number, row
     except (pyarrow.ArrowException, OSError) as error:
-        raise parse_error(path, f"the Parquet file is damaged after row {number}: {error}.") from error
+        raise parse_error(
+            path, Message("the Parquet file is damaged after row {row}: {error}.", row=number, error=error)
+        ) from error
     if not number:
-        raise UserError("dataset-empty", f"{path}: the file holds no rows.")
+        raise TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import DataSpec
 from tunesmith_engine.data.answers import ChatRenderer, Span
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
@@ -67,7 +68,7 @@ class Renderer:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, data: DataSpec) -> None:
         if not tokenizer.is_fast:
-            raise EnvironmentProblem("tokenizer-missing-dep", f"{tokenizer.name_or_path} has no fast tokenizer.")
+            raise TunesmithError("tokenizer-missing-dep", "{path} has no fast tokenizer.", path=tokenizer.name_or_path)
         self._tokenizer = tokenizer
         self._data = data
         self._chats: ChatRenderer | None = None
@@ -92,9 +93,9 @@ class Renderer:
             if conversation.as_chat:
                 conversation = self._as_chat(conversation)
             else:
-                self.notes["dataset-raw-text"] = (
-                    "The model has a chat template, but the rows are joined as plain text. In a chat it is asked in "
-                    "another way than it was trained."
+                self.notes["dataset-raw-text"] = Message(
+                    "The model has a chat template, but prompts and completions are joined as plain text. In a chat, "
+                    "the model will see a format that it was not trained on."
                 )
         if isinstance(conversation, Chat):
             return self._render_chat(conversation, place)
@@ -117,9 +118,10 @@ class Renderer:
         if self._chats is None:
             self._chats = ChatRenderer(self._tokenizer)
             if not self._chats.has_stop:
-                self.notes["chat-template-no-stop"] = (
-                    f"The chat template of {self._tokenizer.name_or_path} ends answers without a stop token, so the "
-                    "model doesn't learn when to stop."
+                self.notes["chat-template-no-stop"] = Message(
+                    "The chat template of {path} ends answers without a stop token, so the model doesn't learn when to "
+                    "stop.",
+                    path=self._tokenizer.name_or_path,
                 )
         if self._data.system_prompt and chat.messages[0]["role"] != "system":
             system = {"role": "system", "content": self._data.system_prompt}
@@ -128,8 +130,9 @@ class Renderer:
         chat = self._chats.fitted(chat)
         if unused := self._chats.unused_fields():
             said = ", ".join(f'"{key}"' for key in unused)
-            name = self._tokenizer.name_or_path
-            self.notes["dataset-fields-unused"] = f"The chat template of {name} does not write {said}."
+            self.notes["dataset-fields-unused"] = Message(
+                "The chat template of {path} does not use {names}.", path=self._tokenizer.name_or_path, names=said
+            )
         else:
             self.notes.pop("dataset-fields-unused", None)
         text = self._chats.text(chat, place)

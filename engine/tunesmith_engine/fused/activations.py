@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from tunesmith_core.errors import BugError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.fused.copies import Copies, ImmediateCopies, StreamCopies
 from tunesmith_engine.fused.ring import Ring
 from tunesmith_engine.fused.sent_tiles import SentTiles
@@ -187,7 +187,9 @@ class ActivationStore:
             torch.OutOfMemoryError: there is not enough on the device.
         """
         if num_slots < NUM_SLOTS:
-            raise BugError("bug", f"A ring of {num_slots} slots can't be copied and computed on at once.")
+            raise TunesmithError(
+                "bug", "A ring of {num_slots} slots can't be copied and computed on at once.", num_slots=num_slots
+            )
         plan = _Plan(layers, policies, capacity_tokens, num_slots, tile_tokens)
         self.device_bytes, self.host_bytes = plan.device_bytes, plan.host_bytes
         self._layers, self._policies = layers, policies
@@ -226,7 +228,9 @@ class ActivationStore:
         """Return all tensors of a layer, and the names of those that are not there and must be computed again."""
         in_ring = layer in self._ring
         if num_tokens != self._num_tokens or (in_ring and not self._ring.holds(layer)):
-            raise BugError("bug", f"The backward pass of layer {layer} does not follow its forward pass.")
+            raise TunesmithError(
+                "bug", "The backward pass of layer {layer} does not follow its forward pass.", layer=layer
+            )
         if in_ring:
             self._ring.fetch(layer)
         return self._views(layer), self._missing[layer]
@@ -248,7 +252,12 @@ class ActivationStore:
 
     def _use_length(self, num_tokens: int) -> None:
         if num_tokens > self._capacity_tokens:
-            raise BugError("bug", f"{num_tokens} tokens don't fit into buffers for {self._capacity_tokens}.")
+            raise TunesmithError(
+                "bug",
+                "{num_tokens} tokens don't fit into buffers for {capacity_tokens}.",
+                num_tokens=num_tokens,
+                capacity_tokens=self._capacity_tokens,
+            )
         self._num_tokens = num_tokens
         self._tensors.clear()
         self._arrange()

@@ -72,7 +72,9 @@ def check_agreement(model: PeftModel, compute: Compute, fused_loss: Callable[[Pa
     # Written so that a NaN is refused.
     if not abs(ours - theirs) <= allowed:
         raise NotFusableError(
-            f"The fused model computes another loss than transformers ({ours:.4f} against {theirs:.4f} nats a token)."
+            "The fused model's loss differs from that of transformers ({ours} and {theirs} nats per token).",
+            ours=f"{ours:.4f}",
+            theirs=f"{theirs:.4f}",
         )
 
 

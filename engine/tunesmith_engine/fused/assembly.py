@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import torch
 from peft import PeftModel
 from torch import nn
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.activations import ActivationStore
 from tunesmith_engine.fused.arena import AdapterArena
@@ -64,12 +66,13 @@ class Assembly:
         self.shape, self.compute = shape, compute
         self.arena = AdapterArena(trainable(model))
         self.scratch = WeightScratch(compute.device, compute.dtype)
-        self._unfused: dict[str, list[str]] = {}
+        self._unfused: dict[str, list[Message]] = {}
         # First: where it is refused, no weight has moved yet.
-        head = self._projection((shape.head,), 0, "", "The output projection")
+        head = self._projection((shape.head,), 0, "", Message("The output projection"))
         if isinstance(head, PlainModules):
-            reason = self._unfused[""][0]
-            raise NotFusableError(f"The output projection can't be computed in chunks: {reason}.")
+            raise NotFusableError(
+                "The output projection can't be computed in chunks. {reason}", reason=self._unfused[""][0]
+            )
         self.head = head
         self.use([self._layer_projections(layer) for layer in shape.layers])
         self._host_table: HostTable | None = None
@@ -104,13 +107,15 @@ class Assembly:
     def _layer_projections(self, layer: LayerShape) -> LayerProjections:
         attention, mlp = layer.attention, layer.mlp
         hidden = self.shape.hidden_size
-        inputs = self._projection(attention.inputs, 0, layer.name, "Attention's inputs")
-        output = self._projection((attention.output,), 1, layer.name, "Attention's output")
+        inputs = self._projection(attention.inputs, 0, layer.name, Message("Attention's inputs"))
+        output = self._projection((attention.output,), 1, layer.name, Message("Attention's output"))
         if isinstance(mlp, MlpShape):
-            gate_up = self._projection(mlp.inputs, 0, layer.name, "The MLP's inputs")
-            down: Projection | PlainModules | None = self._projection((mlp.down,), 1, layer.name, "The MLP's output")
+            gate_up = self._projection(mlp.inputs, 0, layer.name, Message("The MLP's inputs"))
+            down: Projection | PlainModules | None = self._projection(
+                (mlp.down,), 1, layer.name, Message("The MLP's output")
+            )
         else:
-            self._note_unfused(layer.name, "The MLP", mlp.reason)
+            self._note_unfused(layer.name, Message("The MLP"), mlp.reason)
             gate_up, down = PlainModules((mlp.module,), hidden, hidden, self._autocast), None
         if self.compute.device.type == "cuda":
             # Weights have moved into wider buffers; what they left must serve the next layer's.
@@ -125,29 +130,38 @@ class Assembly:
         try:
             return Projection([Member.of(module) for module in modules], self.scratch, place, self.compute.dtype)
         except PlainOnlyError as reason:
-            self._note_unfused(layer, what, str(reason))
+            self._note_unfused(layer, what, reason.message)
         bases = [module.base_layer if hasattr(module, "base_layer") else module for module in modules]
         return PlainModules(modules, bases[0].in_features, sum(base.out_features for base in bases), self._autocast)
 
     def _note_unfused(self, layer: str, what: str, reason: str) -> None:
-        self._unfused.setdefault(layer, []).append(f"{what}: {reason.rstrip('.')}")
+        self._unfused.setdefault(layer, []).append(Message("{what}: {reason}", what=what, reason=reason))
 
     @property
     def report(self) -> list[str]:
         """Sentences about what is fused and what is not, one for each thing that happens in several layers alike."""
         num_layers = len(self.shape.layers)
-        return [f"{num_layers - len(self._unfused)} of {num_layers} layers run fused throughout.", *self.notes]
+        num_fused = num_layers - len(self._unfused)
+        fused = Message(
+            "{num_fused} of {num_layers} layers are fully fused.", num_fused=num_fused, num_layers=num_layers
+        )
+        return [fused, *self.notes]
 
     @property
     def notes(self) -> list[str]:
         """Sentences about what is not fused."""
         num_layers = len(self.shape.layers)
-        alike: dict[str, list[str]] = {}
-        for layer, notes in self._unfused.items():
-            for note in notes:
-                alike.setdefault(note.replace(layer, "the layer"), []).append(layer)
-        sentences = [f"Not fused in {len(layers)} of {num_layers} layers: {note}." for note, layers in alike.items()]
-        return sentences + list(self.shape.notes)
+        alike = Counter(note for notes in self._unfused.values() for note in notes)
+        sentences = [
+            Message(
+                "Not fused in {num_unfused} of {num_layers} layers. {note}",
+                num_unfused=count,
+                num_layers=num_layers,
+                note=note,
+            )
+            for note, count in alike.items()
+        ]
+        return [*sentences, *self.shape.notes]
 
     def refresh(self) -> None:
         """Take over the adapters' present weights."""

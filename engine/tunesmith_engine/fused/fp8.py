@@ -18,6 +18,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.data import Example
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.agreement import LENGTHS
@@ -161,12 +162,15 @@ def quantised(projections: Sequence[LayerProjections]) -> list[LayerProjections]
 def problem(compute: Compute, projections: Sequence[LayerProjections]) -> str | None:
     """Return why a model can't have 8-bit products here, or None."""
     if compute.device.type != "cuda":
-        return "The CPU has none."
+        return Message("The CPU does not support them.")
     major, minor = torch.cuda.get_device_capability(compute.device)
     if (major, minor) < CAPABILITY:
-        return f"They need compute capability 8.9 (RTX 40, H100 or newer); this GPU has {major}.{minor}."
+        return Message(
+            "They need compute capability 8.9 (RTX 40, H100 or newer), and this GPU has {capability}.",
+            capability=f"{major}.{minor}",
+        )
     if compute.dtype != torch.bfloat16:
-        return "They need a run in bfloat16."
+        return Message("They need a run in bfloat16.")
     sizes = {
         size
         for layer in projections
@@ -175,7 +179,11 @@ def problem(compute: Compute, projections: Sequence[LayerProjections]) -> str | 
         for size in (part.num_inputs, part.num_outputs)
     }
     if odd := sorted(size for size in sizes if size % SIZE_MULTIPLE):
-        return f"A layer of the model is {odd[0]} wide, which is no multiple of {SIZE_MULTIPLE}."
+        return Message(
+            "A layer of the model has a width of {width}, which is not divisible by {step}.",
+            width=odd[0],
+            step=SIZE_MULTIPLE,
+        )
     try:
         rows = Fp8Rows.of(torch.ones(2 * SIZE_MULTIPLE, SIZE_MULTIPLE, device=compute.device, dtype=compute.dtype))
         product(
@@ -183,7 +191,11 @@ def problem(compute: Compute, projections: Sequence[LayerProjections]) -> str | 
         )
     except RuntimeError as error:
         reason = str(error).strip().partition("\n")[0]
-        return f"PyTorch {torch.__version__} has none with a scale a row for this GPU: {reason}"
+        return Message(
+            "PyTorch {version} does not support row scales on this GPU: {reason}",
+            version=torch.__version__,
+            reason=reason,
+        )
     return None
 
 
@@ -224,7 +236,8 @@ class Quality:
     @property
     def sentence(self) -> str:
         """The two figures for a person."""
-        return (
-            f"on random tokens they change the loss by {self.loss_share:.2%} "
-            f"and the gradient's direction to a cosine of {self.cosine:.4f}"
+        return Message(
+            "On random tokens they change the loss by {loss_share}, and the cosine of the gradients is {cosine}.",
+            loss_share=f"{self.loss_share:.2%}",
+            cosine=f"{self.cosine:.4f}",
         )

@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from peft import PeftModel
 
-from tunesmith_core.errors import BugError
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused import fp8
@@ -106,16 +107,16 @@ class FusedModel:
             try:
                 assembly.use(fp8.quantised(exact))
             except torch.OutOfMemoryError:
-                problem = "Their copies of the weights don't fit into the GPU's memory."
+                problem = Message("The 8-bit copies of the weights don't fit into VRAM.")
         if problem is None:
             self._change(self.plan)
             quality = fp8.Quality.of(before, self._measure())
             if quality.suffices:
-                self._fp8_report = [f"Products with frozen weights are in 8 bits: {quality.sentence}."]
+                self._fp8_report = [Message("8-bit products are on. {quality}", quality=quality.sentence)]
                 return
             assembly.use(exact)
-            problem = f"This model doesn't bear them: {quality.sentence}."
-        self._fp8_report = self._fp8_notes = [f"8-bit products are off. {problem}"]
+            problem = Message("They would change this model too much. {quality}", quality=quality.sentence)
+        self._fp8_report = self._fp8_notes = [Message("8-bit products are off. {problem}", problem=problem)]
 
     def _measure(self) -> fp8.Measured:
         """Return loss and gradient of a few tokens; the arena's gradients are zero before and after."""
@@ -164,9 +165,14 @@ class FusedModel:
         """What runs fused, what doesn't and why; then how activations are kept."""
         sentences = [*self._assembly.report, *self._fp8_report, describe(self.plan.policies)]
         if self.plan.capacity_tokens < self._wanted_tokens:
-            sentences.append(f"Rows go through the model by at most {self.plan.capacity_tokens:,} tokens.")
+            sentences.append(
+                Message(
+                    "At most {num_tokens:,} tokens pass through the model at once.",
+                    num_tokens=self.plan.capacity_tokens,
+                )
+            )
         if self.plan.embedding_on_host:
-            sentences.append("The embedding lies in the computer's memory.")
+            sentences.append(Message("The embedding is kept in system memory."))
         return sentences
 
     @property
@@ -299,7 +305,12 @@ class FusedModel:
     def _pass(self, batch: PackedBatch, with_adapter: bool, with_gradients: bool) -> Pass:
         if batch.num_tokens > self.plan.capacity_tokens:
             room = self.plan.capacity_tokens
-            raise BugError("bug", f"{batch.num_tokens} tokens don't fit into buffers for {room}.")
+            raise TunesmithError(
+                "bug",
+                "{num_tokens} tokens don't fit into buffers for {capacity_tokens}.",
+                num_tokens=batch.num_tokens,
+                capacity_tokens=room,
+            )
         store, workspace = self._parts.store, self._parts.workspace
         return Pass(batch, self._rotary(batch), store, workspace, with_adapter, with_gradients)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from tunesmith_core.errors import BugError
+from tunesmith_core.errors import TunesmithError
 
 
 class PlainModules:
@@ -63,7 +63,7 @@ class PlainModules:
     def backward(self, gradient: torch.Tensor, x: torch.Tensor, out: torch.Tensor | None) -> None:
         """Write the input's gradient to out, if given, and add those of trained weights to what is there."""
         if self._tile is None:
-            raise BugError("bug", "A backward pass of plain modules has not begun.")
+            raise TunesmithError("bug", "A backward pass of plain modules has not begun.")
         x = x[:, : self.num_inputs]
         present = _random_states(x.device)
         _set_random_states(self._states[self._tile], x.device)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tunesmith_core.messages import Message, joined
 from tunesmith_engine.fused.activations import LEVELS, NUM_SLOTS, LayerBuffers, StoreBytes
 from tunesmith_engine.fused.activations import LayerPolicy as LayerPolicy
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
@@ -33,14 +34,14 @@ MOST_COUNTS = 40
 """Layers are counted in steps so that a choice looks at about this many counts."""
 
 PHRASES = {
-    LayerPolicy("none"): "{keep} everything",
-    LayerPolicy("mlp"): "{replay} the MLP",
-    LayerPolicy("smart"): "{replay} attention and the MLP",
-    LayerPolicy("full"): "{replay} all but the last product",
-    LayerPolicy("none", "host"): "{keep} everything in the computer's memory",
-    LayerPolicy("mlp", "host"): "{replay} the MLP and {keep} the rest in the computer's memory",
-    LayerPolicy("smart", "host"): "{replay} attention and the MLP and {keep} the rest in the computer's memory",
-    LayerPolicy("full", "host"): "{replay} all but the last product from an input in the computer's memory",
+    LayerPolicy("none"): Message("keep everything"),
+    LayerPolicy("mlp"): Message("recompute the MLP"),
+    LayerPolicy("smart"): Message("recompute attention and the MLP"),
+    LayerPolicy("full"): Message("recompute all but the last product"),
+    LayerPolicy("none", "host"): Message("keep everything in system memory"),
+    LayerPolicy("mlp", "host"): Message("recompute the MLP and keep the rest in system memory"),
+    LayerPolicy("smart", "host"): Message("recompute attention and the MLP and keep the rest in system memory"),
+    LayerPolicy("full", "host"): Message("recompute all but the last product from an input in system memory"),
 }
 
 
@@ -243,15 +244,9 @@ def plan_bytes(store: StoreBytes, fixed_bytes: int, workspace_bytes: int) -> int
 
 
 def describe(policies: Sequence[LayerPolicy]) -> str:
-    """Return a sentence such as "12 layers keep everything, 20 replay the MLP."."""
+    """Return a sentence such as "Layers: 12 keep everything, 20 recompute the MLP."."""
     counts = Counter(RUNGS[_rung(policy)] for policy in policies)
-    parts: list[str] = []
-    for kind in RUNGS:
-        if count := counts[kind]:
-            noun = "" if parts else " layer" if count == 1 else " layers"
-            ending = "s" if count == 1 else ""
-            parts.append(f"{count}{noun} {PHRASES[kind].format(keep=f'keep{ending}', replay=f'replay{ending}')}")
-    num_tiles = sum(policy.sent_tiles for policy in policies)
-    noun = "piece of the MLP is" if num_tiles == 1 else "pieces of the MLP are"
-    tail = f"; {num_tiles} {noun} kept there, too" if num_tiles else ""
-    return f"{', '.join(parts)}{tail}."
+    parts = [Message("{count} {what}", count=counts[kind], what=PHRASES[kind]) for kind in RUNGS if counts[kind]]
+    if num_tiles := sum(policy.sent_tiles for policy in policies):
+        parts.append(Message("{count} pieces of the MLP in system memory", count=num_tiles))
+    return Message("Layers: {parts}.", parts=joined(parts, ", "))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from tunesmith_core.messages import MessageError
 from tunesmith_engine.kernels import nf4
 from tunesmith_engine.kernels.copy_rows import copy_rows
 
@@ -21,7 +22,7 @@ COLUMN_ALIGNMENT = {"cuda": 64, "cpu": 16}
 """Numbers. The columns beside the input are filled up to this, so that every row starts at a line of the cache."""
 
 
-class PlainOnlyError(Exception):
+class PlainOnlyError(MessageError):
     """A layer that only its own module can compute; the message says why."""
 
 
@@ -60,7 +61,7 @@ class Member:
         base = module.base_layer if hasattr(module, "base_layer") else module
         adapter = _adapter(module) if hasattr(module, "lora_A") else None
         if base.bias is not None and base.bias.requires_grad:
-            raise PlainOnlyError("its bias is trained")
+            raise PlainOnlyError("Its bias is trained.")
         if hasattr(base.weight, "quant_state"):
             try:
                 weight: torch.Tensor | nf4.Nf4Weight = nf4.Nf4Weight.of(base.weight)
@@ -69,7 +70,7 @@ class Member:
         elif type(base) is nn.Linear:
             weight = base.weight.data
         else:
-            raise PlainOnlyError(f"{type(base).__name__} is no linear layer that we know")
+            raise PlainOnlyError("{kind} is not a supported linear layer.", kind=type(base).__name__)
         return cls(base, weight, base.bias, adapter, base.out_features, base.in_features)
 
 
@@ -79,14 +80,14 @@ def _adapter(module: nn.Module) -> Adapter | None:
     if not names:
         return None
     if len(names) > 1:
-        raise PlainOnlyError("several adapters are active")
+        raise PlainOnlyError("Several adapters are active.")
     name = names[0]
     if module.use_dora.get(name, False):
-        raise PlainOnlyError("DoRA runs unfused")
+        raise PlainOnlyError("DoRA runs in plain PyTorch.")
     if getattr(module.lora_dropout[name], "p", 0.0) > 0:
-        raise PlainOnlyError("dropout runs unfused")
+        raise PlainOnlyError("Dropout runs in plain PyTorch.")
     if module.lora_A[name].bias is not None or module.lora_B[name].bias is not None:
-        raise PlainOnlyError("the adapter has a bias")
+        raise PlainOnlyError("The adapter has a bias.")
     return Adapter(module.lora_A[name].weight, module.lora_B[name].weight, float(module.scaling[name]))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_core.errors import BugError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.fused.ring import Ring
 
 
@@ -33,7 +33,9 @@ class SentTiles:
         if entry not in self._ring:
             return None
         if not self._ring.holds(entry):
-            raise BugError("bug", f"Tile {number} of layer {self._layer} is asked for out of its turn.")
+            raise TunesmithError(
+                "bug", "Tile {number} of layer {layer} is asked for out of its turn.", number=number, layer=self._layer
+            )
         self._ring.fetch(entry)
         return self._view(entry, num_rows)
 

@@ -11,6 +11,7 @@ import os
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.kernels.triton_import import triton_problem
 
 OLDEST_CAPABILITY = (7, 5)
@@ -45,11 +46,14 @@ def reason_off(name: str, device: torch.device, needs_dot: bool = False) -> str 
     if triton_problem:
         return triton_problem
     if device.type != "cuda":
-        return None if os.environ.get("TRITON_INTERPRET") == "1" else "The CPU runs the PyTorch twins."
+        return None if os.environ.get("TRITON_INTERPRET") == "1" else Message("The CPU uses plain PyTorch.")
     found = capability(device)
     oldest = DOT_CAPABILITY if needs_dot else OLDEST_CAPABILITY
     if found < oldest:
-        return f"It needs compute capability {oldest[0]}.{oldest[1]}; this GPU has {found[0]}.{found[1]}."
+        needed, present = (".".join(map(str, each)) for each in (oldest, found))
+        return Message(
+            "It needs compute capability {needed}, and this GPU has {present}.", needed=needed, present=present
+        )
     return None
 
 

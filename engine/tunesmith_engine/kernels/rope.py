@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_core.errors import BugError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.kernels import registry
 from tunesmith_engine.kernels.launch import launch
 from tunesmith_engine.kernels.triton_import import jit, tl, triton
@@ -105,7 +105,12 @@ def rotate_backward(
 def _check(query_norm: Norm | None, key_norm: Norm | None) -> None:
     kinds = {None if n is None else (n.eps, n.plus_one, n.centred, n.weight is None) for n in (query_norm, key_norm)}
     if len(kinds) > 1 or (query_norm is not None and query_norm.centred):
-        raise BugError("bug", f"Norms of queries and keys that can't run together: {query_norm}, {key_norm}.")
+        raise TunesmithError(
+            "bug",
+            "Norms of queries and keys that can't run together: {query_norm}, {key_norm}.",
+            query_norm=query_norm,
+            key_norm=key_norm,
+        )
 
 
 def _launch(

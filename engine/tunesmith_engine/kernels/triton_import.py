@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 from typing import Any
 
+from tunesmith_core.messages import Message
+
 __all__ = ["jit", "tl", "triton", "triton_problem", "triton_version"]
 
 triton_problem: str | None = None
@@ -14,7 +16,7 @@ try:
 except Exception as error:  # whatever a broken installation raises
     triton: Any = None  # type: ignore[no-redef]
     tl: Any = None  # type: ignore[no-redef]
-    triton_problem = f"Triton can't be loaded: {error}"
+    triton_problem = Message("Triton can't be loaded: {error}", error=error)
 
 
 def jit(function: Any = None, **options: Any) -> Any:  # Any: a kernel's source function

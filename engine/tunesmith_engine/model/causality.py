@@ -38,8 +38,8 @@ def check_looks_back_only(model: PeftModel, compute: Compute, examples: Sequence
     if looks_ahead:
         raise UserError(
             "model-kind-unsupported",
-            f"{type(model.get_base_model()).__name__} reads the whole text at once: changing a token also changed the "
-            "predictions before it.",
+            "{kind} is not a causal model: changing a token also changed the predictions before it.",
+            kind=type(model.get_base_model()).__name__,
         )
 
 

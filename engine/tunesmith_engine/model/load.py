@@ -13,7 +13,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 from transformers.utils.logging import disable_progress_bar
 
 from tunesmith_core import files
-from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import is_hub_id, open_model_folder
 from tunesmith_core.spec_sections import ModelSpec
 from tunesmith_engine.device import Compute
@@ -24,8 +25,8 @@ REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "att
 """Keys by which a model folder could name code or kernels to load."""
 
 REFUSED_TYPES = {
-    "reformer": "cuts its texts into chunks of a fixed length, so rows of any length can't be trained",
-    "xmod": "has weights of its own for each language and doesn't know which to train",
+    "reformer": Message("splits texts into chunks of a fixed length, so it can't train on examples of any length"),
+    "xmod": Message("has separate weights for each language and does not know which to train"),
 }
 
 DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
@@ -63,18 +64,35 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
     for key in [key for key in values if key in REMOVED_CONFIG_KEYS or key.startswith("_attn_implementation")]:
         del values[key]
     if not isinstance(model_type, str):
-        raise UserError("model-files-missing-or-corrupt", f"{folder / 'config.json'}: model_type is missing.")
+        raise TunesmithError(
+            "model-files-missing-or-corrupt", "{folder}: model_type is missing.", folder=folder / "config.json"
+        )
     if model_type not in CONFIG_MAPPING:
-        raise EnvironmentProblem(
-            "transformers-version-mismatch", f"{folder}: models of type {model_type!r} are not known here."
+        raise TunesmithError(
+            "transformers-version-mismatch",
+            "{folder}: models of type {model_type} are not supported by the installed transformers.",
+            folder=folder,
+            model_type=model_type,
         )
     if model_type in REFUSED_TYPES:
-        raise UserError("model-kind-unsupported", f"{folder}: {model_type} {REFUSED_TYPES[model_type]}.")
+        raise UserError(
+            "model-kind-unsupported",
+            "{folder}: {model_type} {reason}.",
+            folder=folder,
+            model_type=model_type,
+            reason=REFUSED_TYPES[model_type],
+        )
     config = CONFIG_MAPPING[model_type].from_dict(values)
     if type(config) not in AutoModelForCausalLM._model_mapping:
         is_pair = model_type in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
-        kind = "an encoder-decoder" if is_pair else "no language model by itself"
-        raise UserError("model-kind-unsupported", f"{folder}: a model of type {model_type} is {kind}.")
+        kind = Message("an encoder-decoder") if is_pair else Message("not a language model on its own")
+        raise UserError(
+            "model-kind-unsupported",
+            "{folder}: a model of type {model_type} is {kind}.",
+            folder=folder,
+            model_type=model_type,
+            kind=kind,
+        )
     return config
 
 
@@ -132,8 +150,12 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
     missing = sorted(info["missing_keys"])
     if missing:
         # transformers would go on with random numbers in their place.
-        raise UserError(
-            "model-files-missing-or-corrupt", f"{folder}: {len(missing)} weights such as {missing[0]} lack."
+        raise TunesmithError(
+            "model-files-missing-or-corrupt",
+            "{folder}: {num_missing} weights are missing, such as {name}.",
+            folder=folder,
+            num_missing=len(missing),
+            name=missing[0],
         )
     model.requires_grad_(False)
     never_pack_for_the_cpu(model)

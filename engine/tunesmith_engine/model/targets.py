@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
 
 
@@ -53,10 +54,11 @@ def choose_targets(model: Any, adapter: AdapterSpec) -> Targets:  # Any: a trans
         excluded = _not_adaptable(model)
     if parameters and (adapter.dora or adapter.dropout):
         if adapter.target_modules != ALL_LINEAR:
-            raise UserError(
+            raise TunesmithError(
                 "spec-invalid",
-                f"{', '.join(sorted(parameters))}: experts that lie in one weight can have neither DoRA nor dropout. "
-                "Switch both off, or leave these names out.",
+                "{names}: experts stored in one weight support neither DoRA nor dropout. Switch both off, or remove "
+                "these names.",
+                names=", ".join(sorted(parameters)),
             )
         parameters = []
     return Targets(modules, excluded, sorted(parameters))
@@ -96,7 +98,7 @@ def _in_present_names(model: Any, modules: str | list[str]) -> tuple[str | list[
     try:
         convert_peft_config_for_transformers(config, model=model, conversions=None)
     except ValueError as error:
-        raise UserError("lora-target-modules-missing", f"{error}") from error
+        raise TunesmithError("lora-target-modules-missing", "{error}", error=error) from error
     if not config.target_parameters:
         return modules, []
     return sorted(config.target_modules), sorted(config.target_parameters)
@@ -109,10 +111,11 @@ def _check_names(model: nn.Module, names: list[str]) -> None:
     if missing:
         linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
         stacked = {name.rpartition(".")[2] for name in _stacked(model)}
-        raise UserError(
+        raise TunesmithError(
             "lora-target-modules-missing",
-            f"The model has no layer named {', '.join(missing)}; its linear layers are "
-            f"{', '.join(sorted(linear | stacked))}.",
+            "The model has no layer named {names}. Its linear layers are {known}.",
+            names=", ".join(missing),
+            known=", ".join(sorted(linear | stacked)),
         )
 
 
@@ -162,8 +165,13 @@ def described(model: PeftModel) -> list[str]:
         if isinstance(module, nn.Linear) and module is not head and "lora_" not in name:
             left.add(_short(name.removesuffix(".base_layer")))
     left |= {_short(name.replace(".base_layer", "")) for name in _stacked(base)}
-    sentences = [f"Adapters of rank {rank}: {', '.join(sorted(names))}." for rank, names in sorted(adapted.items())]
-    return sentences + ([f"Without adapters: {', '.join(sorted(left - taken))}."] if left - taken else [])
+    sentences: list[str] = [
+        Message("Adapters of rank {rank}: {names}.", rank=rank, names=", ".join(sorted(names)))
+        for rank, names in sorted(adapted.items())
+    ]
+    if left - taken:
+        sentences.append(Message("Without adapters: {names}.", names=", ".join(sorted(left - taken))))
+    return sentences
 
 
 def _short(name: str) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from tunesmith_core.errors import BugError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.packed.batch import Documents, PackedBatch
 
@@ -41,7 +41,12 @@ def pack(examples: Sequence[Example], capacity_tokens: int) -> list[list[Example
     for example in sorted(examples, key=lambda example: -len(example.input_ids)):
         length = len(example.input_ids)
         if not 0 < length <= capacity_tokens:
-            raise BugError("bug", f"A row of {length} tokens can't go into a micro-batch of {capacity_tokens}.")
+            raise TunesmithError(
+                "bug",
+                "A row of {length} tokens can't go into a micro-batch of {capacity_tokens}.",
+                length=length,
+                capacity_tokens=capacity_tokens,
+            )
         place = bisect.bisect_left(open_bins, (length, -1))
         if place == len(open_bins):
             free, number = capacity_tokens, len(bins)
@@ -117,18 +122,26 @@ def check_bounds(bounds: NDArray[np.int64], num_tokens: int, max_length: int) ->
     """
     lengths = np.diff(bounds)
     if num_tokens >= INT32_LIMIT:
-        raise BugError("bug", f"{num_tokens} tokens in one micro-batch are more than 32-bit bounds can name.")
+        raise TunesmithError(
+            "bug", "{num_tokens} tokens in one micro-batch are too many for 32-bit bounds.", num_tokens=num_tokens
+        )
     if not len(lengths) or bounds[0] != 0 or bounds[-1] != num_tokens:
-        raise BugError("bug", f"The documents of a micro-batch don't cover its {num_tokens} tokens.")
+        raise TunesmithError(
+            "bug", "The documents of a micro-batch don't cover its {num_tokens} tokens.", num_tokens=num_tokens
+        )
     if lengths.min() <= 0 or lengths.max() > max_length:
-        raise BugError("bug", f"A document of a micro-batch has no token, or more than the declared {max_length}.")
+        raise TunesmithError(
+            "bug",
+            "A document of a micro-batch has no token, or more than the declared {max_length}.",
+            max_length=max_length,
+        )
 
 
 def _filled(values: NDArray[Any], size: int | None, filler: int, what: str) -> NDArray[Any]:
     """Return values with as many fillers behind them as a fixed size wants."""
     missing = (len(values) if size is None else size) - len(values)
     if missing < 0:
-        raise BugError("bug", f"A micro-batch has more {what} than the fixed size has room for.")
+        raise TunesmithError("bug", "A micro-batch has more {what} than the fixed size has room for.", what=what)
     return np.concatenate((values, np.full(missing, filler, values.dtype)))
 
 

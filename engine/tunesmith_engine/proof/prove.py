@@ -20,6 +20,7 @@ import torch
 
 from tunesmith_core import files, paths
 from tunesmith_core.hardware import nvidia_reading
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.engine import PROVE_KERNELS, KernelsSpec
@@ -94,10 +95,10 @@ def _reason(name: str, sizes: Sizes, device: torch.device) -> str | None:
         oracle = _compute(name, Inputs(sizes, device, CASES[name].exact_dtype), twin=True)
         for part, exact in oracle.items():
             if excess := _excess(kernel[part], twin[part], exact, dtype):
-                return f"It computes {part} wrong on this machine: {excess}."
+                return Message("It computes {part} wrong on this computer: {excess}.", part=part, excess=excess)
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
-        return f"It failed on this machine: {type(error).__name__}: {lines[-1][:300]}"
+        return Message("It failed on this computer: {error}", error=f"{type(error).__name__}: {lines[-1][:300]}")
     return None
 
 
@@ -111,12 +112,14 @@ def _excess(kernel: torch.Tensor, twin: torch.Tensor, exact: torch.Tensor, dtype
     """Say how far a kernel is off, in the largest error and in their mean square, when it is too far."""
     step = ROUNDINGS * torch.finfo(dtype).eps + SUM_ROUNDINGS * torch.finfo(torch.float32).eps
     scale = float(exact.square().mean().sqrt())
-    for label, measure in (("largest error", _largest), ("mean square error", _mean_square)):
+    for label, measure in ((Message("largest error"), _largest), (Message("mean square error"), _mean_square)):
         error, usual = measure(kernel - exact), measure(twin - exact)
         allowed = FACTOR * usual + step * scale
         # Written so that a NaN fails.
         if not error <= allowed:
-            return f"{label} {error:.2e}, allowed {allowed:.2e}"
+            return Message(
+                "{label} {error}, allowed {allowed}", label=label, error=f"{error:.2e}", allowed=f"{allowed:.2e}"
+            )
     return None
 
 
@@ -157,11 +160,14 @@ def _try_in_child(sizes: Sizes, device: torch.device, names: list[str]) -> dict[
     if outcome.state is OperationState.FINISHED and results:
         return results
     sys.stderr.write(outcome.output)
-    ended = f"died with exit code {outcome.exit_code}" if outcome.in_time else f"hung for {LIMIT_S:.0f} s"
+    if outcome.in_time:
+        ended = Message("The process that tests kernels crashed with exit code {code}.", code=outcome.exit_code)
+    else:
+        ended = Message("The process that tests kernels hung for {seconds} s.", seconds=round(LIMIT_S))
     if not told:
-        return dict.fromkeys(names, f"The process that proves kernels {ended} before the first one.")
+        return dict.fromkeys(names, ended)
     if told[-1]["kernel"] not in results:
-        results[told[-1]["kernel"]] = f"The process that tried it {ended}."
+        results[told[-1]["kernel"]] = ended
     return results
 
 

@@ -18,12 +18,13 @@ from tunesmith_core.devices import nvidia_present
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain import explain
 from tunesmith_core.explain.failure import this_machine
+from tunesmith_core.messages import Message, MessageError
 from tunesmith_engine.failures import translate
 
 VERSION = 1
 
 
-class NotApplicableError(Exception):
+class NotApplicableError(MessageError):
     """A step has nothing to prove on this machine; the message says why."""
 
 
@@ -45,12 +46,12 @@ class Step:
 
 
 STEPS = (
-    Step("imports", "Import the libraries", "environment-build-failed"),
-    Step("gpu", "Reach the GPUs", "driver-missing"),
-    Step("matrix_product", "Multiply matrices on every device", "device-miscomputes"),
-    Step("triton_kernel", "Compile and run a Triton kernel", "triton-not-installed", required=False),
-    Step("four_bit", "Compute with 4-bit weights", "bnb-cuda-lib-missing"),
-    Step("lora_step", "Train a tiny LoRA model", "device-miscomputes"),
+    Step("imports", Message("Import the libraries"), "environment-build-failed"),
+    Step("gpu", Message("Reach the GPUs"), "driver-missing"),
+    Step("matrix_product", Message("Multiply matrices on every device"), "device-miscomputes"),
+    Step("triton_kernel", Message("Compile and run a Triton kernel"), "triton-not-installed", required=False),
+    Step("four_bit", Message("Compute with 4-bit weights"), "bnb-cuda-lib-missing"),
+    Step("lora_step", Message("Train a tiny LoRA model"), "device-miscomputes"),
 )
 
 
@@ -97,7 +98,7 @@ def _prove(step: Step, device: str) -> dict[str, Any]:  # Any: JSON values
         details = importlib.import_module(f"{__name__}.{step.name}").prove(device)
         outcome: dict[str, Any] = {"state": "ok", "details": details}
     except NotApplicableError as reason:
-        outcome = {"state": "skipped", "details": {"reason": str(reason)}}
+        outcome = {"state": "skipped", "details": {"reason": reason.message}}
     except Exception as error:
         outcome = {"state": "failed", "details": {}, "error": cause(step, error).to_dict()}
     return outcome | {"seconds": round(time.monotonic() - started_s, 3)}
@@ -110,7 +111,7 @@ def cause(step: Step, error: Exception) -> TunesmithError:
         return known
     text = "".join(traceback.format_exception(error))
     read = explain(text, this_machine())
-    message = f"{step.title}: {type(error).__name__}: {error}"
+    message = Message("{title}: {problem}", title=step.title, problem=f"{type(error).__name__}: {error}")
     if read.code != "unknown":
         return EnvironmentProblem(read.code, message, context=text, hint=read.fix)
     return EnvironmentProblem(step.code if known.code == "bug" else known.code, message, context=text)

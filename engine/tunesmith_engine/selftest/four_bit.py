@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.selftest.numerics import devices, formats, judge, relative_error
 
 ROWS, SIZE = 8, 256
@@ -39,7 +40,7 @@ def _prove_on(place: torch.device, dtype: torch.dtype) -> dict[str, Any]:  # Any
     exact = stored.double()
     assert moved.grad is not None
     return {
-        "forward": judge("A 4-bit layer", output, inputs @ stored.T, inputs.double() @ exact.T, dtype),
-        "backward": judge("A 4-bit gradient", moved.grad, slope @ stored, slope.double() @ exact, dtype),
+        "forward": judge(Message("A 4-bit layer"), output, inputs @ stored.T, inputs.double() @ exact.T, dtype),
+        "backward": judge(Message("A 4-bit gradient"), moved.grad, slope @ stored, slope.double() @ exact, dtype),
         "quantisation_error": relative_error(stored, weight),
     }

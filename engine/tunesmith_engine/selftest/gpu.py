@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from tunesmith_core.devices import nvidia_present
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.selftest import NotApplicableError
 
 MIN_CAPABILITY = (6, 0)
@@ -22,11 +22,11 @@ def prove(device: str) -> dict[str, Any]:  # Any: JSON values
         RuntimeError: PyTorch's own words, such as about a driver that is too old.
     """
     if device == "cpu":
-        raise NotApplicableError("Runs compute on the processor here.")
+        raise NotApplicableError("Runs train on the processor here.")
     if torch.version.cuda is None:
-        raise EnvironmentProblem("torch-cpu-build", f"PyTorch {torch.__version__} was built without CUDA.")
+        raise TunesmithError("torch-cpu-build", "PyTorch {version} was built without CUDA.", version=torch.__version__)
     if not nvidia_present():
-        raise EnvironmentProblem("driver-missing", "No NVIDIA driver is loaded on this computer.")
+        raise TunesmithError("driver-missing", "No NVIDIA driver is loaded on this computer.")
     # Unlike is_available, it says why it fails.
     torch.cuda.init()
     gpus = [_gpu(index) for index in range(torch.cuda.device_count())]
@@ -37,10 +37,13 @@ def _gpu(index: int) -> dict[str, Any]:  # Any: JSON values
     properties = torch.cuda.get_device_properties(index)
     capability = (properties.major, properties.minor)
     if capability < MIN_CAPABILITY:
-        raise EnvironmentProblem(
+        raise TunesmithError(
             "no-kernel-image-for-arch",
-            f"GPU {index}, {properties.name}, has compute capability {capability[0]}.{capability[1]}; "
-            f"training needs {MIN_CAPABILITY[0]}.{MIN_CAPABILITY[1]} or higher.",
+            "GPU {index}, {name}, has compute capability {capability}. Training needs {minimum} or higher.",
+            index=index,
+            name=properties.name,
+            capability=".".join(map(str, capability)),
+            minimum=".".join(map(str, MIN_CAPABILITY)),
         )
     total_bytes = properties.total_memory
     capability_text = f"{capability[0]}.{capability[1]}"

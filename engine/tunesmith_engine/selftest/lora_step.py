@@ -15,7 +15,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.lora import trainable
@@ -48,11 +49,16 @@ def prove(device: str) -> dict[str, Any]:  # Any: JSON values
             reference, trained = train(cpu, dtype), train(place, dtype)
             losses = [round(float(loss), 6) for loss in trained.losses]
             if not all(map(math.isfinite, losses)) or losses[-1] >= losses[0]:
-                raise EnvironmentProblem("device-miscomputes", f"A tiny model does not learn on {place}: {losses}.")
+                raise TunesmithError(
+                    "device-miscomputes",
+                    "A tiny model does not learn on {place}: {losses}.",
+                    place=place,
+                    losses=losses,
+                )
             found[f"{place} {str(dtype).removeprefix('torch.')}"] = {
                 "losses": losses,
-                "gradient": judge("A gradient", trained.gradient, reference.gradient, oracle.gradient, dtype),
-                "loss": judge("A loss", trained.losses[:2], reference.losses[:2], oracle.losses[:2], dtype),
+                "gradient": judge(Message("A gradient"), trained.gradient, reference.gradient, oracle.gradient, dtype),
+                "loss": judge(Message("A loss"), trained.losses[:2], reference.losses[:2], oracle.losses[:2], dtype),
             }
     return found
 

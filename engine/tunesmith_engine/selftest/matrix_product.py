@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.selftest.numerics import devices, formats, judge
 
 SIZE = 256
@@ -26,5 +27,5 @@ def prove(device: str) -> dict[str, Any]:  # Any: JSON values
             a, b = left.to(dtype), right.to(dtype)
             product = a.to(place) @ b.to(place)
             name = f"{place} {str(dtype).removeprefix('torch.')}"
-            found[name] = judge("A matrix product", product, a @ b, a.double() @ b.double(), dtype)
+            found[name] = judge(Message("A matrix product"), product, a @ b, a.double() @ b.double(), dtype)
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.device import BF16_CAPABILITY
 
 FACTOR = 8.0
@@ -59,8 +59,12 @@ def judge(
     allowed = FACTOR * max(relative_error(reference, oracle), ROUNDING * torch.finfo(dtype).eps)
     # Written so that an error which is no number fails.
     if not error <= allowed:
-        raise EnvironmentProblem(
+        raise TunesmithError(
             "device-miscomputes",
-            f"{what} on {values.device}: the relative error is {error:.2e}, the processor's way allows {allowed:.2e}.",
+            "{what} on {device}: the relative error is {error}. At most {allowed} is allowed.",
+            what=what,
+            device=values.device,
+            error=f"{error:.2e}",
+            allowed=f"{allowed:.2e}",
         )
     return {"error": error, "allowed": allowed}

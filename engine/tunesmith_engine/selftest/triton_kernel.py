@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.kernels.triton_import import triton_version
 from tunesmith_engine.proof import prove as proof
 from tunesmith_engine.proof.inputs import Sizes
@@ -45,7 +46,7 @@ def prove(device: str) -> dict[str, Any]:  # Any: JSON values
     """
     places = [place for place in devices(device) if _is_served(place)]
     if not places:
-        raise NotApplicableError("The GPU is older than compute capability 7.5: PyTorch's own kernels are used.")
+        raise NotApplicableError("The GPU has a compute capability below 7.5, so PyTorch's own kernels are used.")
     if device == "cpu" and importlib.util.find_spec("triton") is None:
         raise NotApplicableError("Without a GPU Triton is not needed.")
     from tunesmith_engine.selftest.kernel import gated_row_kernel
@@ -58,7 +59,7 @@ def prove(device: str) -> dict[str, Any]:  # Any: JSON values
         out = torch.empty(ROWS, COLUMNS, device=place)
         with torch.cuda.device(place) if place.type == "cuda" else contextlib.nullcontext():
             gated_row_kernel[(ROWS,)](gate.to(place), up.to(place), out, COLUMNS, BLOCK=BLOCK)
-        found[str(place)] = judge("A Triton kernel", out, reference, oracle, torch.float32)
+        found[str(place)] = judge(Message("A Triton kernel"), out, reference, oracle, torch.float32)
         if place.type == "cuda":
             found[f"kernels on {place}"] = kernels_of_runs(place)
     return found

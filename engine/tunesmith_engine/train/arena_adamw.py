@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import OptimizerSpec
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.kernels.adamw import BLOCK_SIZE, adamw_step, gradient_norm
@@ -192,5 +192,5 @@ def _tables() -> tuple[torch.Tensor, torch.Tensor]:
     try:
         from bitsandbytes.functional import create_dynamic_map
     except (ImportError, OSError, RuntimeError) as error:
-        raise EnvironmentProblem("bnb-cuda-lib-missing", f"bitsandbytes can't be loaded: {error}") from error
+        raise TunesmithError("bnb-cuda-lib-missing", "bitsandbytes can't be loaded: {error}", error=error) from error
     return create_dynamic_map(signed=True), create_dynamic_map(signed=False)

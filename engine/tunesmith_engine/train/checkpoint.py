@@ -19,7 +19,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tunesmith_core import files
-from tunesmith_core.errors import EnvironmentProblem, RunFailure
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 
 MANIFEST = "MANIFEST.json"
@@ -102,7 +103,9 @@ class Checkpoints:
         problem = damage(final)
         if problem:
             self._quarantine(final)
-            raise EnvironmentProblem("checkpoint-damaged", f"{final}: {problem} right after it was written.")
+            raise TunesmithError(
+                "checkpoint-damaged", "{final}: {problem}. It was written a moment ago.", final=final, problem=problem
+            )
         self._rotate()
         return Saved(final, snapshot.step, files.folder_bytes(final), time.monotonic() - started_s)
 
@@ -110,9 +113,12 @@ class Checkpoints:
         size = sum(t.numel() * t.element_size() for group in snapshot.tensors().values() for t in group.values())
         free = files.free_bytes(self.folder)
         if free < size * SPACE_FACTOR:
-            raise EnvironmentProblem(
+            raise TunesmithError(
                 "disk-full",
-                f"{self.folder}: a checkpoint needs {size / 2**20:.0f} MiB, {free / 2**20:.0f} MiB are free.",
+                "{folder}: a checkpoint needs {size:.0f} MiB, but only {free:.0f} MiB are free.",
+                folder=self.folder,
+                size=size / 2**20,
+                free=free / 2**20,
             )
 
     def _write(self, staging: Path, snapshot: Snapshot, fingerprint: dict[str, Any]) -> None:  # Any: JSON values
@@ -170,7 +176,7 @@ class Checkpoints:
             if not problem:
                 return path
             self._quarantine(path)
-            warn("checkpoint-damaged", f"{path.name}: {problem}")
+            warn("checkpoint-damaged", Message("{path}: {problem}", path=path.name, problem=problem))
         return None
 
 
@@ -189,16 +195,16 @@ def damage(path: Path) -> str:
         manifest = files.read_json(path / MANIFEST)
         version, listed, step = manifest["version"], manifest["files"], manifest["step"]
         if version != VERSION:
-            return f"version {version} is not known here"
+            return Message("version {version} is not supported", version=version)
         if step != _step_of(path):
-            return f"the manifest is of step {step}"
+            return Message("the manifest is of step {step}", step=step)
         for name, described in listed.items():
             if _described(path / name) != described:
-                return f"{name} is not as it was saved"
+                return Message("{name} was changed after it was saved", name=name)
     except FileNotFoundError as error:
-        return f"{Path(error.filename).name} is missing"
+        return Message("{name} is missing", name=Path(error.filename).name)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"{MANIFEST} can't be read: {error}"
+        return Message("{name} can't be read: {error}", name=MANIFEST, error=error)
     return ""
 
 
@@ -230,6 +236,9 @@ def _step_of(path: Path) -> int:
 def _refuse_nonfinite(snapshot: Snapshot) -> None:
     for name, tensor in snapshot.adapter.items():
         if not bool(torch.isfinite(tensor).all()):
-            raise RunFailure(
-                "nan-loss", f"After step {snapshot.step} the weight {name} is not finite; it is not saved."
+            raise TunesmithError(
+                "nan-loss",
+                "After step {step} the weight {name} is NaN or infinite. It was not saved.",
+                step=snapshot.step,
+                name=name,
             )

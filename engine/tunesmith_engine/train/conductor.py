@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import torch
 
 from tunesmith_core import files
-from tunesmith_core.errors import RunFailure, UserError
+from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 from tunesmith_core.protocol import Command
 from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
@@ -157,10 +158,15 @@ class Conductor:
             return
         progress.num_nonfinite_steps += 1
         if progress.num_nonfinite_steps >= MAX_NONFINITE_STEPS:
-            raise RunFailure(
-                "nan-loss", f"The loss was no number for {MAX_NONFINITE_STEPS} steps running, up to step {report.step}."
+            raise TunesmithError(
+                "nan-loss",
+                "The loss was NaN or infinite for {num_steps} steps in a row, up to step {step}.",
+                num_steps=MAX_NONFINITE_STEPS,
+                step=report.step,
             )
-        host.warning("nan-loss", f"The loss of step {report.step} is no number; the step was not applied.")
+        host.warning(
+            "nan-loss", Message("Step {step}: the loss is NaN or infinite. The update was skipped.", step=report.step)
+        )
 
     def _flush(self) -> None:
         self.take(self._trainee.flush())
@@ -238,10 +244,12 @@ class Conductor:
             text = self._trainee.answer(prompt)
         except Exception as error:
             # Training needs no sample, and transformers can't generate with every model that it trains.
-            self._host.warning("sample-failed", f"Step {step}: {str(error)[:MAX_MESSAGE_CHARS]}")
+            self._host.warning(
+                "sample-failed", Message("Step {step}: {error}", step=step, error=str(error)[:MAX_MESSAGE_CHARS])
+            )
         else:
             if text is None:
-                self._host.warning("cuda-oom", "There was not enough memory for a sample; it is left out.")
+                self._host.warning("cuda-oom", Message("There was not enough memory for a sample. It was skipped."))
             else:
                 self._host.event("sample", step=step, prompt=prompt, text=text)
         self._back_to_training()
@@ -262,12 +270,12 @@ class Conductor:
             self.save()
         elif command.name == "evaluate":
             if not self._parts.data.eval:
-                raise UserError("usage", "This run has no evaluation data.")
+                raise TunesmithError("usage", "This run has no evaluation data.")
             self._measure(self.progress.step)
         else:
             prompt = str(command.data.get("prompt", "")).strip()
             if not prompt:
-                raise UserError("usage", "A sample needs a prompt.")
+                raise TunesmithError("usage", "A sample needs a prompt.")
             self._sample(self.progress.step, prompt)
 
     # Checkpoints
@@ -298,9 +306,9 @@ class Conductor:
         here = self._fingerprint()
         # A checkpoint that says nothing about pairs is of a version that always joined them as plain text.
         then = {"pairs": "text"} | fingerprint
-        changes += [f"{key} was {old}, is {here[key]}" for key, old in then.items() if here.get(key) != old]
+        changes += [f"{key}: {old} -> {here[key]}" for key, old in then.items() if here.get(key) != old]
         if changes:
-            self._host.warning("resume-differs", f"{'; '.join(changes)}.")
+            self._host.warning("resume-differs", "; ".join(changes))
         self.progress = Progress(**snapshot.state["progress"])
         self._trainee.restore(snapshot)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from peft import PeftModel
 
+from tunesmith_core.messages import joined
 from tunesmith_core.planner import optimizer_bytes
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
@@ -191,17 +192,17 @@ def open_fused(
     path.kernels = [*checked.running, *checked.twins]
     # On a CPU nothing but the twins is expected.
     if notes := [*path.notes, *(checked.twins if compute.device.type == "cuda" else [])]:
-        warn("not-fused", " ".join(notes))
+        warn("not-fused", joined(notes))
     return path
 
 
 def _check_possible(compute: Compute, method: Method) -> None:
     """Raise NotFusableError where the objective is not fused or the processor is no good at it."""
     if not method.fused:
-        raise NotFusableError("The fused path does not compute this objective.")
+        raise NotFusableError("The fused path does not support this objective.")
     if compute.device.type == "cpu" and compute.dtype == torch.float16:
         # PyTorch multiplies parts of buffers a thousand times slower (measured with 2.6).
-        raise NotFusableError("PyTorch has no fast float16 products for the fused path's buffers on a processor.")
+        raise NotFusableError("On a processor, PyTorch multiplies the fused path's float16 buffers too slowly.")
 
 
 def _check_tables(model: PeftModel, data: PreparedData) -> None:
@@ -209,5 +210,5 @@ def _check_tables(model: PeftModel, data: PreparedData) -> None:
     rotary = RotarySwitches(model)
     if len({rotary.table_of(len(example.input_ids)) for example in [*data.train, *data.eval]}) > 1:
         raise NotFusableError(
-            "The model changes its rotary table with the length of a row, and the rows call for several."
+            "The model's rotary table depends on the length of an example, and these examples need several tables."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.attention import backends_report
 from tunesmith_engine.device import Compute
@@ -47,6 +48,9 @@ def check_kernels(shape: ModelShape, compute: Compute, spec: RunSpec, capacity_t
         backends_report(layer.attention, device, compute.dtype, num_tokens=capacity_tokens) for layer in shape.layers
     }
     return KernelCheck(
-        [*([f"Triton kernels: {', '.join(on)}."] if on else []), *sorted(attention)],
-        [f"As plain PyTorch: {', '.join(names)}. {reason}" for reason, names in off.items()],
+        [*([Message("Triton kernels: {names}.", names=", ".join(on))] if on else []), *sorted(attention)],
+        [
+            Message("In plain PyTorch: {names}. {reason}", names=", ".join(names), reason=reason)
+            for reason, names in off.items()
+        ],
     )

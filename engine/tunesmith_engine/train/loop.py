@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
 from tunesmith_engine.train.conductor import Conductor, Progress
@@ -31,7 +32,9 @@ class Loop:
         self.parts = parts
         self.plan = StepPlan(parts.spec.schedule, len(parts.data.train))
         self.ladder = MemoryLadder(parts.spec.schedule.micro_batch_size, warn)
-        path = self.ladder.fit(lambda: parts.open_path(self.ladder.micro_batch_size, warn), "Before the first step")
+        path = self.ladder.fit(
+            lambda: parts.open_path(self.ladder.micro_batch_size, warn), Message("Before the first step")
+        )
         self.path = self.ladder.path = path
         self.assembly = Assembly(parts, path)
         self.tried_bytes: int | None = None

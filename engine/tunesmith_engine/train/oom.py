@@ -11,7 +11,8 @@ from typing import TypeVar
 
 import torch
 
-from tunesmith_core.errors import RunFailure
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_engine.train.paths import LossPath
 
 Result = TypeVar("Result")
@@ -70,7 +71,7 @@ class MemoryLadder:
             # Outside of the `except` block: the traceback holds the tensors that must go.
             if clean_up:
                 clean_up()
-            self.step_down(f"{where}: {reason}")
+            self.step_down(Message("{where}: {reason}", where=where, reason=reason))
 
     def step_down(self, reason: str) -> None:
         """Take the next rung.
@@ -89,8 +90,12 @@ class MemoryLadder:
             else:
                 break
         if words is None:
-            raise RunFailure("cuda-oom", f"{reason} One row at a time with the fewest activations does not fit either.")
-        self._warn("cuda-oom", f"{reason} {words}")
+            raise TunesmithError(
+                "cuda-oom",
+                "{reason} Even one example at a time with the fewest activations does not fit.",
+                reason=reason,
+            )
+        self._warn("cuda-oom", Message("{reason} {words}", reason=reason, words=words))
 
     def _next_rung(self) -> str | None:
         if self.path and self.path.keeps_less_first:
@@ -101,7 +106,7 @@ class MemoryLadder:
         while self.micro_batch_size > 1:
             # The memory plan may have divided the rows already: then a smaller number changes nothing at first.
             if self._use(self.micro_batch_size // 2):
-                return f"Going on with micro-batches of {self.micro_batch_size}."
+                return Message("Continuing with micro-batches of {size}.", size=self.micro_batch_size)
         return None
 
     def _use(self, micro_batch_size: int) -> bool:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec_sections import OptimizerSpec
 
 if TYPE_CHECKING:
@@ -66,7 +66,9 @@ class Updater:
         try:
             from bitsandbytes.optim import AdamW8bit
         except (ImportError, OSError, RuntimeError) as error:
-            raise EnvironmentProblem("bnb-cuda-lib-missing", f"bitsandbytes can't be loaded: {error}") from error
+            raise TunesmithError(
+                "bnb-cuda-lib-missing", "bitsandbytes can't be loaded: {error}", error=error
+            ) from error
         return AdamW8bit(groups, **arguments)
 
     def loss_scale(self) -> torch.Tensor | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from peft import PeftModel
 
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
@@ -108,9 +109,11 @@ class PlainPath:
         method: Method,
         equal_lengths: bool = False,
     ) -> None:
-        self.report = [f"The model runs as plain PyTorch. {reason}"]
+        self.report: list[str] = [Message("The model runs in plain PyTorch. {reason}", reason=reason)]
         if equal_lengths:
-            self.report.append("Only rows of the same length share a micro-batch: this model is changed by padding.")
+            self.report.append(
+                Message("Padding changes what this model computes, so only examples of one length share a micro-batch.")
+            )
         self._equal_lengths = equal_lengths
         self._rotary = RotarySwitches(model)
         self._method = method
@@ -121,7 +124,9 @@ class PlainPath:
         self._some_positions = takes_positions(model)
         self._checkpoints = activation_checkpointing and use_activation_checkpointing(model)
         if activation_checkpointing and not self._checkpoints:
-            self.report.append("Activation checkpointing is off: transformers does not support it for this model.")
+            self.report.append(
+                Message("Activation checkpointing is off: transformers does not support it for this model.")
+            )
 
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         """Divide rows in their order into micro-batches of the same number, apart where their lengths say so."""
@@ -163,7 +168,7 @@ class PlainPath:
         if self._checkpoints or not use_activation_checkpointing(self._model):
             return None
         self._checkpoints = True
-        return "Going on with activation checkpointing."
+        return Message("Continuing with activation checkpointing.")
 
     def out_of_the_way(self) -> AbstractContextManager[None]:
         """See LossPath; autograd holds nothing between steps."""
@@ -191,7 +196,7 @@ def open_path(
     Raises:
         UserError: `model-kind-unsupported` when the model looks ahead; the fused path knows no such model.
     """
-    reason = "The fused kernels are switched off."
+    reason = Message("The fused kernels are switched off.")
     if spec.hardware.kernels:
         # Not imported where nothing is fused.
         from tunesmith_engine.train.fused_path import open_fused
@@ -199,7 +204,7 @@ def open_path(
         try:
             return open_fused(model, spec, compute, data, micro_batch_size, warn, method, timing)
         except NotFusableError as error:
-            reason = str(error)
+            reason = error.message
             warn("not-fused", reason)
     check_looks_back_only(model, compute, data.train)
     equal_lengths = feels_padding(model, compute, data.train, pad_token_id)

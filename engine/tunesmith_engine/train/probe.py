@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.data import Example
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.oom import MemoryLadder
@@ -48,7 +49,7 @@ def probe(
     updater.drop_gradients()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    ladder.fit(go_through, "Before the first step", updater.drop_gradients)
+    ladder.fit(go_through, Message("Before the first step"), updater.drop_gradients)
     return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
 
 

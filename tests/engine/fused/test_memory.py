@@ -119,8 +119,8 @@ def test_divided_micro_batches_give_the_same_gradients(monkeypatch: pytest.Monke
     whole_loss, whole, whole_path = trained(examples, None)
     loss, gradients, path = trained(examples, whole_path.plan_bytes // 2)
     assert len(path.portions(examples)) > 1 == len(whole_path.portions(examples))
-    assert any("at most" in line for line in path.report)
-    assert not any("at most" in line for line in whole_path.report)
+    assert any("at once" in line for line in path.report)
+    assert not any("at once" in line for line in whole_path.report)
     assert torch.isclose(loss, whole_loss, rtol=1e-6)
     assert (gradients - whole).norm() < 1e-6 * whole.norm()
     warnings: list[str] = []
@@ -130,7 +130,7 @@ def test_divided_micro_batches_give_the_same_gradients(monkeypatch: pytest.Monke
         pass
     # Two rows at a time are what the plan takes anyway.
     ladder.step_down("No room.")
-    assert warnings == ["No room. Going on with micro-batches of 1."]
+    assert warnings == ["No room. Continuing with micro-batches of 1."]
     assert max(sum(len(row.input_ids) for row in portion) for portion in path.portions(examples)) == 40
 
 

@@ -331,21 +331,20 @@ def test_plan_adds_up() -> None:
 @pytest.mark.parametrize(
     ("policies", "sentence"),
     [
-        ([LayerPolicy("none")] * 12 + [LayerPolicy("mlp")] * 20, "12 layers keep everything, 20 replay the MLP."),
-        ([LayerPolicy("none")], "1 layer keeps everything."),
+        ([LayerPolicy("none")] * 12 + [LayerPolicy("mlp")] * 20, "Layers: 12 keep everything, 20 recompute the MLP."),
+        ([LayerPolicy("none")], "Layers: 1 keep everything."),
         (
             [LayerPolicy("mlp", "host", 1), LayerPolicy("mlp", "host", 2)],
-            "2 layers replay the MLP and keep the rest in the computer's memory; 3 pieces of the MLP are kept there, "
-            "too.",
+            "Layers: 2 recompute the MLP and keep the rest in system memory, 3 pieces of the MLP in system memory.",
         ),
         (
             [LayerPolicy("none"), LayerPolicy("mlp", "host", 1)],
-            "1 layer keeps everything, 1 replays the MLP and keeps the rest in the computer's memory; 1 piece of the "
-            "MLP is kept there, too.",
+            "Layers: 1 keep everything, 1 recompute the MLP and keep the rest in system memory, 1 pieces of the "
+            "MLP in system memory.",
         ),
         (
             [LayerPolicy("smart"), LayerPolicy("mlp", "host")],
-            "1 layer replays attention and the MLP, 1 replays the MLP and keeps the rest in the computer's memory.",
+            "Layers: 1 recompute attention and the MLP, 1 recompute the MLP and keep the rest in system memory.",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""What is read from a model's parts, and that a part which computes something else is refused by name."""
+"""What is read from a model's parts, and that a part which computes not a gated MLP is refused by name."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_unknown_activation_leaves_the_mlp_unfused() -> None:
     assert "ReLU" in mlp.reason
 
 
-# A part that looks as usual and computes something else
+# A part that looks as usual and computes not a gated MLP
 
 
 @pytest.mark.parametrize("changed", ["apply_rotary_pos_emb", "repeat_kv"])
@@ -123,7 +123,7 @@ def test_mlp_with_gate_and_up_exchanged_is_unfused() -> None:
     _with_method(mlp, forward=lambda self, x: self.down_proj(self.act_fn(self.up_proj(x)) * self.gate_proj(x)))
     layers = recognise(model).layers
     assert isinstance(layers[0].mlp, Unfused)
-    assert "something else" in layers[0].mlp.reason
+    assert "not a gated MLP" in layers[0].mlp.reason
     assert not isinstance(layers[1].mlp, Unfused)
 
 
@@ -166,12 +166,12 @@ def test_dynamic_table_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["llama", "mistral", "phi3"])
 def test_dropout_in_attention_is_refused(name: str) -> None:
-    with pytest.raises(NotFusableError, match=r"layers\.0\.self_attn drops .*0\.1"):
+    with pytest.raises(NotFusableError, match=r"layers\.0\.self_attn uses dropout .*0\.1"):
         recognise(families.make(name, attention_dropout=0.1))
 
 
 def test_dropout_of_residuals_is_refused() -> None:
-    with pytest.raises(NotFusableError, match=r"layers\.0 drops"):
+    with pytest.raises(NotFusableError, match=r"layers\.0 uses dropout"):
         recognise(families.make("phi3", resid_pdrop=0.1))
 
 
@@ -211,7 +211,7 @@ def test_adapters_of_images_are_noted() -> None:
     shape = recognise(_adapted("gemma3-images", target_modules="all-linear"))
     (note,) = shape.notes
     assert "vision_tower" in note
-    assert "see no text" in note
+    assert "never see text" in note
     assert shape.layers[0].name == "model.language_model.layers.0"
 
 

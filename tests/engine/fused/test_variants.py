@@ -76,13 +76,13 @@ def test_variant_is_left_to_peft_by_name(variant: str, policy: str) -> None:
     assert torch.isclose(loss.double(), expected_loss, rtol=1e-5)
     assert_equal(gradients, expected)
     assert twin.notes
-    assert all(note.startswith("Not fused in 2 of 2 layers: ") and word in note for note in twin.notes)
+    assert all(note.startswith("Not fused in 2 of 2 layers. ") and word in note for note in twin.notes)
 
 
 @pytest.mark.parametrize("settings", [{"use_dora": True}, {"lora_dropout": 0.1}])
 def test_head_that_only_peft_can_run_is_refused_by_name(settings: dict[str, Any]) -> None:
     model = adapted("llama", target_modules=["lm_head"], **settings)
-    with pytest.raises(NotFusableError, match=r"output projection can't be computed in chunks: .*(DoRA|dropout)"):
+    with pytest.raises(NotFusableError, match=r"output projection can't be computed in chunks\. .*(DoRA|Dropout)"):
         FusedModel.attach(model, compute(), CAPACITY)
 
 
@@ -111,7 +111,7 @@ def test_dropout_draws_the_masks_of_transformers(policy: str) -> None:
         if same:
             assert_equal({name: parameter.grad for name, parameter in twin.arena.parameters.items()}, expected)
     assert twin.notes
-    assert all("dropout runs unfused" in note for note in twin.notes)
+    assert all("Dropout runs in plain PyTorch" in note for note in twin.notes)
 
 
 @pytest.mark.parametrize("policy", ["none", "full"])

@@ -119,9 +119,9 @@ def test_kernels_that_end_or_stop_the_process_fall_back_alone(
     break_kernels({"rms_norm": "abort", "glu": "hang", "attention-triton": "abort"})
     monkeypatch.setattr(proof, "LIMIT_S", 20.0)
     words = {
-        "rms_norm": "died with exit code",
+        "rms_norm": "crashed with exit code",
         "glu": "hung for 20 s",
-        "attention-triton": "died with exit code",
+        "attention-triton": "crashed with exit code",
     }
     check_fallback(proof.prove(HALF, CPU), words)
 
@@ -148,7 +148,7 @@ def test_a_child_that_does_not_start_names_its_end(
     command = [sys.executable, "-c", "import sys; sys.exit('no GPU left')"]
     monkeypatch.setattr(environments, "own_command", lambda *_: command)
     results = proof.prove(SIZES, CPU)
-    assert set(results.values()) == {"The process that proves kernels died with exit code 1 before the first one."}
+    assert set(results.values()) == {"The process that tests kernels crashed with exit code 1."}
     assert "no GPU left" in capfd.readouterr().err
 
 

@@ -7,6 +7,7 @@ give what was read from it.
 
 from __future__ import annotations
 
+from tunesmith_core.messages import Message
 from tunesmith_engine.fused.recognise import words
 from tunesmith_engine.fused.recognise.layer import check_layer_words, read_layer
 from tunesmith_engine.fused.recognise.model import find_decoder, read_embedding, read_logits
@@ -28,7 +29,9 @@ def recognise(model: AnyModel) -> ModelShape:
         return _read(model)
     except AttributeError as error:
         # Attributes are all that we go by, so one that is missing means that this is another kind of model.
-        raise NotFusableError(f"{type(model).__name__} lacks a part that we need: {error}.") from error
+        raise NotFusableError(
+            "{kind} is missing a part that is needed: {error}.", kind=type(model).__name__, error=error
+        ) from error
 
 
 def _read(model: AnyModel) -> ModelShape:
@@ -57,7 +60,7 @@ def _layers(decoder_name: str, decoder: AnyModel) -> list[LayerShape]:
     """Read all layers; the decoder hands each its mask and its rotary table by the config's `layer_types`."""
     config, used = decoder.config, words.words(decoder)
     if getattr(config, "use_bidirectional_attention", False):
-        raise NotFusableError("The decoder's attention looks ahead.")
+        raise NotFusableError("The decoder's attention is not causal.")
     types = list(config.layer_types) if "layer_types" in used else []
     tables = RotaryTables(decoder.rotary_emb) if hasattr(decoder, "rotary_emb") else None
     layers = {
@@ -70,7 +73,7 @@ def _layers(decoder_name: str, decoder: AnyModel) -> list[LayerShape]:
     for index, (name, layer) in enumerate(layers.items()):
         kind = types[index] if types else ""
         if kind not in ("", "full_attention", "sliding_attention"):
-            raise NotFusableError(f"{name} is of the kind {kind}, which isn't understood.")
+            raise NotFusableError("{name} is an unsupported kind of layer, {kind}.", name=name, kind=kind)
         slides = kind == "sliding_attention" or (not types and "create_sliding_window_causal_mask" in used)
         window = getattr(config, "sliding_window", None) if slides else None
         rotary_kind = kind if tables and tables.has_kinds else ""
@@ -91,7 +94,7 @@ def _rotary(decoder: AnyModel, layers: tuple[LayerShape, ...]) -> RotaryTables |
     tables, device = RotaryTables(decoder.rotary_emb), decoder.embed_tokens.weight.device
     to_pairs = {layer.attention.interleaved and tables.layout(layer.rotary_kind, device).halves for layer in rotating}
     if len(to_pairs) > 1:
-        raise NotFusableError("The decoder's layers rotate in different ways.")
+        raise NotFusableError("The decoder's layers use different rotary embeddings.")
     return RotaryTables(decoder.rotary_emb, to_pairs.pop())
 
 
@@ -116,8 +119,12 @@ def _check_trained(model: AnyModel, decoder: AnyModel, shape: ModelShape) -> lis
     has_images = decoder is not _base_model(model).model
     for name, parameter in left.items():
         if not has_images or id(parameter) in in_texts:
-            raise NotFusableError(f"{name} is trained, and only linear layers of the decoder can be.")
-    return [f"{len(left)} trained weights such as {next(iter(left))} see no text."] if left else []
+            raise NotFusableError(
+                "{name} is trained, and only linear layers of the decoder can be trained fused.", name=name
+            )
+    if not left:
+        return []
+    return [Message("{count} trained weights, such as {name}, never see text.", count=len(left), name=next(iter(left)))]
 
 
 def _base_model(model: AnyModel) -> AnyModel:

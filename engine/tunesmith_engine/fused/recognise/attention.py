@@ -52,11 +52,19 @@ def _inputs(name: str, module: nn.Module) -> tuple[tuple[str, ...], int, int]:
     roles = ("qkv_proj",) if hasattr(module, "qkv_proj") else ("q_proj", "k_proj", "v_proj")
     head_dim, groups = getattr(module, "head_dim", 0), getattr(module, "num_key_value_groups", 0)
     if not (head_dim and groups and all(hasattr(module, role) for role in (*roles, "o_proj", "scaling"))):
-        raise NotFusableError(f"{name} ({type(module).__name__}) lacks a projection or a size that we need.")
+        raise NotFusableError(
+            "{name} ({kind}) is missing a projection or a size that is needed.", name=name, kind=type(module).__name__
+        )
     width = sum(linear_sizes(f"{name}.{role}", getattr(module, role))[1] for role in roles)
     num_key_value_heads = width // ((groups + 2) * head_dim)
     if width != num_key_value_heads * (groups + 2) * head_dim:
-        raise NotFusableError(f"{name}: {width} outputs are no heads of {head_dim} in groups of {groups}.")
+        raise NotFusableError(
+            "{name}: {width} outputs don't divide into heads of {head_dim} in groups of {groups}.",
+            name=name,
+            width=width,
+            head_dim=head_dim,
+            groups=groups,
+        )
     return roles, num_key_value_heads * groups, num_key_value_heads
 
 
@@ -66,7 +74,7 @@ def _head_norm(name: str, module: nn.Module, role: str, num_heads: int) -> Norm 
         return None
     norm = read_norm(f"{name}.{role}", getattr(module, role))
     if norm.weight is None or norm.weight.shape not in ((module.head_dim,), (num_heads * module.head_dim,)):
-        raise NotFusableError(f"{name}.{role} has no weight for one head or for all of them in a row.")
+        raise NotFusableError("{name} fits neither one head nor all heads together.", name=f"{name}.{role}")
     return norm
 
 
@@ -103,7 +111,9 @@ def _with_rotation(
         table = [in_pairs(part[0]) if interleaved and layout.halves else part[0] for part in (cos, sin)]
         if agrees(result[0], _plain_attention(guess, projected, *table)):
             return replace(shape, rotary=rotary, interleaved=interleaved)
-    raise NotFusableError(f"{name} ({type(module).__name__}) doesn't compute what its attributes say.")
+    raise NotFusableError(
+        "{name} ({kind}) doesn't compute what its attributes say.", name=name, kind=type(module).__name__
+    )
 
 
 def _plain_attention(

@@ -73,7 +73,9 @@ def read_layer(name: str, module: nn.Module, window: int | None, rotary_kind: st
     used = words.words(module)
     found = frozenset(word for word in used if word.endswith("norm"))
     if found not in NAMES:
-        raise NotFusableError(f"{name} has its norms ({', '.join(sorted(found))}) where we don't know them.")
+        raise NotFusableError(
+            "{name} has its norms ({names}) in unsupported places.", name=name, names=", ".join(sorted(found))
+        )
     names = dict(zip(PLACES, NAMES[found], strict=True))
     norms = {place: read_norm(f"{name}.{role}", getattr(module, role)) for place, role in names.items() if role}
     shape = LayerShape(
@@ -117,7 +119,9 @@ def _try_layer(name: str, module: nn.Module, names: Mapping[str, str], shape: La
     to_mlp = read if shape.parallel else normed("mlp_norm", middle)
     expected = middle + shape.residual_scale * normed("post_mlp_norm", parts["mlp"](to_mlp))
     if not agrees(result, expected):
-        raise NotFusableError(f"{name} ({type(module).__name__}) joins its parts in an order that we don't know.")
+        raise NotFusableError(
+            "{name} ({kind}) combines its parts in an unsupported order.", name=name, kind=type(module).__name__
+        )
 
 
 def _read_mlp(module: nn.Module) -> MlpShape | Unfused:
@@ -125,7 +129,7 @@ def _read_mlp(module: nn.Module) -> MlpShape | Unfused:
     try:
         return _read_gated_mlp(module)
     except NotFusableError as error:
-        return Unfused(module, str(error))
+        return Unfused(module, error.message)
 
 
 def _read_gated_mlp(module: nn.Module) -> MlpShape:
@@ -134,17 +138,22 @@ def _read_gated_mlp(module: nn.Module) -> MlpShape:
     Raises:
         NotFusableError: it is none. The sentence names no layer: it is the same for all, and counted.
     """
-    name = "the MLP"
+    name = "mlp"
     words.check_words(name, module, words.MLP)
     check_no_dropout(name, module)
     roles = ("gate_up_proj",) if hasattr(module, "gate_up_proj") else ("gate_proj", "up_proj")
     if not all(hasattr(module, role) for role in (*roles, "down_proj")):
-        raise NotFusableError(f"{name} ({type(module).__name__}) has no gate.")
+        raise NotFusableError("{name} ({kind}) has no gate.", name=name, kind=type(module).__name__)
     inputs = tuple(getattr(module, role) for role in roles)
     width, _ = linear_sizes("down_proj", module.down_proj)
     num_outputs = sum(linear_sizes(role, part)[1] for role, part in zip(roles, inputs, strict=True))
     if num_outputs != 2 * width:
-        raise NotFusableError(f"{name} has {num_outputs} outputs for {width} inputs.")
+        raise NotFusableError(
+            "{name} has {num_outputs} outputs for {num_inputs} inputs.",
+            name=name,
+            num_outputs=num_outputs,
+            num_inputs=width,
+        )
     function = module.activation_fn if "activation_fn" in words.words(module) else module.act_fn
     shape = MlpShape(inputs, module.down_proj, activation_name(function), width)
     _try_mlp(name, module, roles, shape.activation)
@@ -165,4 +174,4 @@ def _try_mlp(name: str, module: nn.Module, roles: tuple[str, ...], activation: s
     x = make.numbers(1, NUM_TOKENS, WIDTH)
     gate, up = torch.cat([parts[role](x) for role in roles], dim=-1).chunk(2, dim=-1)
     if not agrees(result_of(name, lambda: twin(x)), down(ACTIVATIONS[activation](gate) * up)):
-        raise NotFusableError(f"{name} ({type(module).__name__}) computes something else than a gated MLP.")
+        raise NotFusableError("{name} ({kind}) is not a gated MLP.", name=name, kind=type(module).__name__)

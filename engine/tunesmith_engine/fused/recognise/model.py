@@ -60,8 +60,8 @@ def find_decoder(whole: AnyModel) -> tuple[str, AnyModel]:
     """
     inner = getattr(whole, "model", None)
     if inner is None or not hasattr(whole, "lm_head"):
-        raise NotFusableError(f"{type(whole).__name__} has no model and lm_head side by side.")
-    words.check_words("the model", whole, words.CAUSAL_MODEL)
+        raise NotFusableError("{kind} has no model and lm_head side by side.", kind=type(whole).__name__)
+    words.check_words("model", whole, words.CAUSAL_MODEL)
     linear_sizes("lm_head", whole.lm_head)
     name, decoder = "model", inner
     if hasattr(inner, "language_model"):
@@ -69,7 +69,7 @@ def find_decoder(whole: AnyModel) -> tuple[str, AnyModel]:
         name, decoder = "model.language_model", inner.language_model
         _try_wrapper(inner, decoder)
     if not hasattr(decoder, "layers"):
-        raise NotFusableError(f"{name} ({type(decoder).__name__}) has no layers.")
+        raise NotFusableError("{name} ({kind}) has no layers.", name=name, kind=type(decoder).__name__)
     words.check_words(name, decoder, words.MODEL)
     return name, decoder
 
@@ -83,7 +83,9 @@ def read_embedding(name: str, decoder: AnyModel) -> tuple[nn.Embedding, float]:
     embedding = decoder.embed_tokens
     own_scale = getattr(embedding, "embed_scale", None)
     if not isinstance(embedding, nn.Embedding) or (type(embedding) is not nn.Embedding and own_scale is None):
-        raise NotFusableError(f"{name}.embed_tokens ({type(embedding).__name__}) is no plain embedding.")
+        raise NotFusableError(
+            "{name} ({kind}) is not a plain embedding.", name=f"{name}.embed_tokens", kind=type(embedding).__name__
+        )
     scale = 1.0
     if own_scale is not None:
         scale = float(torch.as_tensor(own_scale).to(embedding.weight.dtype))
@@ -102,7 +104,7 @@ def read_logits(whole: AnyModel) -> tuple[float, float | None]:
     """
     used = words.words(whole)
     if "output_router_logits" in used and whole.config.output_router_logits:
-        raise NotFusableError("The loss holds a share for the balance of experts (output_router_logits).")
+        raise NotFusableError("The loss includes a term that balances the experts (output_router_logits).")
     scale, softcap = 1.0, None
     if "logit_scale" in used:
         scale = float(whole.logit_scale)
@@ -139,7 +141,9 @@ def _try_embedding(name: str, decoder: AnyModel, scale: float) -> None:
     result = result_of(name, lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
     expected = functional.embedding(ids, embedding.weight).double() * scale
     if not torch.equal(result, expected.to(result.dtype)):
-        raise NotFusableError(f"{name} ({type(decoder).__name__}) does more with its embedding than we know.")
+        raise NotFusableError(
+            "{name} ({kind}) changes its embedding in an unsupported way.", name=name, kind=type(decoder).__name__
+        )
 
 
 def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
@@ -152,7 +156,7 @@ def _try_wrapper(inner: AnyModel, decoder: AnyModel) -> None:
     twin, ids = replaced(inner, {"language_model": _Echo(embedding)}, {}), torch.arange(NUM_TOKENS)[None]
     result = result_of("model", lambda: twin(input_ids=ids, use_cache=False).last_hidden_state)
     if not torch.equal(result, embedding(ids)):
-        raise NotFusableError(f"model ({type(inner).__name__}) changes what its decoder reads.")
+        raise NotFusableError("model ({kind}) changes what its decoder reads.", kind=type(inner).__name__)
 
 
 def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> None:
@@ -165,9 +169,9 @@ def _try_head(whole: AnyModel, scale: float, softcap: float | None) -> None:
     head, hidden = make.matrix(WIDTH, WIDTH), make.numbers(1, NUM_TOKENS, WIDTH) * LOGIT_SPREAD / scale
     twin = replaced(whole, {"model": Constant(_Results(last_hidden_state=hidden)), "lm_head": head}, {})
     ids = torch.arange(NUM_TOKENS)[None]
-    result = result_of("The head", lambda: twin(input_ids=ids, use_cache=False).logits)
+    result = result_of("lm_head", lambda: twin(input_ids=ids, use_cache=False).logits)
     expected = scale * head(hidden)
     if softcap is not None:
         expected = softcap * torch.tanh(expected / softcap)
     if not agrees(result, expected):
-        raise NotFusableError(f"{type(whole).__name__} does more with its logits than we know.")
+        raise NotFusableError("{kind} changes its logits in an unsupported way.", kind=type(whole).__name__)

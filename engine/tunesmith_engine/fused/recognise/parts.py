@@ -29,7 +29,7 @@ def linear_sizes(name: str, module: nn.Module) -> tuple[int, int]:
     """
     base = getattr(module, "base_layer", module)
     if not isinstance(base, nn.Linear):
-        raise NotFusableError(f"{name} ({type(base).__name__}) is no linear layer.")
+        raise NotFusableError("{name} ({kind}) is not a linear layer.", name=name, kind=type(base).__name__)
     return base.in_features, base.out_features
 
 
@@ -42,7 +42,9 @@ def check_no_dropout(name: str, module: nn.Module) -> None:
     for attribute, value in [*vars(module).items(), *module.named_children()]:
         share = value.p if isinstance(value, nn.Dropout) else value
         if "dropout" in attribute and isinstance(share, float) and share > 0:
-            raise NotFusableError(f"{name} drops some of its numbers ({attribute} {share:g}).")
+            raise NotFusableError(
+                "{name} uses dropout ({attribute} {share:g}).", name=name, attribute=attribute, share=share
+            )
 
 
 def activation_name(function: Callable[[torch.Tensor], torch.Tensor]) -> str:
@@ -56,7 +58,7 @@ def activation_name(function: Callable[[torch.Tensor], torch.Tensor]) -> str:
     for known, formula in ACTIVATIONS.items():
         if values.shape == x.shape and torch.allclose(values, formula(x), rtol=0.0, atol=2e-6):
             return known
-    raise NotFusableError(f"The activation {type(function).__name__} isn't one that we know.")
+    raise NotFusableError("The activation {kind} is not supported.", kind=type(function).__name__)
 
 
 def normalise(x: torch.Tensor, norm: Norm) -> torch.Tensor:
@@ -84,7 +86,9 @@ def read_norm(name: str, module: nn.Module) -> Norm:
     """
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if [role for role, _ in module.named_parameters()] != ["weight"] or not isinstance(eps, float):
-        raise NotFusableError(f"{name} ({type(module).__name__}) is no norm with a weight and nothing else.")
+        raise NotFusableError(
+            "{name} ({kind}) is not a norm with only a weight.", name=name, kind=type(module).__name__
+        )
     weight = module.weight.detach()
     generator = torch.Generator().manual_seed(0)
     # The variance is about eps, so that a wrong eps shows.
@@ -97,4 +101,6 @@ def read_norm(name: str, module: nn.Module) -> Norm:
         # The order of a sum may turn a rounding here and there; the wrong formula turns a fifth of all.
         if (normalise(x, guess) == ours).float().mean() > 0.98:
             return Norm(weight, eps, plus_one, centred, cast_last)
-    raise NotFusableError(f"{name} ({type(module).__name__}) is a norm whose formula we don't know.")
+    raise NotFusableError(
+        "{name} ({kind}) is a norm with an unsupported formula.", name=name, kind=type(module).__name__
+    )

@@ -63,7 +63,7 @@ class RotaryTables:
         for halves, same in ((True, torch.equal(first, second)), (False, torch.equal(cos[..., ::2], cos[..., 1::2]))):
             if same:
                 return Layout(cos.shape[-1], halves)
-        raise NotFusableError(f"model.rotary_emb ({type(self.module).__name__}) has a table that isn't understood.")
+        raise NotFusableError("model.rotary_emb ({kind}) has an unsupported table.", kind=type(self.module).__name__)
 
 
 def in_pairs(table: torch.Tensor) -> torch.Tensor:

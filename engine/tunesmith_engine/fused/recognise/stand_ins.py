@@ -98,7 +98,9 @@ def result_of(name: str, run: Callable[[], Any]) -> torch.Tensor:
             result = run()
     # Whatever goes wrong in code that we have never seen means the same: it isn't understood.
     except Exception as error:
-        raise NotFusableError(f"{name} can't be tried on stand-ins ({type(error).__name__}: {error}).") from error
+        raise NotFusableError(
+            "{name} can't be tried on made-up numbers ({error}).", name=name, error=f"{type(error).__name__}: {error}"
+        ) from error
     return result[0] if isinstance(result, tuple) else result
 
 

@@ -81,6 +81,10 @@ def check_words(name: str, module: nn.Module, known: frozenset[str]) -> None:
     # What holds the results is called after the family.
     unknown = sorted(word for word in words(module) - known if not word.endswith("OutputWithPast"))
     if unknown:
-        more = f" and {len(unknown) - MOST_NAMED} words more" if len(unknown) > MOST_NAMED else ""
-        named = ", ".join(unknown[:MOST_NAMED])
-        raise NotFusableError(f"{name} ({type(module).__name__}) isn't understood: its code uses {named}{more}.")
+        named = ", ".join([*unknown[:MOST_NAMED], *(["..."] if len(unknown) > MOST_NAMED else [])])
+        raise NotFusableError(
+            "{name} ({kind}) is not supported: its code uses {names}.",
+            name=name,
+            kind=type(module).__name__,
+            names=named,
+        )
