@@ -6,22 +6,22 @@ window's "Check the plan" replaces it by a measurement.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tunesmith_core import adapter_shapes, fused_memory
 from tunesmith_core.catalog import ModelCard, read_model_card
-from tunesmith_core.declared import set_field
 from tunesmith_core.fused_memory import NF4_BYTES
 from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR
 
-__all__ = ["Fix", "Hardware", "Plan", "detect_hardware", "plan"]
+__all__ = ["Hardware", "Plan", "Saving", "detect_hardware", "plan"]
 
 GIB = 1024**3
 FITS_RATIO = 0.75
@@ -34,8 +34,6 @@ CUDA_RUNTIME_BYTES = round(0.6 * GIB)
 CPU_RUNTIME_BYTES = round(0.6 * GIB)
 """Context, libraries and the interpreter: what a process holds that has loaded everything and trains nothing."""
 
-SHORTEST_CONTEXT_TOKENS = 256
-SMALLEST_RANK = 4
 TIME_SPREAD = (0.85, 1.25)
 
 CPU_SLACK = 2.2
@@ -51,17 +49,17 @@ parameters: DoRA at 4 x 512 tokens and float32 at 2 x 1024. Without these two, s
 
 
 @dataclass(frozen=True, slots=True)
-class Fix:
-    """A change that makes a plan smaller.
+class Saving:
+    """A step of `memory_steps` that makes a plan smaller.
 
     Attributes:
-        label: for a button.
+        label: what is used then, follows "use".
         changes: setting path such as "data.context_length" to its new value.
         saved_bytes: memory that it alone saves.
     """
 
-    label: str
-    changes: Mapping[str, Any]  # Any: values of settings
+    label: Message
+    changes: Changes
     saved_bytes: int
 
 
@@ -91,7 +89,7 @@ class Plan:
     seconds: tuple[int, int] | None
     disk_bytes: int
     certainty: str
-    fixes: tuple[Fix, ...]
+    fixes: tuple[Saving, ...]
 
     @property
     def ratio(self) -> float:
@@ -293,36 +291,17 @@ def _attention_bytes_per_token(spec: RunSpec, card: ModelCard, num_tokens: int) 
 
 def _fixes(
     spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, least_bytes: int
-) -> tuple[Fix, ...]:
+) -> tuple[Saving, ...]:
     """Return what saves memory, in the order of least harm to what is learned."""
-    candidates: list[tuple[str, dict[str, Any]]] = []
-    shorter = max(SHORTEST_CONTEXT_TOKENS, _num_tokens(spec, longest_tokens) // 2)
-    if shorter < spec.data.context_length:
-        candidates.append((f"Shorten the context to {shorter} tokens", {"data.context_length": shorter}))
-    if spec.schedule.micro_batch_size > 1:
-        rows = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
-        changes = {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": rows}
-        candidates.append(("Micro-batches of 1", changes))
-    if not spec.hardware.activation_checkpointing:
-        candidates.append(("Activation checkpointing", {"hardware.activation_checkpointing": True}))
-    if spec.quantization.kind == "none":
-        candidates.append(("4-bit base (QLoRA)", {"quantization.kind": "nf4"}))
-    if spec.adapter.rank > SMALLEST_RANK:
-        rank = max(SMALLEST_RANK, spec.adapter.rank // 2)
-        candidates.append((f"Rank {rank}", {"adapter.rank": rank}))
-    fixes = []
-    for label, changes in candidates:
+    # A context cut to what the longest example fills would save nothing.
+    used = with_changes(spec, {"data.context_length": _num_tokens(spec, longest_tokens)})
+    savings = []
+    for step in MEMORY_STEPS:
+        changes = step.changes(used)
+        if not changes:
+            continue
         changed = with_changes(spec, changes)
         saved = least_bytes - sum(_least_parts(changed, hardware, card, longest_tokens).values())
         if saved > 0:
-            fixes.append(Fix(label, changes, saved))
-    return tuple(fixes)
-
-
-def with_changes(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:
-    """Return a copy of a spec with settings changed, by paths such as "adapter.rank"."""
-    changed = copy.deepcopy(spec)
-    for path, value in changes.items():
-        section, _, name = path.partition(".")
-        set_field(getattr(changed, section), name, value)
-    return changed
+            savings.append(Saving(step.label(changes), changes, saved))
+    return tuple(savings)

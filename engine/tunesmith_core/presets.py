@@ -10,8 +10,9 @@ from typing import Any
 
 from tunesmith_core.catalog import ModelCard
 from tunesmith_core.hardware import Hardware
-from tunesmith_core.planner import plan, with_changes
+from tunesmith_core.planner import plan
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
 
 DEFAULT = "balanced"
 CUSTOM = "custom"

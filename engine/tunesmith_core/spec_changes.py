@@ -1,11 +1,15 @@
-"""What was changed in a spec between a stop and a resume, and what a checkpoint can't be continued with."""
+"""Change a spec by path; name what changed between a stop and a resume, and what a checkpoint can't continue with."""
 
 from __future__ import annotations
 
+import copy
 import json
+from collections.abc import Mapping
 from pathlib import Path, PureWindowsPath
+from typing import Any
 
 from tunesmith_core import files
+from tunesmith_core.declared import set_field
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import SECTIONS, RunSpec
 
@@ -15,6 +19,15 @@ FIXED = ("model.path", "model.revision", "model.dtype", "optimizer.name")
 
 FREE = ("adapter.dropout",)
 """Settings of the fixed sections that may change all the same."""
+
+
+def with_changes(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:  # Any: values of settings
+    """Return a copy of a spec with settings changed, by paths such as "adapter.rank"."""
+    changed = copy.deepcopy(spec)
+    for path, value in changes.items():
+        section, _, name = path.partition(".")
+        set_field(getattr(changed, section), name, value)
+    return changed
 
 
 def check_resumable(before: RunSpec, now: RunSpec) -> list[str]:

@@ -25,6 +25,7 @@ from tunesmith_core.declared import Declaration
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.explain.actions import ACTIONS
 from tunesmith_core.explain.catalogue import repairs_of_all
+from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.operations.kind import all_kinds
 from tunesmith_gui.assets import asset_folder
 
@@ -66,6 +67,7 @@ def _core_literals() -> Iterator[str]:
     for code in CODES.values():
         yield from (code.title, code.cause, code.action)
     yield from ACTIONS.values()
+    yield from (step.words for step in MEMORY_STEPS)
     for forms in repairs_of_all().values():
         yield from (form["words"] for form in forms.values())
     yield from sorted(templates(CORE) | templates(ENGINE))

@@ -11,8 +11,9 @@ import pytest
 from tests.core.test_catalog import write_model
 from tunesmith_core import planner
 from tunesmith_core.catalog import ModelCard
-from tunesmith_core.planner import Hardware, plan, with_changes
+from tunesmith_core.planner import Hardware, plan
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
 
 GIB = 1024**3
 HIDDEN, WIDE, LAYERS, VOCAB = 4096, 14336, 32, 128_256
@@ -138,9 +139,9 @@ def test_fixes_come_in_the_order_of_least_harm_and_say_what_they_save() -> None:
     spec = make()
     planned = plan(spec, gpu(8), card=CARD)
     assert [next(iter(fix.changes)) for fix in planned.fixes] == [
-        "data.context_length",
         "schedule.micro_batch_size",
         "hardware.activation_checkpointing",
+        "data.context_length",
         "quantization.kind",
         "adapter.rank",
     ]
@@ -148,7 +149,7 @@ def test_fixes_come_in_the_order_of_least_harm_and_say_what_they_save() -> None:
         changed = plan(with_changes(spec, fix.changes), gpu(8), card=CARD)
         assert planned.total_bytes - changed.total_bytes == fix.saved_bytes > 0
         assert not with_changes(spec, fix.changes).problems() or not spec.model.path
-    assert planned.fixes[1].changes == {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 8}
+    assert planned.fixes[0].changes == {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 8}
 
 
 def test_what_is_done_already_is_no_fix() -> None:

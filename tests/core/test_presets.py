@@ -6,8 +6,9 @@ import pytest
 
 from tests.core.test_planner import CARD, CPU, gpu
 from tunesmith_core import presets
-from tunesmith_core.planner import plan, with_changes
+from tunesmith_core.planner import plan
 from tunesmith_core.spec import RunSpec, iter_settings
+from tunesmith_core.spec_changes import with_changes
 
 
 def test_every_preset_sets_the_same_known_settings_to_valid_values() -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from tunesmith_core import files
 from tunesmith_core.errors import UserError
-from tunesmith_core.planner import with_changes
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_changes import check_resumable, newest_saved_spec
+from tunesmith_core.spec_changes import check_resumable, newest_saved_spec, with_changes
 
 
 def spec() -> RunSpec:

@@ -1384,6 +1384,26 @@
         <translation>重试</translation>
     </message>
     <message>
+        <source>micro-batches of {value}</source>
+        <translation>大小为 {value} 的微批次</translation>
+    </message>
+    <message>
+        <source>activation checkpointing</source>
+        <translation>激活检查点</translation>
+    </message>
+    <message>
+        <source>{value:,} tokens</source>
+        <translation>{value:,} 个 token</translation>
+    </message>
+    <message>
+        <source>a 4-bit base (QLoRA)</source>
+        <translation>4 位基础模型（QLoRA）</translation>
+    </message>
+    <message>
+        <source>rank {value}</source>
+        <translation>秩 {value}</translation>
+    </message>
+    <message>
         <source>The CPU build of PyTorch is installed. Reinstall PyTorch by its full local version (such as 2.6.0+cu124) from the CUDA index; without an NVIDIA GPU, set the device to CPU instead.</source>
         <translation>当前安装的是 CPU 版 PyTorch。请按完整的本地版本号（如 2.6.0+cu124）重新安装 CUDA 版；没有 NVIDIA 显卡时，请把设备设为 CPU。</translation>
     </message>
@@ -1838,10 +1858,6 @@
     <message>
         <source>Continuing with activation checkpointing.</source>
         <translation>启用激活检查点后继续。</translation>
-    </message>
-    <message>
-        <source>Continuing with micro-batches of {size}.</source>
-        <translation>改用大小为 {size} 的微批次继续。</translation>
     </message>
     <message>
         <source>Detached. The run continues in the background. To see it again: tunesmith follow {run}</source>
@@ -3522,6 +3538,10 @@ The report is in {path}.</source>
         <translation>跟随系统</translation>
     </message>
     <message>
+        <source>Continuing with {step}.</source>
+        <translation>改用{step}继续。</translation>
+    </message>
+    <message>
         <source>{path} holds no chat template, but {data_path} holds chats.</source>
         <translation>{path} 没有对话模板，但 {data_path} 中是对话数据。</translation>
     </message>
@@ -3789,10 +3809,6 @@ The report is in {path}.</source>
         <translation>%1（第 %2 步）</translation>
     </message>
     <message>
-        <source>Retry with micro-batch 1</source>
-        <translation>用微批次 1 重试</translation>
-    </message>
-    <message>
         <source>Change and retry</source>
         <translation>修改后重试</translation>
     </message>
@@ -3809,12 +3825,8 @@ The report is in {path}.</source>
         <translation>复制诊断信息</translation>
     </message>
     <message>
-        <source>Retry with %1 tokens</source>
-        <translation>用 %1 个词元重试</translation>
-    </message>
-    <message>
-        <source>Retry with activation checkpointing</source>
-        <translation>打开激活检查点重试</translation>
+        <source>Retry with %1</source>
+        <translation>改用%1重试</translation>
     </message>
     <message>
         <source>The run was interrupted at step %1</source>
@@ -5400,26 +5412,6 @@ The report is in {path}.</source>
         <translation>运行时</translation>
     </message>
     <message>
-        <source>Context of %1 tokens</source>
-        <translation>上下文 %1 词元</translation>
-    </message>
-    <message>
-        <source>Micro-batches of %1</source>
-        <translation>微批次 %1</translation>
-    </message>
-    <message>
-        <source>Activation checkpointing</source>
-        <translation>激活检查点</translation>
-    </message>
-    <message>
-        <source>4-bit base (QLoRA)</source>
-        <translation>4 位基础模型（QLoRA）</translation>
-    </message>
-    <message>
-        <source>Rank %1</source>
-        <translation>秩 %1</translation>
-    </message>
-    <message>
         <source>rough estimate</source>
         <translation>粗略估计</translation>
     </message>
@@ -5530,6 +5522,10 @@ The report is in {path}.</source>
     <message>
         <source>saves %1 GiB</source>
         <translation>节省 %1 GiB</translation>
+    </message>
+    <message>
+        <source>Use %1</source>
+        <translation>使用%1</translation>
     </message>
 </context>
 <context>

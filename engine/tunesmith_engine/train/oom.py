@@ -12,6 +12,7 @@ from typing import TypeVar
 import torch
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.memory_steps import FEWER_ACTIVATIONS, MEMORY_STEPS, MICRO_BATCH
 from tunesmith_core.messages import Message
 from tunesmith_engine.train.paths import LossPath
 
@@ -98,15 +99,18 @@ class MemoryLadder:
         self._warn("cuda-oom", Message("{reason} {words}", reason=reason, words=words))
 
     def _next_rung(self) -> str | None:
+        ways = {MICRO_BATCH: self._smaller, FEWER_ACTIVATIONS: self._keep_less}
+        steps = [step for step in MEMORY_STEPS if step.by_engine]
         if self.path and self.path.keeps_less_first:
-            return self._keep_less() or self._smaller()
-        return self._smaller() or self._keep_less()
+            steps.reverse()
+        return next((words for step in steps if (words := ways[step]())), None)
 
     def _smaller(self) -> str | None:
         while self.micro_batch_size > 1:
             # The memory plan may have divided the rows already: then a smaller number changes nothing at first.
             if self._use(self.micro_batch_size // 2):
-                return Message("Continuing with micro-batches of {size}.", size=self.micro_batch_size)
+                step = MICRO_BATCH.label({"schedule.micro_batch_size": self.micro_batch_size})
+                return Message("Continuing with {step}.", step=step)
         return None
 
     def _use(self, micro_batch_size: int) -> bool:

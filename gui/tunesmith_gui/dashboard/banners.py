@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_core.error_codes import CODES
+from tunesmith_core.memory_steps import steps_left
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.models.fix_actions import DEEDS, action_label, doable
-from tunesmith_gui.models.run_spec import retry_specs
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.banner import Banner
 
 if TYPE_CHECKING:
     from tunesmith_core.explain import Explanation
+
+MOST_RETRIES = 3
 
 Ask = Callable[[str], object]
 """Takes the id of an action, see `DashboardPage.ask`."""
@@ -102,18 +104,13 @@ def _failed(
 
 
 def _retries(spec: RunSpec, ask: Ask) -> list[tuple[str, Callable[[], object]]]:
-    specs = retry_specs(spec)
-    actions: list[tuple[str, Callable[[], object]]] = []
-    if "retry_small" in specs:
-        actions.append((translate("Dashboard", "Retry with micro-batch 1"), lambda: ask("retry_small")))
-    if "retry_shorter" in specs:
-        tokens = number(specs["retry_shorter"].data.context_length)
-        words = fill(translate("Dashboard", "Retry with %1 tokens"), tokens)
-        actions.append((words, lambda: ask("retry_shorter")))
-    if "retry_checkpointing" in specs:
-        words = translate("Dashboard", "Retry with activation checkpointing")
-        actions.append((words, lambda: ask("retry_checkpointing")))
-    return actions
+    return [
+        (
+            fill(translate("Dashboard", "Retry with %1"), core_text(step.label(step.changes(spec)))),
+            partial(ask, f"retry:{step.name}"),
+        )
+        for step in steps_left(spec)[:MOST_RETRIES]
+    ]
 
 
 def _interrupted(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:

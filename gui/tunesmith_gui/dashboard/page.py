@@ -11,6 +11,7 @@ from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QInputDialog, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.runs import Run, RunState, display_name
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
@@ -24,7 +25,7 @@ from tunesmith_gui.dashboard.tab_panes import TabPanes
 from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
 from tunesmith_gui.models.fix_actions import DEEDS
 from tunesmith_gui.models.run_row import RunContents, contents_of
-from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec, retry_specs
+from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec
 from tunesmith_gui.models.run_words import phase_word, state_word
 from tunesmith_gui.page import Page
 from tunesmith_gui.services.diagnosis import diagnose_run
@@ -314,9 +315,6 @@ class DashboardPage(Page):
                 self._ask_sample()
             case "resume":
                 service.resume(run_id, lambda _id: self._reopen(run_id))
-            case "retry_small" | "retry_shorter" | "retry_checkpointing":
-                if self._spec is not None:
-                    service.start(retry_specs(self._spec)[action], lambda new: self.navigate.emit("dashboard", new))
             case "duplicate":
                 if self._spec is not None:
                     self.navigate.emit("train", duplicate_spec(self._spec))
@@ -327,10 +325,21 @@ class DashboardPage(Page):
                 self._drop_banner()
             case "show_log":
                 self.panes.show_pane("log")
+            case _ if action.startswith("retry:"):
+                self._retry(action.removeprefix("retry:"))
             case _ if action.startswith("fix:"):
                 self._fix(action.removeprefix("fix:"))
             case _:
                 self._hand_out(action, self.run.path)
+
+    def _retry(self, name: str) -> None:
+        """Start the run again after one step to less memory."""
+        if self._spec is None:
+            return
+        step = next(each for each in MEMORY_STEPS if each.name == name)
+        smaller = step.take(duplicate_spec(self._spec))
+        if smaller is not None:
+            self.context.runs.start(smaller, lambda new: self.navigate.emit("dashboard", new))
 
     def _fix(self, name: str) -> None:
         """Do what the diagnosis names: on the Environment page, in the browser, or in the form of a new run."""

@@ -6,8 +6,6 @@ import copy
 
 from tunesmith_core.spec import RunSpec
 
-_CONTEXT_STEP_TOKENS = 64
-_SHORTEST_CONTEXT_TOKENS = 128
 _LOWER_RATE = 3
 
 
@@ -31,36 +29,6 @@ def duplicate_spec(spec: RunSpec) -> RunSpec:
     return other
 
 
-def micro_batch_one_spec(spec: RunSpec) -> RunSpec | None:
-    """A duplicate with micro-batches of one example and the same effective batch size; None when it has them."""
-    schedule = spec.schedule
-    if schedule.micro_batch_size <= 1:
-        return None
-    other = duplicate_spec(spec)
-    other.schedule.gradient_accumulation_steps = schedule.gradient_accumulation_steps * schedule.micro_batch_size
-    other.schedule.micro_batch_size = 1
-    return other
-
-
-def shorter_context_spec(spec: RunSpec) -> RunSpec | None:
-    """A duplicate with 3/4 of the context length in whole steps of 64 tokens; None when it is short already."""
-    shorter = spec.data.context_length * 3 // 4 // _CONTEXT_STEP_TOKENS * _CONTEXT_STEP_TOKENS
-    if shorter < _SHORTEST_CONTEXT_TOKENS:
-        return None
-    other = duplicate_spec(spec)
-    other.data.context_length = shorter
-    return other
-
-
-def checkpointing_spec(spec: RunSpec) -> RunSpec | None:
-    """A duplicate with activation checkpointing; None when it is on already."""
-    if spec.hardware.activation_checkpointing:
-        return None
-    other = duplicate_spec(spec)
-    other.hardware.activation_checkpointing = True
-    return other
-
-
 def fixed_spec(spec: RunSpec, action: str) -> RunSpec:
     """A duplicate that does what an action of the diagnosis names, as far as a setting can; else a plain one."""
     other = duplicate_spec(spec)
@@ -71,13 +39,3 @@ def fixed_spec(spec: RunSpec, action: str) -> RunSpec:
     elif action == "lower-learning-rate":
         other.optimizer.learning_rate = spec.optimizer.learning_rate / _LOWER_RATE
     return other
-
-
-def retry_specs(spec: RunSpec) -> dict[str, RunSpec]:
-    """What to try after the GPU memory was full, by action id: retry_small, retry_shorter, retry_checkpointing."""
-    tries = {
-        "retry_small": micro_batch_one_spec(spec),
-        "retry_shorter": shorter_context_spec(spec),
-        "retry_checkpointing": checkpointing_spec(spec),
-    }
-    return {action: each for action, each in tries.items() if each is not None}

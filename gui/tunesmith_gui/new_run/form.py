@@ -17,9 +17,9 @@ from PySide6.QtCore import QObject, Signal
 from tunesmith_assets import samples
 from tunesmith_core import presets
 from tunesmith_core.errors import UserError
-from tunesmith_core.planner import with_changes
 from tunesmith_core.presets import CUSTOM
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
+from tunesmith_core.spec_changes import with_changes
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
 from tunesmith_gui.tr import core_text
 

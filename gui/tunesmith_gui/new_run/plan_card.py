@@ -8,11 +8,11 @@ from typing import Any
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
-from tunesmith_core.planner import Fix
+from tunesmith_core.planner import Saving
 from tunesmith_gui.new_run.facts import PlanFacts
 from tunesmith_gui.new_run.fit_meter import FitMeter, Swatch
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import duration, fill, number, size, translate
+from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card, line
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -30,22 +30,6 @@ def part_word(part: str) -> str:
         "logits": translate("PlanCard", "Logits"),
         "runtime": translate("PlanCard", "Runtime"),
     }.get(part, part)
-
-
-def fix_words(fix: Fix) -> str:
-    """What a fix does, in the language in force."""
-    changes = fix.changes
-    if "data.context_length" in changes:
-        return fill(translate("PlanCard", "Context of %1 tokens"), number(changes["data.context_length"]))
-    if "schedule.micro_batch_size" in changes:
-        return fill(translate("PlanCard", "Micro-batches of %1"), changes["schedule.micro_batch_size"])
-    if "hardware.activation_checkpointing" in changes:
-        return translate("PlanCard", "Activation checkpointing")
-    if "quantization.kind" in changes:
-        return translate("PlanCard", "4-bit base (QLoRA)")
-    if "adapter.rank" in changes:
-        return fill(translate("PlanCard", "Rank %1"), changes["adapter.rank"])
-    return fix.label
 
 
 def certainty_word(certainty: str) -> str:
@@ -216,7 +200,7 @@ class PlanCard(Card):
             self._rows.addWidget(shown, row, 1, Qt.AlignmentFlag.AlignRight)
             self._cells += [label, shown]
 
-    def _show_fixes(self, fixes: tuple[Fix, ...]) -> None:
+    def _show_fixes(self, fixes: tuple[Saving, ...]) -> None:
         self._fixes.setVisible(bool(fixes))
         if not fixes:
             return
@@ -226,14 +210,15 @@ class PlanCard(Card):
         for fix in fixes:
             self._add_fix(fix)
 
-    def _add_fix(self, fix: Fix) -> None:
+    def _add_fix(self, fix: Saving) -> None:
         row = QWidget(self._fixes)
         inside = QHBoxLayout(row)
         inside.setContentsMargins(0, 0, 0, 0)
         inside.setSpacing(SPACE)
         changes = dict(fix.changes)
         saving = fill(self.tr("saves %1 GiB"), gib(fix.saved_bytes))
-        each = button(fix_words(fix), lambda: self._choose(changes), parent=row)
+        words = fill(self.tr("Use %1"), core_text(fix.label))
+        each = button(words, lambda: self._choose(changes), parent=row)
         each.setAccessibleDescription(saving)
         inside.addWidget(each, 1)
         inside.addWidget(SafeLabel(saving, role="caption", tone="muted", parent=row))

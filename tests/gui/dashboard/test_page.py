@@ -69,7 +69,7 @@ def test_dashboard_of_a_finished_run(context: Any, open_dashboard: Any, monkeypa
 @pytest.mark.parametrize(
     ("words", "changed"),
     [
-        ("Retry with micro-batch 1", {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 8}),
+        ("Retry with micro-batches of 1", {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 8}),
         ("Retry with 1,536 tokens", {"data.context_length": 1536}),
         ("Retry with activation checkpointing", {"hardware.activation_checkpointing": True}),
     ],

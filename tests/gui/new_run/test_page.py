@@ -277,10 +277,10 @@ class TestPlan:
         fill_in(qtbot, page, model, data_file)
         assert page.start_bar.start.text() == "Does not fit: see plan"
         assert page.plan_card.chip.text == "Does not fit"
-        fix = next(each for each in page.plan_card.findChildren(QPushButton) if each.text().startswith("Context of"))
+        fix = next(each for each in page.plan_card.findChildren(QPushButton) if each.text().endswith(" tokens"))
         assert "saves" in fix.accessibleDescription()
         qtbot.mouseClick(fix, Qt.MouseButton.LeftButton)
-        assert page.form.value("data.context_length") == 500_000
+        assert page.form.value("data.context_length") == 749_952
 
     def test_short_rows_fit_whatever_the_context_length(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]

@@ -1,0 +1,91 @@
+"""Ways to use less memory, least harm first, for the planner, for a retry and for an engine that ran out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tunesmith_core.messages import Message
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
+
+SHORTEST_CONTEXT_TOKENS = 256
+CONTEXT_MULTIPLE = 64
+SMALLEST_RANK = 4
+
+Changes = Mapping[str, Any]  # Any: values of settings
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryStep:
+    """One way to use less memory.
+
+    Attributes:
+        name: for programs.
+        words: what is used after it, as a template with the step's first changed value; follows "use" or "retry with".
+        changes: setting path such as "data.context_length" to its new value; empty when nothing is left to take.
+        by_engine: whether a run out of memory may take it without asking, because it learns the same either way.
+    """
+
+    name: str
+    words: str
+    changes: Callable[[RunSpec], Changes]
+    by_engine: bool = False
+
+    def label(self, changes: Changes) -> Message:
+        """Return the words for these changes."""
+        return Message(self.words, value=next(iter(changes.values())))
+
+    def take(self, spec: RunSpec) -> RunSpec | None:
+        """Return a copy of a spec after this step; None when nothing is left to take."""
+        changes = self.changes(spec)
+        return with_changes(spec, changes) if changes else None
+
+
+def _micro_batches_of_one(spec: RunSpec) -> Changes:
+    schedule = spec.schedule
+    if schedule.micro_batch_size <= 1:
+        return {}
+    rows = schedule.micro_batch_size * schedule.gradient_accumulation_steps
+    return {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": rows}
+
+
+def _activation_checkpointing(spec: RunSpec) -> Changes:
+    return {} if spec.hardware.activation_checkpointing else {"hardware.activation_checkpointing": True}
+
+
+def _shorter_context(spec: RunSpec) -> Changes:
+    shorter = spec.data.context_length * 3 // 4 // CONTEXT_MULTIPLE * CONTEXT_MULTIPLE
+    return {"data.context_length": shorter} if shorter >= SHORTEST_CONTEXT_TOKENS else {}
+
+
+def _four_bit_base(spec: RunSpec) -> Changes:
+    # Four bits need a GPU.
+    possible = spec.quantization.kind == "none" and spec.hardware.devices != ["cpu"]
+    return {"quantization.kind": "nf4"} if possible else {}
+
+
+def _lower_rank(spec: RunSpec) -> Changes:
+    lower = max(SMALLEST_RANK, spec.adapter.rank // 2)
+    return {"adapter.rank": lower} if lower < spec.adapter.rank else {}
+
+
+MICRO_BATCH = MemoryStep("micro-batch", "micro-batches of {value}", _micro_batches_of_one, by_engine=True)
+FEWER_ACTIVATIONS = MemoryStep(
+    "activation-checkpointing", "activation checkpointing", _activation_checkpointing, by_engine=True
+)
+
+MEMORY_STEPS = (
+    MICRO_BATCH,
+    FEWER_ACTIVATIONS,
+    MemoryStep("context", "{value:,} tokens", _shorter_context),
+    MemoryStep("four-bit", "a 4-bit base (QLoRA)", _four_bit_base),
+    MemoryStep("rank", "rank {value}", _lower_rank),
+)
+"""Least harm first: the first two only take time, then examples are cut, then weights rounded, then less is learned."""
+
+
+def steps_left(spec: RunSpec) -> list[MemoryStep]:
+    """Return the steps that still change a spec."""
+    return [step for step in MEMORY_STEPS if step.changes(spec)]

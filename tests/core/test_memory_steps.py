@@ -1,0 +1,76 @@
+"""The one table of ways to use less memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunesmith_core.memory_steps import MEMORY_STEPS, steps_left
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
+
+LARGE = {
+    "schedule.micro_batch_size": 4,
+    "schedule.gradient_accumulation_steps": 2,
+    "hardware.activation_checkpointing": False,
+    "data.context_length": 2048,
+    "quantization.kind": "none",
+    "adapter.rank": 16,
+}
+SMALL = {
+    "schedule.micro_batch_size": 1,
+    "hardware.activation_checkpointing": True,
+    "data.context_length": 256,
+    "quantization.kind": "nf4",
+    "adapter.rank": 4,
+}
+
+
+def test_each_step_changes_one_thing_least_harm_first() -> None:
+    spec = with_changes(RunSpec(), LARGE)
+    assert [(step.name, dict(step.changes(spec)), step.label(step.changes(spec))) for step in steps_left(spec)] == [
+        (
+            "micro-batch",
+            {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 8},
+            "micro-batches of 1",
+        ),
+        ("activation-checkpointing", {"hardware.activation_checkpointing": True}, "activation checkpointing"),
+        ("context", {"data.context_length": 1536}, "1,536 tokens"),
+        ("four-bit", {"quantization.kind": "nf4"}, "a 4-bit base (QLoRA)"),
+        ("rank", {"adapter.rank": 8}, "rank 8"),
+    ]
+    assert spec == with_changes(RunSpec(), LARGE)
+
+
+@pytest.mark.parametrize("step", MEMORY_STEPS, ids=lambda step: step.name)
+def test_a_step_can_be_taken_until_nothing_is_left(step: Any) -> None:
+    spec, num_taken = with_changes(RunSpec(), LARGE), 0
+    while (smaller := step.take(spec)) is not None:
+        assert smaller != spec
+        spec, num_taken = smaller, num_taken + 1
+        assert num_taken < 20
+    assert num_taken > 0
+
+
+def test_nothing_is_left_of_the_smallest() -> None:
+    assert steps_left(with_changes(RunSpec(), SMALL)) == []
+
+
+def test_four_bits_are_not_offered_on_the_cpu() -> None:
+    spec = with_changes(RunSpec(), LARGE | {"hardware.devices": ["cpu"]})
+    assert "four-bit" not in [step.name for step in steps_left(spec)]
+
+
+def test_the_engine_takes_only_what_leaves_the_learning_as_it_is() -> None:
+    spec = with_changes(RunSpec(), LARGE)
+    for step in MEMORY_STEPS:
+        smaller = step.take(spec)
+        assert smaller is not None
+        same = (
+            smaller.data == spec.data
+            and smaller.adapter == spec.adapter
+            and smaller.quantization == spec.quantization
+            and smaller.schedule.micro_batch_size * smaller.schedule.gradient_accumulation_steps == 8
+        )
+        assert same == step.by_engine
