@@ -389,6 +389,12 @@ CODES: dict[str, ErrorCode] = {
         "The run is finished, or it has no complete checkpoint and can only start again.",
         "Duplicate the run to start again.",
     ),
+    "adapter-not-restored": ErrorCode(
+        RUN,
+        "The saved adapter is incomplete",
+        "PEFT would not restore every trained weight from it. The checkpoint holds them all.",
+        "Choose target modules without the named ones, or send us the report. Keep the run: nothing is lost.",
+    ),
     "checkpoint-damaged": ErrorCode(
         ENVIRONMENT,
         "A checkpoint is damaged",

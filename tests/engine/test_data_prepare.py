@@ -250,3 +250,56 @@ def test_a_histogram_covers_every_length() -> None:
 
 def test_statistics_are_plain_numbers(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
     assert json.loads(json.dumps(dataclasses.asdict(prepare(tiny_spec(), tokenizer).stats)))["num_train_rows"] == 16
+
+
+@pytest.mark.parametrize("name", ["nothing.jsonl", "header.csv", "list.json", "rows.parquet"])
+def test_the_preview_of_a_file_without_rows_names_it(
+    name: str, tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_text({"header.csv": "prompt,completion\n", "list.json": "[]"}.get(name, ""))
+    if path.suffix == ".parquet":
+        parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), path)
+    with pytest.raises(UserError) as caught:
+        preview(tiny_spec(data={"path": str(path)}), tokenizer, 3)
+    assert (caught.value.code, str(path) in caught.value.message) == ("dataset-empty", True)
+
+
+# Several files
+
+
+def _two_files(tmp_path: Path) -> list[dict[str, Any]]:
+    chats = write_chats(tmp_path / "chats.jsonl", 3)
+    (tmp_path / "pairs.csv").write_text("frage,antwort\nOne?,Two.\nThree?,Four.\n", encoding="utf-8")
+    columns = {"prompt": "frage", "completion": "antwort"}
+    return [
+        {"path": str(chats)},
+        {"path": str(tmp_path / "pairs.csv"), "format": "prompt-completion", "columns": columns},
+    ]
+
+
+def _of_files(spec: RunSpec, sources: list[dict[str, Any]]) -> RunSpec:
+    values = spec.to_dict()
+    values["data"]["sources"] = sources
+    return RunSpec.from_dict(values)
+
+
+def test_files_of_different_formats_and_columns_train_together(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    sources = _two_files(tmp_path)
+    both = prepare(_of_files(tiny_spec(), sources), tokenizer)
+    alone = [prepare(_of_files(tiny_spec(), [source]), tokenizer) for source in sources]
+    assert [data.stats.num_train_rows for data in (both, *alone)] == [5, 3, 2]
+    assert [e.input_ids.tolist() for e in both.train] == [e.input_ids.tolist() for d in alone for e in d.train]
+    assert both.stats.num_trained_tokens == sum(data.stats.num_trained_tokens for data in alone)
+
+
+def test_an_error_in_the_second_file_names_that_file(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    spec = _of_files(tiny_spec(), _two_files(tmp_path))
+    (tmp_path / "pairs.csv").write_text("frage,antwort\nOne?,Two.\nThree?,\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"pairs\.csv, line 3") as caught:
+        prepare(spec, tokenizer)
+    assert "chats.jsonl" not in caught.value.message

@@ -17,6 +17,7 @@ from tunesmith_core import files
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
@@ -300,3 +301,21 @@ def test_plain_text_against_a_template_is_warned_of(tiny_spec: MakeSpec, new_run
     run = new_run(tiny_spec(data=data, schedule={"max_steps": 2}))
     assert train(run) == 0
     assert [event.data["code"] for event in events(run, "warning")] == ["dataset-raw-text"]
+
+
+def test_a_run_of_two_files_is_bit_exact_after_a_stop(tiny_spec: MakeSpec, new_run: NewRun, tmp_path: Path) -> None:
+    (tmp_path / "pairs.csv").write_text("q,a\n" + "".join(f"Say {n}.,{n}!\n" for n in range(5)), encoding="utf-8")
+    spec = tiny_spec()
+    spec.data.sources.append(
+        SourceSpec(
+            path=str(tmp_path / "pairs.csv"), format="prompt-completion", columns={"prompt": "q", "completion": "a"}
+        )
+    )
+    whole = new_run(spec)
+    assert train(whole) == 0
+    assert events(whole, "setup")[0].data["num_train_rows"] == 16 + 5
+    run = new_run(spec)
+    assert train(run, lambda host: after_step(host, 3, host.on_signal)) == 5
+    assert train(run) == 0
+    assert step_losses(run) == step_losses(whole)
+    assert _adapter(run) == _adapter(whole)

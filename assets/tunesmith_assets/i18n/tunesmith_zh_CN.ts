@@ -1036,6 +1036,18 @@
         <translation>请复制这个运行，重新开始。</translation>
     </message>
     <message>
+        <source>The saved adapter is incomplete</source>
+        <translation>保存的适配器不完整</translation>
+    </message>
+    <message>
+        <source>PEFT would not restore every trained weight from it. The checkpoint holds them all.</source>
+        <translation>PEFT 无法从中还原所有训练过的权重。检查点里保存着全部权重。</translation>
+    </message>
+    <message>
+        <source>Choose target modules without the named ones, or send us the report. Keep the run: nothing is lost.</source>
+        <translation>请从目标模块中去掉所列模块，或把报告发给我们。请保留这次运行，训练结果没有丢失。</translation>
+    </message>
+    <message>
         <source>A checkpoint is damaged</source>
         <translation>有检查点已损坏</translation>
     </message>
@@ -1986,6 +1998,10 @@
     <message>
         <source>One step on {device} took {time} and {memory} of memory.</source>
         <translation>在 {device} 上，一步耗时 {time}，占用显存或内存 {memory}。</translation>
+    </message>
+    <message>
+        <source>PEFT would restore {num_restored} of {num_modules} trained modules. These would be lost: {modules}.</source>
+        <translation>PEFT 只能还原 {num_modules} 个训练过的模块中的 {num_restored} 个。以下模块会丢失：{modules}。</translation>
     </message>
     <message>
         <source>Padding changes what this model computes, so only examples of one length share a micro-batch.</source>

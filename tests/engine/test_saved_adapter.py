@@ -1,0 +1,151 @@
+"""A saved adapter is what was trained: plain PEFT restores every weight of it, or the run says which it would lose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from tests.engine import causal_types
+from tests.engine.conftest import events, result_of, train
+from tests.engine.test_causal_types import AGREE, spec_of
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.export.adapter import export_adapter
+from tunesmith_engine.export.restoring import whole_model_names
+from tunesmith_engine.methods import method_of
+from tunesmith_engine.model.lora import trainable
+
+QUICK = ["laguna", "gpt2", "mixtral", "qwen3_next"]
+
+
+class _Tokenizer:
+    def save_pretrained(self, folder: Path) -> None:
+        (folder / "tokenizer.json").write_text("{}")
+
+
+def _trained(folder: Path, **method: Any) -> PeftModel:
+    spec = spec_of(folder, method=method)
+    model: PeftModel = method_of("sft").load(folder, spec, choose_compute(spec))
+    generator = torch.Generator().manual_seed(1)
+    for parameter in trainable(model).values():
+        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.1
+    return model.eval()
+
+
+def _logits(model: Any) -> torch.Tensor:
+    with torch.no_grad():
+        logits: torch.Tensor = model(input_ids=torch.arange(20, 29)[None], use_cache=False).logits
+    return logits
+
+
+def _restored(base: Any, adapter: Path, **options: Any) -> torch.Tensor:
+    return _logits(PeftModel.from_pretrained(base, adapter, **options).eval())
+
+
+def _check_restored(folder: Path, tmp_path: Path, **method: Any) -> None:
+    model = _trained(folder, **method)
+    export_adapter(model, _Tokenizer(), "", tmp_path / "adapter", tmp_path / "tmp")
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    assert not torch.equal(_logits(base), _logits(model))
+    torch.testing.assert_close(_restored(base, tmp_path / "adapter"), _logits(model), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", QUICK)
+def test_plain_peft_computes_what_was_trained(kind: str, tiny_model: Path, tmp_path: Path) -> None:
+    _check_restored(causal_types.write_model(kind, tmp_path / "model", tiny_model), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", [kind for kind in AGREE if kind not in QUICK])
+def test_plain_peft_computes_what_was_trained_of_every_other_type(kind: str, tiny_model: Path, tmp_path: Path) -> None:
+    _check_restored(causal_types.write_model(kind, tmp_path / "model", tiny_model), tmp_path)
+
+
+@pytest.mark.parametrize("method", [{"dora": True}, {"bias": "lora_only"}, {"rslora": True}])
+def test_every_way_of_adapting_is_restored(method: dict[str, Any], tiny_model: Path, tmp_path: Path) -> None:
+    _check_restored(causal_types.write_model("gpt2", tmp_path / "model", tiny_model), tmp_path, **method)
+
+
+def test_a_part_of_a_larger_model_is_restored_in_the_class_of_the_whole(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    whole = transformers.Qwen3_5ForConditionalGeneration(causal_types.make_config("qwen3_5")).eval()
+    whole.save_pretrained(tmp_path / "model")
+    model = _trained(tmp_path / "model")
+    assert type(model.get_base_model()) is transformers.Qwen3_5ForCausalLM
+    export_adapter(model, _Tokenizer(), "card", tmp_path / "adapter", tmp_path / "tmp")
+    names = whole_model_names(model.get_base_model())
+    assert f"key_mapping={names!r}" in (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8")
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    torch.testing.assert_close(_restored(base, tmp_path / "adapter"), _logits(model))
+    torch.testing.assert_close(_restored(whole, tmp_path / "adapter", key_mapping=names), _logits(model))
+
+
+def test_a_model_that_is_no_part_needs_no_such_names(tiny_model: Path, tmp_path: Path) -> None:
+    export_adapter(_trained(tiny_model), _Tokenizer(), "card", tmp_path / "adapter", tmp_path / "tmp")
+    assert (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8") == "card"
+
+
+def _spoil(change: Callable[[dict[str, torch.Tensor]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    save = PeftModel.save_pretrained
+
+    def spoiled(self: PeftModel, folder: Path, **options: Any) -> None:
+        save(self, folder, **options)
+        file = folder / "adapter_model.safetensors"
+        weights = load_file(file)
+        change(weights)
+        save_file(weights, file)
+
+    monkeypatch.setattr(PeftModel, "save_pretrained", spoiled)
+
+
+def _lose(weights: dict[str, torch.Tensor]) -> None:
+    for name in list(weights):
+        if "q_proj" in name:
+            weights[name.replace("q_proj", "query")] = weights.pop(name)
+
+
+def _alter(weights: dict[str, torch.Tensor]) -> None:
+    name = next(name for name in weights if "q_proj.lora_B" in name)
+    weights[name][0, 0] += 1e-6
+
+
+@pytest.mark.parametrize("change", [_lose, _alter])
+def test_an_adapter_that_is_not_what_was_trained_is_not_published(
+    change: Callable[[dict[str, torch.Tensor]], None],
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = _trained(tiny_model)
+    _spoil(change, monkeypatch)
+    with pytest.raises(TunesmithError, match="q_proj") as caught:
+        export_adapter(model, _Tokenizer(), "", tmp_path / "adapter", tmp_path / "tmp")
+    assert caught.value.code == "adapter-not-restored"
+    assert not (tmp_path / "adapter").exists()
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_run_whose_adapter_would_be_incomplete_fails_and_keeps_its_checkpoint(
+    tiny_spec: Callable[..., RunSpec], new_run: Callable[[RunSpec], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(tiny_spec())
+    with monkeypatch.context() as patch:
+        _spoil(_lose, patch)
+        assert train(run) == 4
+    assert result_of(run)["code"] == "adapter-not-restored"
+    assert "These would be lost" in events(run, "error")[-1].data["message"]
+    assert json.loads((run.checkpoints_path / "step-000006" / "MANIFEST.json").read_text())["step"] == 6
+    assert train(run) == 0
+    assert result_of(run)["artifacts"] == {"adapter": "adapter"}
