@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
@@ -72,7 +73,7 @@ def open_model_folder(folder: Path) -> ModelFolder:
     if not folder.is_dir():
         raise _damaged(
             folder,
-            "is no folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
+            "is not a folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
         )
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise _damaged(folder, "holds an adapter, not a model. Choose the base model that it was trained on")
@@ -92,8 +93,10 @@ def open_model_folder(folder: Path) -> ModelFolder:
     return ModelFolder(folder, shapes, _has_chat_template(folder))
 
 
-def _damaged(path: Path, problem: str) -> TunesmithError:
-    return TunesmithError("model-files-missing-or-corrupt", "{path}: {problem}.", path=path, problem=problem)
+def _damaged(path: Path, problem: str, **values: object) -> TunesmithError:
+    return TunesmithError(
+        "model-files-missing-or-corrupt", "{path}: {problem}.", path=path, problem=Message(problem, **values)
+    )
 
 
 def _read_object(path: Path) -> dict[str, Any]:  # Any: JSON values
@@ -102,10 +105,10 @@ def _read_object(path: Path) -> dict[str, Any]:  # Any: JSON values
     except FileNotFoundError:
         raise _damaged(path, "the file is missing") from None
     except OSError as error:
-        raise _damaged(path, f"the file can't be read: {error.strerror}") from error
+        raise _damaged(path, "the file can't be read: {reason}", reason=error.strerror) from error
     except (ValueError, RecursionError) as error:
         _refuse_pointer(path)
-        raise _damaged(path, f"no valid JSON: {error}") from error
+        raise _damaged(path, "not valid JSON: {error}", error=error) from error
     if not isinstance(value, dict):
         raise _damaged(path, "holds no JSON object")
     return value
@@ -126,7 +129,7 @@ def _read_weights(folder: Path) -> dict[str, tuple[int, ...]]:
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     shards = [name for name in names if name.endswith(".safetensors")]
     if shards:
-        raise _damaged(folder / INDEX_NAME, f"the file is missing, so {shards[0]} can't be placed")
+        raise _damaged(folder / INDEX_NAME, "the file is missing, so {shards} can't be placed", shards=shards[0])
     pickles = [name for name in names if name.endswith(PICKLE_SUFFIXES)]
     if pickles:
         raise TunesmithError(
@@ -143,11 +146,16 @@ def _read_sharded(folder: Path) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {}
     for name in sorted(set(weight_map.values())):
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise _damaged(index, f"names {name!r}, which is no safetensors file of this folder")
+            raise _damaged(index, "names {name!r}, which is not a safetensors file in this folder", name=name)
         shapes |= read_safetensors_shapes(folder / name)
     missing = sorted(weight_map.keys() - shapes.keys())
     if missing:
-        raise _damaged(folder / weight_map[missing[0]], f"lacks the tensor {missing[0]} that {INDEX_NAME} lists")
+        raise _damaged(
+            folder / weight_map[missing[0]],
+            "is missing the tensor {name} that {index_name} lists",
+            name=missing[0],
+            index_name=INDEX_NAME,
+        )
     return shapes
 
 
@@ -163,14 +171,14 @@ def read_safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or not 2 <= length <= min(size - 8, MAX_HEADER_BYTES):
                 _refuse_pointer(path)
-                raise _damaged(path, f"no safetensors header; the file has {size} bytes")
+                raise _damaged(path, "no safetensors header; the file has {size} bytes", size=size)
             header = json.loads(file.read(length))
     except FileNotFoundError:
         raise _damaged(path, "the file is missing") from None
     except OSError as error:
-        raise _damaged(path, f"the file can't be read: {error.strerror}") from error
+        raise _damaged(path, "the file can't be read: {reason}", reason=error.strerror) from error
     except (ValueError, RecursionError):
-        raise _damaged(path, "the safetensors header is no valid JSON") from None
+        raise _damaged(path, "the safetensors header is not valid JSON") from None
     try:
         header.pop("__metadata__", None)
         shapes = {name: tuple(int(side) for side in entry["shape"]) for name, entry in header.items()}
@@ -178,7 +186,7 @@ def read_safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         raise _damaged(path, "the safetensors header is malformed") from None
     if size < 8 + length + end:
-        raise _damaged(path, f"is cut short: {size} of {8 + length + end} bytes")
+        raise _damaged(path, "is cut short: {size} of {needed} bytes", size=size, needed=8 + length + end)
     return shapes
 
 

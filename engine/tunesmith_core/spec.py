@@ -104,7 +104,7 @@ class RunSpec:
         except json.JSONDecodeError as error:
             place = f"{path}, line {error.lineno}, column {error.colno}"
             raise TunesmithError(
-                "spec-invalid", "{place}: no valid JSON: {msg}.", place=place, msg=error.msg
+                "spec-invalid", "{place}: not valid JSON: {msg}.", place=place, msg=error.msg
             ) from error
         spec = RunSpec.from_dict(values, str(path))
         spec.resolve_paths(path.parent)

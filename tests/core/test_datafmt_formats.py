@@ -8,6 +8,7 @@ import pytest
 
 from tunesmith_core.datafmt import Chat, Conversation, Layout, PromptCompletion, Text, resolve_layout, to_messages
 from tunesmith_core.errors import UserError
+from tunesmith_core.messages import said
 
 PLACE = "data.jsonl, line 3"
 USER, ANSWER = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
@@ -126,11 +127,11 @@ def test_roles_of_different_formats_fit_none() -> None:
         ({"text": "  "}, "text", 'column "text": is empty'),
         ({"instruction": "q", "output": ""}, "auto", 'column "output": is empty'),
         ({"prompt": "q", "completion": None}, "auto", 'column "completion": is empty'),
-        ({"prompt": [USER], "completion": [USER]}, "auto", "has no answer of the assistant"),
+        ({"prompt": [USER], "completion": [USER]}, "auto", "has no assistant answer"),
         ({"messages": "hello"}, "messages", "must be a list of messages, not a text"),
         ({"messages": {"a": 1}}, "messages", "must be a list of messages, not an object"),
         ({"messages": []}, "messages", "holds no messages"),
-        ({"messages": [USER]}, "messages", "has no answer of the assistant"),
+        ({"messages": [USER]}, "messages", "has no assistant answer"),
         ({"messages": [USER, 7]}, "messages", "message 2 must be an object, not a number"),
         ({"messages": [{"content": "q"}]}, "messages", "message 1 has no role"),
         ({"messages": [{"role": "narrator", "content": "q"}]}, "messages", "the unknown role 'narrator'"),
@@ -147,7 +148,7 @@ def test_roles_of_different_formats_fit_none() -> None:
         (
             {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
             "messages",
-            "message 1 holds something else than text",
+            "message 1 holds something other than text",
         ),
     ],
 )
@@ -162,3 +163,10 @@ def test_a_wrong_value_is_refused_with_its_place(row: dict[str, Any], format_nam
 def test_the_layout_is_found_although_the_first_row_is_odd() -> None:
     rows = [{"messages": None}, {"messages": [USER, ANSWER]}]
     assert resolve_layout(rows) == Layout("messages", {"messages": "messages"})
+
+
+def test_what_is_wrong_with_a_row_is_said_in_chinese() -> None:
+    layout = resolve_layout([{"text": 1}], "text", {}, "a.jsonl")
+    with pytest.raises(UserError) as caught:
+        to_messages({"text": 1}, layout, "a.jsonl")
+    assert said(caught.value.message, "zh_CN").endswith("必须是文本，而不是数字。")

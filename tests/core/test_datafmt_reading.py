@@ -64,34 +64,34 @@ def test_rows_come_with_the_line_where_they_begin(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.jsonl", '{"text":"a"}\n{"text":\n', "line 2, column 9: no valid JSON"),
+        ("a.jsonl", '{"text":"a"}\n{"text":\n', "line 2, column 9: not valid JSON"),
         ("a.jsonl", '{"text":"a"} x\n', "line 1, column 14: more text follows"),
         ("a.jsonl", '"text"\n', "line 1: the line must hold a JSON object"),
-        ("a.jsonl", '{"text":"caf\xe9"}\n'.encode("latin1"), "column 13: no valid JSON: byte 0xE9 is no UTF-8"),
+        ("a.jsonl", '{"text":"caf\xe9"}\n'.encode("latin1"), "column 13: not valid JSON: byte 0xE9 is no UTF-8"),
         ("a.jsonl", '{"text":"caf\xe9"}\n'.encode("latin1"), "Windows-1252"),
         ("a.jsonl", '{"text":"M\xfcnchen \xdc\xdf"}\n'.encode("latin1"), "Windows-1252"),
         ("a.jsonl", '{"text":"\u4f60\u597d"}\n'.encode("gbk"), "looks like GBK (Chinese)"),
-        ("a.jsonl", b'{"text":\xe9}', "column 9: no valid JSON: byte 0xE9"),
+        ("a.jsonl", b'{"text":\xe9}', "column 9: not valid JSON: byte 0xE9"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-16-le"), "UTF-16 text without a byte order mark"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-32"), "UTF-32"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-16") + b"\n", "broken UTF-16 text after row 1"),
         ("a.jsonl", b"\xff\xfe\n", ": broken UTF-16 text"),
-        ("a.jsonl", b'{"text":"a\0b"}', "column 11: no valid JSON: a NUL byte"),
-        ("a.jsonl", b"\0" * 9000, "column 1: no valid JSON: a NUL byte"),
+        ("a.jsonl", b'{"text":"a\0b"}', "column 11: not valid JSON: a NUL byte"),
+        ("a.jsonl", b"\0" * 9000, "column 1: not valid JSON: a NUL byte"),
         ("a.jsonl", b'{"text":"\\ud800"}', "half a surrogate pair"),
         ("a.jsonl", b"\xff\xfe" + '{"t":"\ud800"}'.encode("utf-16-le", "surrogatepass"), "half a surrogate pair"),
         ("a.jsonl", '{"x":NaN}', "NaN is no JSON number"),
         ("a.jsonl", '{"x":-Infinity}', "-Infinity is no JSON number"),
         ("a.jsonl", '{"x":1e400}', "the number 1e400 is too large"),
-        ("a.jsonl", '{"x":1' + "0" * 5000 + "}", "line 1, column 1: no valid JSON"),
+        ("a.jsonl", '{"x":1' + "0" * 5000 + "}", "line 1, column 1: not valid JSON"),
         ("a.jsonl", '{"x":' + "[" * 100_000, "brackets are nested too deeply"),
         ("a.json", "[{},\n 1]", "line 2: each item of the list must be an object"),
-        ("a.json", '[{"a":1},\n {"a" 2}]', "line 2, column 7: no valid JSON"),
-        ("a.json", '[{"a":1}\n {"a":2}]', 'line 2, column 2: no valid JSON: "," is expected, not "{"'),
-        ("a.json", '[{"a":1}', 'no valid JSON: "," is expected, not the end of the file'),
-        ("a.json", "[", "no valid JSON"),
+        ("a.json", '[{"a":1},\n {"a" 2}]', "line 2, column 7: not valid JSON"),
+        ("a.json", '[{"a":1}\n {"a":2}]', 'line 2, column 2: not valid JSON: "," is expected, not "{"'),
+        ("a.json", '[{"a":1}', 'not valid JSON: "," is expected, not the end of the file'),
+        ("a.json", "[", "not valid JSON"),
         ("a.json", '{\n"text": "a"\n}', "no list of rows"),
-        ("a.json", "nonsense", "line 1, column 1: no valid JSON"),
+        ("a.json", "nonsense", "line 1, column 1: not valid JSON"),
         ("a.csv", "a,b\n1\n", "line 2: the row has 1 fields, the header 2"),
         ("a.csv", "a,b\n1,2,3\n", "line 2: the row has 3 fields, the header 2"),
         ("a.csv", 'a\n1\n"open\n\n', "line 3: the row that begins here is no valid CSV"),
@@ -190,7 +190,7 @@ def test_places_in_a_json_list_are_right_across_chunks(tmp_path: Path, monkeypat
 def test_a_row_of_a_json_list_has_a_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 8)
     monkeypatch.setattr(json_stream, "MAX_ROW_CHARACTERS", 32)
-    assert "no valid JSON" in failure(write(tmp_path, "a.json", '[{"a":"' + "x" * 500 + '"}]')).message
+    assert "not valid JSON" in failure(write(tmp_path, "a.json", '[{"a":"' + "x" * 500 + '"}]')).message
 
 
 def test_kinds_are_judged_by_content_first(tmp_path: Path) -> None:

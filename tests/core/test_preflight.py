@@ -62,14 +62,14 @@ def test_a_hub_id_is_left_to_the_engine(spec: RunSpec) -> None:
     assert not is_hub_id("./here/x")
     assert not is_hub_id("one")
     spec.model.path = "/not/there"
-    refused(spec, "model-files-missing-or-corrupt", f"{Path('/not/there')}: is no folder")
+    refused(spec, "model-files-missing-or-corrupt", f"{Path('/not/there')}: is not a folder")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
         ("config.json", None, "the file is missing"),
-        ("config.json", b"{", "no valid JSON"),
+        ("config.json", b"{", "not valid JSON"),
         ("config.json", b"[]", "holds no JSON object"),
         ("config.json", b"{}", "names neither a model_type"),
         ("config.json", LFS_POINTER, "Git LFS pointer"),
@@ -80,7 +80,7 @@ def test_a_hub_id_is_left_to_the_engine(spec: RunSpec) -> None:
         ("model.safetensors", b"", "no safetensors header"),
         ("model.safetensors", LFS_POINTER, "Git LFS pointer"),
         ("model.safetensors", b"x" * 100, "no safetensors header"),
-        ("model.safetensors", struct.pack("<Q", 4) + b"oops", "no valid JSON"),
+        ("model.safetensors", struct.pack("<Q", 4) + b"oops", "not valid JSON"),
         ("model.safetensors", struct.pack("<Q", 2) + b"[]", "malformed"),
         ("model.safetensors", struct.pack("<Q", 8) + b'{"a":{}}', "malformed"),
     ],
@@ -154,10 +154,10 @@ def test_shards_are_checked_against_their_index(spec: RunSpec) -> None:
     shard(folder, {"a": one, "b": two})
     preflight.check(spec)
     for weight_map, words in (
-        ({"a": one, "c": two}, "lacks the tensor c"),
+        ({"a": one, "c": two}, "is missing the tensor c"),
         ({"a": "other.safetensors"}, "other.safetensors: the file is missing"),
-        ({"a": "../model.safetensors"}, "which is no safetensors file of this folder"),
-        ({"a": "model.bin"}, "which is no safetensors file"),
+        ({"a": "../model.safetensors"}, "which is not a safetensors file in this folder"),
+        ({"a": "model.bin"}, "which is not a safetensors file"),
         ({}, "holds no weight_map"),
         ({"a": 1}, "holds no weight_map"),
     ):

@@ -2008,6 +2008,10 @@
         <translation>填充会影响此模型的计算结果，因此只有长度相同的样本才会放进同一个微批次。</translation>
     </message>
     <message>
+        <source>Parquet files are read by the engine only.</source>
+        <translation>Parquet 文件只能由训练引擎读取。</translation>
+    </message>
+    <message>
         <source>Put the file on a local drive.</source>
         <translation>请把文件放到本地磁盘上。</translation>
     </message>
@@ -2308,8 +2312,56 @@
         <translation>不带适配器：{names}。</translation>
     </message>
     <message>
+        <source>a 7-Zip archive</source>
+        <translation>7-Zip 压缩包</translation>
+    </message>
+    <message>
+        <source>a PDF document</source>
+        <translation>PDF 文档</translation>
+    </message>
+    <message>
+        <source>a ZIP archive or an Excel workbook</source>
+        <translation>ZIP 压缩包或 Excel 工作簿</translation>
+    </message>
+    <message>
+        <source>a gzip archive</source>
+        <translation>gzip 压缩包</translation>
+    </message>
+    <message>
+        <source>a list</source>
+        <translation>列表</translation>
+    </message>
+    <message>
+        <source>a number</source>
+        <translation>数字</translation>
+    </message>
+    <message>
+        <source>a text</source>
+        <translation>文本</translation>
+    </message>
+    <message>
+        <source>a zstd archive</source>
+        <translation>zstd 压缩包</translation>
+    </message>
+    <message>
+        <source>an Arrow file</source>
+        <translation>Arrow 文件</translation>
+    </message>
+    <message>
+        <source>an SQLite database</source>
+        <translation>SQLite 数据库</translation>
+    </message>
+    <message>
         <source>an encoder-decoder</source>
         <translation>编码器-解码器模型</translation>
+    </message>
+    <message>
+        <source>an object</source>
+        <translation>对象</translation>
+    </message>
+    <message>
+        <source>an old Excel workbook</source>
+        <translation>旧版 Excel 工作簿</translation>
     </message>
     <message>
         <source>asked {run} to stop</source>
@@ -2320,6 +2372,14 @@
         <translation>无法加载 bitsandbytes：{error}</translation>
     </message>
     <message>
+        <source>broken UTF-16 text after row {num_rows}: {reason}.</source>
+        <translation>第 {num_rows} 行之后的 UTF-16 文本已损坏：{reason}。</translation>
+    </message>
+    <message>
+        <source>broken UTF-16 text: {reason}.</source>
+        <translation>UTF-16 文本已损坏：{reason}。</translation>
+    </message>
+    <message>
         <source>deleted {run}</source>
         <translation>已删除 {run}</translation>
     </message>
@@ -2328,12 +2388,24 @@
         <translation>磁盘：{disk_bytes}</translation>
     </message>
     <message>
+        <source>each item of the list must be an object such as {...}.</source>
+        <translation>列表中的每一项都必须是 {...} 这样的对象。</translation>
+    </message>
+    <message>
         <source>error[{code}]: {title}</source>
         <translation>错误[{code}]：{title}</translation>
     </message>
     <message>
+        <source>field {field} of the header has no name.</source>
+        <translation>表头的第 {field} 个字段没有名称。</translation>
+    </message>
+    <message>
         <source>finished after {step} steps</source>
         <translation>已完成，共 {step} 步</translation>
+    </message>
+    <message>
+        <source>has no assistant answer</source>
+        <translation>没有助手的回答</translation>
     </message>
     <message>
         <source>has separate weights for each language and does not know which to train</source>
@@ -2342,6 +2414,42 @@
     <message>
         <source>hint: {hint}</source>
         <translation>建议：{hint}</translation>
+    </message>
+    <message>
+        <source>holds an adapter, not a model. Choose the base model that it was trained on</source>
+        <translation>里面是适配器，不是模型。请选择训练它时所用的基础模型</translation>
+    </message>
+    <message>
+        <source>holds no JSON object</source>
+        <translation>内容不是 JSON 对象</translation>
+    </message>
+    <message>
+        <source>holds no messages</source>
+        <translation>没有消息</translation>
+    </message>
+    <message>
+        <source>holds no weight_map</source>
+        <translation>没有 weight_map</translation>
+    </message>
+    <message>
+        <source>is a Git LFS pointer, not the file itself. Run git lfs pull, or download the model again</source>
+        <translation>只是 Git LFS 指针，不是文件本身。请运行 git lfs pull，或重新下载模型</translation>
+    </message>
+    <message>
+        <source>is cut short: {size} of {needed} bytes</source>
+        <translation>文件不完整：应有 {needed} 字节，只有 {size} 字节</translation>
+    </message>
+    <message>
+        <source>is empty</source>
+        <translation>为空</translation>
+    </message>
+    <message>
+        <source>is missing the tensor {name} that {index_name} lists</source>
+        <translation>缺少 {index_name} 中列出的张量 {name}</translation>
+    </message>
+    <message>
+        <source>is not a folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name</source>
+        <translation>不是文件夹。模型应为包含 config.json 和 safetensors 文件的文件夹，或 org/name 这样的 Hub 标识</translation>
     </message>
     <message>
         <source>keep everything</source>
@@ -2372,6 +2480,34 @@
         <translation>均方误差</translation>
     </message>
     <message>
+        <source>message {number} has {shown}</source>
+        <translation>第 {number} 条消息{shown}</translation>
+    </message>
+    <message>
+        <source>message {number} holds something other than text</source>
+        <translation>第 {number} 条消息包含文本以外的内容</translation>
+    </message>
+    <message>
+        <source>message {number} must be an object, not {kind}</source>
+        <translation>第 {number} 条消息必须是对象，而不是{kind}</translation>
+    </message>
+    <message>
+        <source>message {number} must have a text as its content, not {kind}</source>
+        <translation>第 {number} 条消息的内容必须是文本，而不是{kind}</translation>
+    </message>
+    <message>
+        <source>message {number}: a tool call has no function name</source>
+        <translation>第 {number} 条消息：有一个工具调用没有函数名</translation>
+    </message>
+    <message>
+        <source>message {number}: the answer is empty</source>
+        <translation>第 {number} 条消息：回答为空</translation>
+    </message>
+    <message>
+        <source>message {number}: the tool calls must be a list of objects</source>
+        <translation>第 {number} 条消息：工具调用必须是对象列表</translation>
+    </message>
+    <message>
         <source>model ({kind}) changes what its decoder reads.</source>
         <translation>model（{kind}）会改动解码器的输入。</translation>
     </message>
@@ -2384,8 +2520,56 @@
         <translation>model.rotary_emb 会随文本长度改变编码表（dynamic）。</translation>
     </message>
     <message>
+        <source>more text follows the JSON object.</source>
+        <translation>JSON 对象之后还有多余的文本。</translation>
+    </message>
+    <message>
+        <source>must be a list of messages, not {kind}</source>
+        <translation>必须是消息列表，而不是{kind}</translation>
+    </message>
+    <message>
+        <source>must be a list of objects, each describing a tool</source>
+        <translation>必须是对象列表，每个对象描述一个工具</translation>
+    </message>
+    <message>
+        <source>must be a text, not {kind}</source>
+        <translation>必须是文本，而不是{kind}</translation>
+    </message>
+    <message>
+        <source>names neither a model_type nor an architecture</source>
+        <translation>没有写明 model_type 或 architectures</translation>
+    </message>
+    <message>
+        <source>names {name!r}, which is not a safetensors file in this folder</source>
+        <translation>列出了 {name!r}，但它不是此文件夹中的 safetensors 文件</translation>
+    </message>
+    <message>
+        <source>no list of rows: the file must hold [{...}, ...] or {&quot;data&quot;: [{...}, ...]}.</source>
+        <translation>没有数据行列表：文件内容必须是 [{...}, ...] 或 {&quot;data&quot;: [{...}, ...]}。</translation>
+    </message>
+    <message>
+        <source>no role</source>
+        <translation>没有角色</translation>
+    </message>
+    <message>
+        <source>no safetensors header; the file has {size} bytes</source>
+        <translation>没有 safetensors 文件头，文件只有 {size} 字节</translation>
+    </message>
+    <message>
         <source>not a language model on its own</source>
         <translation>不能单独使用的语言模型</translation>
+    </message>
+    <message>
+        <source>not valid JSON: {error}</source>
+        <translation>JSON 无效：{error}</translation>
+    </message>
+    <message>
+        <source>not valid JSON: {msg}.</source>
+        <translation>JSON 无效：{msg}。</translation>
+    </message>
+    <message>
+        <source>nothing</source>
+        <translation>空值</translation>
     </message>
     <message>
         <source>nvidia-smi lists no GPU inside {distribution}.</source>
@@ -2440,12 +2624,92 @@
         <translation>已在第 {step} 步停止。继续训练：tunesmith resume {run}</translation>
     </message>
     <message>
+        <source>the Parquet file is cut short.</source>
+        <translation>Parquet 文件不完整。</translation>
+    </message>
+    <message>
         <source>the Parquet file is damaged after row {row}: {error}.</source>
         <translation>Parquet 文件在第 {row} 行之后损坏：{error}。</translation>
     </message>
     <message>
+        <source>the Parquet file is damaged.</source>
+        <translation>Parquet 文件已损坏。</translation>
+    </message>
+    <message>
+        <source>the ending &quot;{suffix}&quot; is not known: JSONL, JSON, CSV, TSV or Parquet is needed.</source>
+        <translation>不支持扩展名“{suffix}”：需要 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
+    </message>
+    <message>
+        <source>the file can&apos;t be read: {reason}</source>
+        <translation>无法读取文件：{reason}</translation>
+    </message>
+    <message>
+        <source>the file can&apos;t be read: {reason}.</source>
+        <translation>无法读取文件：{reason}。</translation>
+    </message>
+    <message>
+        <source>the file is UTF-32 text; save it as UTF-8.</source>
+        <translation>文件是 UTF-32 文本，请另存为 UTF-8。</translation>
+    </message>
+    <message>
+        <source>the file is empty</source>
+        <translation>文件为空</translation>
+    </message>
+    <message>
+        <source>the file is missing</source>
+        <translation>缺少此文件</translation>
+    </message>
+    <message>
+        <source>the file is missing, so {shards} can&apos;t be placed</source>
+        <translation>缺少此文件，无法确定 {shards} 的位置</translation>
+    </message>
+    <message>
+        <source>the file is {name}; JSONL, JSON, CSV, TSV or Parquet is needed.</source>
+        <translation>此文件是{name}，需要 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
+    </message>
+    <message>
+        <source>the file looks like UTF-16 text without a byte order mark; save it as UTF-8.</source>
+        <translation>文件似乎是没有字节顺序标记的 UTF-16 文本，请另存为 UTF-8。</translation>
+    </message>
+    <message>
+        <source>the header names the column &quot;{name}&quot; twice.</source>
+        <translation>表头中的列名“{name}”重复。</translation>
+    </message>
+    <message>
+        <source>the line is longer than {max_row_characters:,} characters.</source>
+        <translation>此行超过 {max_row_characters:,} 个字符。</translation>
+    </message>
+    <message>
+        <source>the line must hold a JSON object such as {...}.</source>
+        <translation>此行必须是 {...} 这样的 JSON 对象。</translation>
+    </message>
+    <message>
         <source>the manifest is of step {step}</source>
         <translation>清单属于第 {step} 步</translation>
+    </message>
+    <message>
+        <source>the row has {num_fields} fields, the header {num_header}.</source>
+        <translation>此行有 {num_fields} 个字段，表头有 {num_header} 个。</translation>
+    </message>
+    <message>
+        <source>the safetensors header is malformed</source>
+        <translation>safetensors 文件头格式错误</translation>
+    </message>
+    <message>
+        <source>the safetensors header is not valid JSON</source>
+        <translation>safetensors 文件头不是有效的 JSON</translation>
+    </message>
+    <message>
+        <source>the tokenizer is missing</source>
+        <translation>缺少分词器</translation>
+    </message>
+    <message>
+        <source>the unknown role {speaker!r}</source>
+        <translation>的角色 {speaker!r} 无法识别</translation>
+    </message>
+    <message>
+        <source>true or false</source>
+        <translation>布尔值</translation>
     </message>
     <message>
         <source>verdict: {verdict} (certainty: {certainty})</source>
@@ -2766,10 +3030,6 @@ The report is in {path}.</source>
     <message>
         <source>{place}, column &quot;{columns}&quot;: {problem}.</source>
         <translation>{place}，“{columns}”列：{problem}。</translation>
-    </message>
-    <message>
-        <source>{place}: no valid JSON: {msg}.</source>
-        <translation>{place}：不是有效的 JSON：{msg}。</translation>
     </message>
     <message>
         <source>{place}: the chat template does not write the tool calls of message {number}.</source>
@@ -3560,6 +3820,10 @@ The report is in {path}.</source>
     <message>
         <source>{path} holds no chat template, but {data_path} holds chats.</source>
         <translation>{path} 没有对话模板，但 {data_path} 中是对话数据。</translation>
+    </message>
+    <message>
+        <source>{place}: not valid JSON: {msg}.</source>
+        <translation>{place}：JSON 无效：{msg}。</translation>
     </message>
     <message>
         <source>Objective</source>

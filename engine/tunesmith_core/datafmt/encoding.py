@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 
 MAX_ROW_CHARACTERS = 16 * 1024**2
 """Longest line or row that is read; longer ones are no training example but a damaged file."""
@@ -18,22 +19,29 @@ MAX_ROW_CHARACTERS = 16 * 1024**2
 HEAD_BYTES = 4096
 
 FOREIGN_MAGIC = {
-    b"PK\x03\x04": "a ZIP archive or an Excel workbook",
-    b"\x1f\x8b": "a gzip archive",
-    b"(\xb5/\xfd": "a zstd archive",
-    b"7z\xbc\xaf": "a 7-Zip archive",
-    b"%PDF": "a PDF document",
-    b"SQLite format 3": "an SQLite database",
-    b"ARROW1": "an Arrow file",
-    b"\xd0\xcf\x11\xe0": "an old Excel workbook",
+    b"PK\x03\x04": Message("a ZIP archive or an Excel workbook"),
+    b"\x1f\x8b": Message("a gzip archive"),
+    b"(\xb5/\xfd": Message("a zstd archive"),
+    b"7z\xbc\xaf": Message("a 7-Zip archive"),
+    b"%PDF": Message("a PDF document"),
+    b"SQLite format 3": Message("an SQLite database"),
+    b"ARROW1": Message("an Arrow file"),
+    b"\xd0\xcf\x11\xe0": Message("an old Excel workbook"),
 }
 
 UNDECODABLE = re.compile("[\ud800-\udfff]")
 
 
-def parse_error(path: Path, problem: str, line: int | None = None, column: int | None = None) -> TunesmithError:
+def parse_error(
+    path: Path, problem: str, line: int | None = None, column: int | None = None, **values: object
+) -> TunesmithError:
     """Return a `dataset-parse-error` that names file, line and column."""
-    return TunesmithError("dataset-parse-error", "{place}: {problem}", place=place(path, line, column), problem=problem)
+    return TunesmithError(
+        "dataset-parse-error",
+        "{place}: {problem}",
+        place=place(path, line, column),
+        problem=problem if isinstance(problem, Message) else Message(problem, **values),
+    )
 
 
 def place(path: Path, line: int | None = None, column: int | None = None) -> str:
@@ -51,7 +59,7 @@ def read_head(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(HEAD_BYTES)
     except OSError as error:
-        raise parse_error(path, f"the file can't be read: {error.strerror}.") from error
+        raise parse_error(path, "the file can't be read: {reason}.", reason=error.strerror) from error
 
 
 def text_encoding(path: Path, head: bytes) -> str:
@@ -62,7 +70,7 @@ def text_encoding(path: Path, head: bytes) -> str:
     """
     for magic, name in FOREIGN_MAGIC.items():
         if head.startswith(magic):
-            raise parse_error(path, f"the file is {name}; JSONL, JSON, CSV, TSV or Parquet is needed.")
+            raise parse_error(path, "the file is {name}; JSONL, JSON, CSV, TSV or Parquet is needed.", name=name)
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise parse_error(path, "the file is UTF-32 text; save it as UTF-8.")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -83,7 +91,7 @@ def open_text(path: Path, encoding: str, newline: str | None = None) -> TextIO:
     try:
         return path.open(encoding=encoding, errors=errors, newline=newline)
     except OSError as error:
-        raise parse_error(path, f"the file can't be read: {error.strerror}.") from error
+        raise parse_error(path, "the file can't be read: {reason}.", reason=error.strerror) from error
 
 
 def text_problem(text: str) -> tuple[int, str] | None:

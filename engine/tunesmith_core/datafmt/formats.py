@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message as Sentence
 
 Message = dict[str, Any]  # Any: JSON values
 """{"role": "system" | "user" | "assistant" | "tool", "content": text}, and what else the row says of the message."""
@@ -257,7 +258,7 @@ class _RowReader:
         if value is None:
             value = ""
         if not isinstance(value, str):
-            raise self._error(role, f"must be a text, not {_kind(value)}")
+            raise self._error(role, "must be a text, not {kind}", kind=_kind(value))
         if not may_be_empty and not value.strip():
             raise self._error(role, "is empty")
         return value
@@ -268,7 +269,7 @@ class _RowReader:
 
     def messages(self, role: str, value: object) -> list[Message]:
         if not isinstance(value, list):
-            raise self._error(role, f"must be a list of messages, not {_kind(value)}")
+            raise self._error(role, "must be a list of messages, not {kind}", kind=_kind(value))
         if not value:
             raise self._error(role, "holds no messages")
         return [self._message(role, number, item) for number, item in enumerate(value, start=1)]
@@ -282,15 +283,17 @@ class _RowReader:
 
     def require_answer(self, role: str, messages: list[Message]) -> None:
         if not any(message["role"] == "assistant" for message in messages):
-            raise self._error(role, "has no answer of the assistant")
+            raise self._error(role, "has no assistant answer")
 
     def _message(self, role: str, number: int, item: object) -> Message:
         if not isinstance(item, dict):
-            raise self._error(role, f"message {number} must be an object, not {_kind(item)}")
+            raise self._error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
         speaker, content = item.get("role", item.get("from")), item.get("content", item.get("value"))
         if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
-            shown = "no role" if speaker is None else f"the unknown role {speaker!r}"
-            raise self._error(role, f"message {number} has {shown}")
+            shown = (
+                Sentence("no role") if speaker is None else Sentence("the unknown role {speaker!r}", speaker=speaker)
+            )
+            raise self._error(role, "message {number} has {shown}", number=number, shown=shown)
         speaker = SPEAKERS[speaker.lower()]
         fields = {key: value for key, value in item.items() if key not in MESSAGE_KEYS and value is not None}
         if content is None and speaker == "assistant" and fields.get("tool_calls"):
@@ -298,22 +301,24 @@ class _RowReader:
         if isinstance(content, list):
             content = self._joined_parts(role, number, content)
         if not isinstance(content, str):
-            raise self._error(role, f"message {number} must have a text as its content, not {_kind(content)}")
+            raise self._error(
+                role, "message {number} must have a text as its content, not {kind}", number=number, kind=_kind(content)
+            )
         if fields.get("tool_calls"):
             fields["tool_calls"] = self._tool_calls(role, number, fields["tool_calls"])
         elif speaker == "assistant" and not content.strip():
-            raise self._error(role, f"message {number}: the answer is empty")
+            raise self._error(role, "message {number}: the answer is empty", number=number)
         return {"role": speaker, "content": content, **fields}
 
     def _tool_calls(self, role: str, number: int, calls: object) -> list[Any]:  # Any: JSON values
         """Return tool calls with their arguments as an object, which OpenAI's services write as a text."""
         if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-            raise self._error(role, f"message {number}: the tool calls must be a list of objects")
+            raise self._error(role, "message {number}: the tool calls must be a list of objects", number=number)
         read = []
         for call in calls:
             function = call.get("function", call)
             if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-                raise self._error(role, f"message {number}: a tool call has no function name")
+                raise self._error(role, "message {number}: a tool call has no function name", number=number)
             function = {**function, "arguments": _parsed(function.get("arguments")) or {}}
             read.append({**call, "function": function} if "function" in call else function)
         return read
@@ -332,16 +337,16 @@ class _RowReader:
         texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
         joinable = [text for text in texts if isinstance(text, str)]
         if len(joinable) < len(parts):
-            raise self._error(role, f"message {number} holds something else than text")
+            raise self._error(role, "message {number} holds something other than text", number=number)
         return "".join(joinable)
 
-    def _error(self, role: str, problem: str) -> TunesmithError:
+    def _error(self, role: str, problem: str, **values: object) -> TunesmithError:
         return TunesmithError(
             "dataset-parse-error",
             '{place}, column "{columns}": {problem}.',
             place=self.place,
             columns=self.layout.columns[role],
-            problem=problem,
+            problem=Sentence(problem, **values),
         )
 
 
@@ -356,8 +361,15 @@ def _parsed(value: Any) -> Any:  # Any: JSON values
 def _kind(value: object) -> str:
     """Name the type of a JSON value in words."""
     if value is None:
-        return "nothing"
+        return Sentence("nothing")
     if isinstance(value, bool):
-        return "true or false"
-    names: dict[type, str] = {str: "a text", int: "a number", float: "a number", list: "a list", dict: "an object"}
+        return Sentence("true or false")
+    number = Sentence("a number")
+    names: dict[type, str] = {
+        str: Sentence("a text"),
+        int: number,
+        float: number,
+        list: Sentence("a list"),
+        dict: Sentence("an object"),
+    }
     return names.get(type(value), type(value).__name__)

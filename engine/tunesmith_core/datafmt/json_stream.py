@@ -90,7 +90,7 @@ class ArrayScanner:
         found = self._peek()
         if found != character:
             what = f'"{found}"' if found else "the end of the file"
-            raise self._error(f'no valid JSON: "{character}" is expected, not {what}.', self._position)
+            raise self._error(f'not valid JSON: "{character}" is expected, not {what}.', self._position)
         self._position += 1
 
     def _value(self) -> Any:  # Any: JSON values
@@ -102,7 +102,7 @@ class ArrayScanner:
             except json.JSONDecodeError as error:
                 if len(self._text) - self._position < MAX_ROW_CHARACTERS and self._fill():
                     continue
-                raise self._error(f"no valid JSON: {error.msg}.", error.pos) from error
+                raise self._error(f"not valid JSON: {error.msg}.", error.pos) from error
             if end - self._position <= LONGEST_TOKEN_CHARACTERS and end == len(self._text) and self._fill():
                 continue
             self._position = end

@@ -61,9 +61,11 @@ def file_kind(path: Path) -> str:
             if start == "{":
                 return _kind_of_objects(file, line, named)
     except UnicodeDecodeError as error:
-        raise parse_error(path, f"broken UTF-16 text: {error.reason}.") from error
+        raise parse_error(path, "broken UTF-16 text: {reason}.", reason=error.reason) from error
     if named is None:
-        raise parse_error(path, f'the ending "{path.suffix}" is not known: JSONL, JSON, CSV, TSV or Parquet is needed.')
+        raise parse_error(
+            path, 'the ending "{suffix}" is not known: JSONL, JSON, CSV, TSV or Parquet is needed.', suffix=path.suffix
+        )
     return named
 
 
@@ -124,7 +126,9 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None) -> Iterator[tuple[in
             for num_rows, numbered in enumerate(rows, start=1):  # noqa: B007 - counted for the check below
                 yield numbered
         except UnicodeDecodeError as error:
-            raise parse_error(path, f"broken UTF-16 text after row {num_rows}: {error.reason}.") from error
+            raise parse_error(
+                path, "broken UTF-16 text after row {num_rows}: {reason}.", num_rows=num_rows, reason=error.reason
+            ) from error
     if not num_rows:
         raise first_error or TunesmithError("dataset-empty", "{path}: the file holds no rows.", path=path)
 
@@ -136,7 +140,15 @@ def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Ro
         if len(text) > MAX_ROW_CHARACTERS:
             while text and not text.endswith("\n"):
                 text = file.readline(MAX_ROW_CHARACTERS)
-            bad(number, parse_error(path, f"the line is longer than {MAX_ROW_CHARACTERS:,} characters.", number))
+            bad(
+                number,
+                parse_error(
+                    path,
+                    "the line is longer than {max_row_characters:,} characters.",
+                    number,
+                    max_row_characters=MAX_ROW_CHARACTERS,
+                ),
+            )
             continue
         text = text.strip()
         if not text:
@@ -153,7 +165,7 @@ def _jsonl_row(path: Path, text: str, number: int) -> Row:
     try:
         value, end = decode_row(text, 0)
     except json.JSONDecodeError as error:
-        raise parse_error(path, f"no valid JSON: {error.msg}.", number, error.pos + 1) from error
+        raise parse_error(path, "not valid JSON: {msg}.", number, error.pos + 1, msg=error.msg) from error
     rest = text[end:].lstrip()
     if rest:
         raise parse_error(path, "more text follows the JSON object.", number, len(text) - len(rest) + 1)
@@ -217,7 +229,12 @@ def _csv_lines(path: Path, file: TextIO) -> Iterator[str]:
     while line := file.readline(MAX_ROW_CHARACTERS + 1):
         number += 1
         if len(line) > MAX_ROW_CHARACTERS:
-            raise parse_error(path, f"the line is longer than {MAX_ROW_CHARACTERS:,} characters.", number)
+            raise parse_error(
+                path,
+                "the line is longer than {max_row_characters:,} characters.",
+                number,
+                max_row_characters=MAX_ROW_CHARACTERS,
+            )
         yield line
 
 
@@ -242,7 +259,16 @@ def _csv_records(
         elif broken := text_problem("\n".join(fields)):
             bad(number, parse_error(path, broken[1], number))
         elif len(fields) != len(header):
-            bad(number, parse_error(path, f"the row has {len(fields)} fields, the header {len(header)}.", number))
+            bad(
+                number,
+                parse_error(
+                    path,
+                    "the row has {num_fields} fields, the header {num_header}.",
+                    number,
+                    num_fields=len(fields),
+                    num_header=len(header),
+                ),
+            )
         else:
             yield number, dict(zip(header, fields, strict=True))
 
@@ -254,7 +280,7 @@ def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:
     header = [field.strip() for field in fields]
     for column, name in enumerate(header, start=1):
         if not name:
-            raise parse_error(path, f"field {column} of the header has no name.", number)
+            raise parse_error(path, "field {field} of the header has no name.", number, field=column)
         if header.index(name) != column - 1:
-            raise parse_error(path, f'the header names the column "{name}" twice.', number)
+            raise parse_error(path, 'the header names the column "{name}" twice.', number, name=name)
     return header

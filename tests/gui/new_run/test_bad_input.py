@@ -65,7 +65,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("spoil", "code", "words"),
         [
-            (missing_folder, "model-files-missing-or-corrupt", "is no folder"),
+            (missing_folder, "model-files-missing-or-corrupt", "is not a folder"),
             (cut_weights, "model-files-missing-or-corrupt", "is cut short"),
             (pickle_weights, "model-pickle-refused", "pickle"),
             (unreadable_data, "dataset-parse-error", "a ZIP archive"),
