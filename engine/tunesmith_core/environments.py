@@ -19,6 +19,14 @@ from tunesmith_core.settings import SettingsFile
 TRAINING_POINTER = "train.current"
 LAUNCHER_POINTER = "launcher.current"
 
+MANIFEST = "tunesmith-environment.json"
+"""In an environment's folder: what it was built from."""
+PROOF = "proof.json"
+"""Beside it: what was tried on this computer before the environment was used."""
+
+COMPILE_CACHES = ("tc", "ic", "mpl")
+"""Folders below the cache of what Triton and Inductor compiled and Matplotlib drew; made again when missing."""
+
 REMOVED_VARIABLES = frozenset(
     """CC CXX CUDA_PATH CUDA_HOME TRITON_PTXAS_PATH TRITON_PTXAS.EXE_PATH TRITON_LIBCUDA_PATH VCINSTALLDIR
     VCTOOLSVERSION WINDOWSSDKDIR WINDOWSSDKVERSION BNB_CUDA_VERSION CONDA_PREFIX LD_LIBRARY_PATH LD_PRELOAD
@@ -124,12 +132,12 @@ def engine_environment(model: str = "") -> dict[str, str]:
     environment |= proxy_variables(SettingsFile().values.proxy)
     environment |= dict.fromkeys(("TMP", "TEMP", "TMPDIR"), str(tmp))
     environment |= {
-        "TRITON_CACHE_DIR": str(cache / "tc"),
-        "TORCHINDUCTOR_CACHE_DIR": str(cache / "ic"),
+        "TRITON_CACHE_DIR": str(cache / COMPILE_CACHES[0]),
+        "TORCHINDUCTOR_CACHE_DIR": str(cache / COMPILE_CACHES[1]),
         # Importing bitsandbytes would start a process for compiling that takes half a gigabyte and is never used.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "HF_HOME": str(cache / "hf"),
-        "MPLCONFIGDIR": str(cache / "mpl"),
+        "MPLCONFIGDIR": str(cache / COMPILE_CACHES[2]),
         "HF_HUB_DISABLE_SYMLINKS_WARNING": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "TOKENIZERS_PARALLELISM": "false",

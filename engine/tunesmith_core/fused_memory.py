@@ -20,6 +20,11 @@ layers' inputs go to the computer's memory as well."""
 
 COLUMN_ALIGNMENT = 64
 NUM_SLOTS = 2
+"""Of the ring on the device: one is computed on while another is copied."""
+
+USABLE_SHARE = 0.94
+"""Of the free memory; the rest is for what other programs take meanwhile and for gaps between tensors."""
+
 LIBRARY_BYTES = 96 * 2**20
 """Workspaces of cuBLAS and cuDNN, which PyTorch allocates with the tensors."""
 

@@ -16,7 +16,7 @@ from tunesmith_core import environments, files, paths, preflight
 from tunesmith_core.capped_log import clean, tail_of
 from tunesmith_core.errors import TunesmithError, UserError, wrap
 from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_commands, post_command
-from tunesmith_core.runs import Run, RunState, RunStatus, create_run, settle
+from tunesmith_core.runs import CHECKPOINT_MANIFEST, Run, RunState, RunStatus, create_run, settle
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import check_resumable, newest_saved_spec
 from tunesmith_core.store import Library
@@ -82,7 +82,7 @@ def resume(run: Run) -> None:
 
 def has_checkpoint(run: Run) -> bool:
     """Return whether a run holds a checkpoint that was completely written; its content is checked by the engine."""
-    return any(run.checkpoints_path.glob("step-*/MANIFEST.json"))
+    return any(run.checkpoints_path.glob(f"step-*/{CHECKPOINT_MANIFEST}"))
 
 
 def send(run: Run, command: str, /, **arguments: Any) -> str:  # Any: JSON values

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tunesmith_core import adapter_shapes, fused_memory
 from tunesmith_core.catalog import ModelCard, read_model_card
-from tunesmith_core.fused_memory import NF4_BYTES
+from tunesmith_core.fused_memory import NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
@@ -26,9 +26,6 @@ __all__ = ["Hardware", "Plan", "Saving", "detect_hardware", "plan"]
 GIB = 1024**3
 FITS_RATIO = 0.75
 """Up to this share of the free memory a plan fits, up to all of it it is tight."""
-
-USABLE_RATIO = 0.94
-"""Up to this share of the free memory the fused model keeps activations instead of computing them again."""
 
 CUDA_RUNTIME_BYTES = round(0.6 * GIB)
 CPU_RUNTIME_BYTES = round(0.6 * GIB)
@@ -186,7 +183,7 @@ def _parts(spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: i
         return _plain_parts(spec, hardware, card, longest_tokens)
     for level in _levels(spec):
         parts = _fused_parts(spec, hardware, card, longest_tokens, level)
-        if sum(parts.values()) <= USABLE_RATIO * hardware.free_bytes:
+        if sum(parts.values()) <= USABLE_SHARE * hardware.free_bytes:
             return parts
     return _least_parts(spec, hardware, card, longest_tokens)
 

@@ -27,6 +27,9 @@ from tunesmith_core.spec import RunSpec
 MAX_NAME_CHARS = 60
 STAGING_PREFIX = ".new-"
 
+CHECKPOINT_MANIFEST = "MANIFEST.json"
+"""Written last into a checkpoint's folder: what it holds, with hashes."""
+
 
 class RunState(enum.StrEnum):
     """Where a run stands."""

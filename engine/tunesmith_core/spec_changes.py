@@ -11,6 +11,7 @@ from typing import Any
 from tunesmith_core import files
 from tunesmith_core.declared import set_field
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.runs import CHECKPOINT_MANIFEST
 from tunesmith_core.spec import SECTIONS, RunSpec
 
 FIXED_SECTIONS = ("objective", "adapter", "quantization")
@@ -55,7 +56,7 @@ def check_resumable(before: RunSpec, now: RunSpec) -> list[str]:
 
 def newest_saved_spec(checkpoints: Path) -> RunSpec | None:
     """Return the spec that the newest checkpoint was saved with; None without one, or where that was not yet noted."""
-    for path in sorted(checkpoints.glob("step-*/MANIFEST.json"), reverse=True):
+    for path in sorted(checkpoints.glob(f"step-*/{CHECKPOINT_MANIFEST}"), reverse=True):
         try:
             return RunSpec.salvage(files.read_json(path)["spec"])
         except (OSError, ValueError, KeyError, TypeError, UserError):

@@ -14,8 +14,8 @@ import pytest
 from tests.packaging.packages import DATE_S, VERSION, make_program, screen, wait_for_window
 from tests.setup.conftest import script
 from tunesmith_core import files
+from tunesmith_core.environments import MANIFEST
 from tunesmith_setup.build import debian, selfextracting
-from tunesmith_setup.environments import envs
 from tunesmith_setup.installation import program
 from tunesmith_setup.packages import system_libraries
 from tunesmith_setup.packages.uvtool import LOCKS
@@ -60,7 +60,7 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
     locks = {LAUNCHER_LOCK: files.sha256_file(LOCKS / LAUNCHER_LOCK)}
-    (environment / envs.MANIFEST).write_text(json.dumps({"locks": locks}))
+    (environment / MANIFEST).write_text(json.dumps({"locks": locks}))
     (environment.parent / "launcher.current").write_text("launcher\n")
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("TUNESMITH_HOME", str(folder / "data"))

@@ -18,7 +18,7 @@ from tests import real_runs
 from tests.setup import breaking
 from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
 from tunesmith_core import files
-from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
+from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_setup.environments import envs, kinds, profiles, repair
 from tunesmith_setup.packages import inventory, stores, uvtool
 from tunesmith_setup.packages.uvtool import Uv
@@ -71,7 +71,7 @@ def damage_all_ways(
     chance, tally, packages = random.Random(seed), Tally(), stores.installed_packages(folder)
     for _ in range(num_rounds):
         tally.round(folder, pointer, list(breaking.damage_files(folder, per_round, chance)), progress)
-    for name in (inventory.INVENTORY, inventory.MANIFEST):
+    for name in (inventory.INVENTORY, MANIFEST):
         for damage in breaking.FILE_DAMAGES.values():
             damage(folder / name, chance)
             tally.round(folder, pointer, [name], progress)

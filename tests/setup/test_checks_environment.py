@@ -14,7 +14,7 @@ import pytest
 from tests.setup import breaking
 from tests.setup.conftest import RecordedProgress, script
 from tunesmith_core import files, paths, runs
-from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
+from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, PROOF, TRAINING_POINTER
 from tunesmith_core.locks import FileLock
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
 from tunesmith_core.runs import Run, RunState, RunStatus
@@ -152,7 +152,7 @@ def test_every_byte_is_read_once_a_week_and_after_a_run_that_ended_before_its_fi
     assert environment.is_due(name)
     crashed.step = 5
     assert not environment.is_due(name)
-    (folder / inventory.MANIFEST).write_text("[]")
+    (folder / MANIFEST).write_text("[]")
     assert environment.is_due(name)
     (paths.config_dir() / "full-checks.json").write_text("[]")
     environment.remember_full(name)
@@ -367,7 +367,7 @@ def test_gpu_memory_is_a_snapshot_with_names() -> None:
 def test_the_proof_is_compared_with_the_computer(record: dict[str, object] | None, state: str, words: str) -> None:
     folder = make("train-cu124-linux-py311-1", TORCH)
     if record is not None:
-        (folder / inventory.PROOF).write_text(json.dumps(record))
+        (folder / PROOF).write_text(json.dumps(record))
     finding = look(gpu.Proof(), WITH_GPU)
     assert finding.state == state
     assert words in finding.message

@@ -13,6 +13,7 @@ import pytest
 
 from tests.setup.conftest import RecordedProgress, TinyIndex, script, wheel
 from tunesmith_core import environments, files, paths
+from tunesmith_core.environments import MANIFEST, PROOF
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
 from tunesmith_core.runs import create_run
@@ -89,7 +90,7 @@ def test_a_build_is_sealed_and_pointed_to(tiny: Environment, progress: RecordedP
     envs.build(tiny, uv, progress)
     assert names_in_envs() == sorted([POINTER, tiny.name])
     assert pointer_text() == f"{tiny.name}\n"
-    manifest = json.loads((tiny.folder / envs.MANIFEST).read_text())
+    manifest = json.loads((tiny.folder / MANIFEST).read_text())
     assert manifest["name"] == tiny.name
     assert manifest["locks"] == {tiny.locks[0].name: files.sha256_file(tiny.locks[0])}
     created, installed = uv.commands
@@ -195,7 +196,7 @@ def test_real_uv_installs_from_a_hashed_lock_and_offline_again(
     assert copied.stat().st_nlink == 1
 
     tiny_index.close()
-    (environment.folder / envs.MANIFEST).unlink()
+    (environment.folder / MANIFEST).unlink()
     envs.build(environment, Uv(real_uv), progress)
     assert environment.is_complete()
 
@@ -235,7 +236,7 @@ def test_a_damaged_download_cache_is_passed_by(
     lock.write_text("".join(lines))
     environment = Environment("tiny", interpreter, (lock,), ("tiny_one", "tiny_two"), 1000, POINTER)
     envs.build(environment, Uv(real_uv), progress)
-    (environment.folder / envs.MANIFEST).unlink()
+    (environment.folder / MANIFEST).unlink()
     (poisoned,) = uvtool.own_cache().glob("archive-v*/*/tiny_one.py")
     poisoned.write_text("value = 'bad'\n")
     tiny_index.requests.clear()
@@ -308,7 +309,7 @@ def test_only_a_proven_environment_is_pointed_to(
 
     def succeed(folder: Path, device: str, _: RecordedProgress) -> None:
         asked.append((folder, device))
-        files.atomic_write_json(folder / proof.PROOF, {"state": "ok"})
+        files.atomic_write_json(folder / PROOF, {"state": "ok"})
 
     monkeypatch.setattr(proof, "prove", fail)
     with pytest.raises(EnvironmentProblem):

@@ -14,6 +14,7 @@ import pytest
 
 from tests.setup.conftest import script
 from tunesmith_core import files, paths
+from tunesmith_core.environments import MANIFEST
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup.environments import envs
@@ -33,7 +34,7 @@ def make_launcher(home: Path, locks: dict[str, str]) -> Path:
     folder = home / "envs" / "launcher-linux-py311-12345678"
     body = f"open({str(home / 'started')!r}, 'w').write(' '.join(args))"
     python = script(folder / "bin" / "python", body)
-    (folder / envs.MANIFEST).write_text(json.dumps({"locks": locks}))
+    (folder / MANIFEST).write_text(json.dumps({"locks": locks}))
     (home / "envs" / "launcher.current").write_text(folder.name)
     return python
 
@@ -90,9 +91,9 @@ def test_an_environment_of_another_version_does_not_count(home: Path, locks: dic
 @pytest.mark.parametrize("manifest", [None, "", "[]", '{"locks": 3}'])
 def test_an_incomplete_environment_does_not_count(home: Path, manifest: str | None) -> None:
     folder = make_launcher(home, {}).parents[1]
-    (folder / envs.MANIFEST).unlink()
+    (folder / MANIFEST).unlink()
     if manifest is not None:
-        (folder / envs.MANIFEST).write_text(manifest)
+        (folder / MANIFEST).write_text(manifest)
     assert first_start.launcher_python() is None
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.setup.conftest import RecordedProgress
 from tunesmith_core import environments, files, paths
+from tunesmith_core.environments import PROOF
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, Machine
 from tunesmith_core.protocol import read_journal
@@ -198,7 +199,7 @@ def test_what_is_complete_needs_no_room(
     monkeypatch.setattr(probe, "machine", lambda: Machine(system="linux", gpus=()))
     parts = install.wanted(None, progress, training_only=True)
     seal(parts.training)
-    files.atomic_write_json(parts.training.folder / proof.PROOF, {"state": "ok"})
+    files.atomic_write_json(parts.training.folder / PROOF, {"state": "ok"})
     (paths.models_dir() / example_model.NAME).mkdir(parents=True)
     plan = parts.plan()
     assert (plan.disk_bytes, plan.seconds) == (0, 0)

@@ -21,6 +21,7 @@ import pytest
 from tests.processes import KILLED
 from tests.setup.conftest import TinyIndex, wheel
 from tunesmith_core import environments, files
+from tunesmith_core.environments import PROOF
 from tunesmith_core.protocol import JournalReader, read_journal
 from tunesmith_setup.environments import envs, proof
 from tunesmith_setup.packages import inventory, wheel_sizes
@@ -133,7 +134,7 @@ def plant_old_environments(home: Path) -> None:
         python = environments.environment_python(home / "envs" / name)
         python.parent.mkdir(parents=True)
         python.touch()
-        files.atomic_write_json(home / "envs" / name / proof.PROOF, {"state": "ok"})
+        files.atomic_write_json(home / "envs" / name / PROOF, {"state": "ok"})
         inventory.seal(home / "envs" / name, {"name": name})
     (home / "envs" / environments.TRAINING_POINTER).write_text(f"{OLD}\n")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tunesmith_core.environments import MANIFEST, PROOF
 from tunesmith_setup.packages import inventory
 from tunesmith_setup.packages.inventory import Damage, Inventory, Kind
 
@@ -41,7 +42,7 @@ def compare(folder: Path, *, full: bool = False) -> list[str]:
 
 def test_an_untouched_environment_is_whole(folder: Path) -> None:
     assert compare(folder) == compare(folder, full=True) == []
-    (folder / inventory.PROOF).write_text("{}")
+    (folder / PROOF).write_text("{}")
     assert compare(folder) == [], "the proof is written later"
 
 
@@ -52,7 +53,7 @@ def test_each_kind_of_change_is_seen(folder: Path) -> None:
     (folder / "bin" / "tool").chmod(0o644)
     (folder / "pyvenv.cfg").unlink()
     (folder / SITE / "stray.pth").write_text("import os")
-    (folder / inventory.MANIFEST).write_text("{}")
+    (folder / MANIFEST).write_text("{}")
     assert compare(folder) == [
         "bin/python (changed)",
         "bin/tool (changed)",
@@ -117,12 +118,12 @@ def test_without_a_list_the_records_serve(folder: Path) -> None:
     (folder / SITE / "brought.pyc").write_bytes(b"compiled again")
     (folder / SITE / "stray.pth").write_text("import os")
     (folder / "unlisted").write_text("outside the packages nothing is known")
-    (folder / inventory.MANIFEST).unlink()
+    (folder / MANIFEST).unlink()
     assert inventory.compare(folder, recorded) == [
         Damage(f"{SITE}/stray.pth", Kind.UNEXPECTED),
         Damage(f"{SITE}/tiny-1.0.dist-info/RECORD", Kind.UNEXPECTED),
         Damage(f"{SITE}/tiny.py", Kind.CHANGED, recorded.entries[f"{SITE}/tiny.py"]),
-        Damage(inventory.MANIFEST, Kind.MISSING),
+        Damage(MANIFEST, Kind.MISSING),
     ]
 
 

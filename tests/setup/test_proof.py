@@ -10,7 +10,7 @@ import pytest
 
 from tests.setup.conftest import RecordedProgress, script
 from tunesmith_core import paths
-from tunesmith_core.environments import environment_python
+from tunesmith_core.environments import PROOF, environment_python
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.machine import Driver, Machine
 from tunesmith_setup.environments import proof
@@ -147,5 +147,5 @@ def test_a_proof_that_hangs_is_unknown_and_not_broken(environment: Environment, 
 
 def test_a_record_that_is_none_counts_as_none(tmp_path: Path) -> None:
     for text in ("", "[1]", '{"state": "failed"}'):
-        (tmp_path / proof.PROOF).write_text(text)
+        (tmp_path / PROOF).write_text(text)
         assert not proof.is_proven(tmp_path)

@@ -18,7 +18,7 @@ from tests.processes import KILLED
 from tests.setup import breaking
 from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
 from tunesmith_core import files, paths, runs
-from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER, environment_python
+from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER, environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.runs import Run
 from tunesmith_setup.environments import envs, file_repair, repair, snapshots
@@ -152,7 +152,7 @@ def test_list_and_manifest_lost_together_mean_building_again(
     built_training: Path, tiny_index: TinyIndex, progress: RecordedProgress
 ) -> None:
     (built_training / inventory.INVENTORY).unlink()
-    (built_training / inventory.MANIFEST).unlink()
+    (built_training / MANIFEST).unlink()
     mend(progress)
     assert repair.is_sound(built_training)
     assert not list(paths.envs_dir().glob(f"*{repair.BROKEN_MARK}*"))
@@ -234,7 +234,7 @@ def test_another_python_of_the_version_takes_over(
     """The base Python was removed; the list names a dangling link, as it was right when the list was made."""
     (built_training / "pyvenv.cfg").write_text("home = /nowhere/bin\n")
     breaking.dangle_interpreter(built_training)
-    manifest = json.loads((built_training / inventory.MANIFEST).read_text()) | {"python": "/nowhere/bin/python3"}
+    manifest = json.loads((built_training / MANIFEST).read_text()) | {"python": "/nowhere/bin/python3"}
     inventory.seal(built_training, manifest)
     assert repair.starts(built_training) is False
     asked: list[tuple[int, int]] = []
@@ -242,7 +242,7 @@ def test_another_python_of_the_version_takes_over(
     mend(progress)
     assert asked[0] == interpreter.version
     assert repair.is_sound(built_training)
-    assert json.loads((built_training / inventory.MANIFEST).read_text())["python"] == str(interpreter.executable)
+    assert json.loads((built_training / MANIFEST).read_text())["python"] == str(interpreter.executable)
     assert (site(built_training) / DATA).read_text() == LARGE, "the packages stayed"
 
 
@@ -251,7 +251,7 @@ def test_damage_is_never_blessed_by_a_new_list(
 ) -> None:
     (built_training / "pyvenv.cfg").write_text("home = /nowhere/bin\n")
     breaking.dangle_interpreter(built_training)
-    inventory.seal(built_training, json.loads((built_training / inventory.MANIFEST).read_text()))
+    inventory.seal(built_training, json.loads((built_training / MANIFEST).read_text()))
     tiny_index.close()
     shutil.rmtree(paths.cache_dir())
     (site(built_training) / DATA).write_text("damaged")
@@ -269,9 +269,9 @@ def test_the_interpreter_is_the_recorded_one_or_one_of_the_version(
     assert scratch.interpreter_for(home / "train-cpu-linux-py311-1") == Interpreter(Path("/found"), (3, 11))
     assert scratch.interpreter_for(home / "odd") is None
     (home / "odd").mkdir()
-    (home / "odd" / inventory.MANIFEST).write_text(json.dumps({"python": str(interpreter.executable)}))
+    (home / "odd" / MANIFEST).write_text(json.dumps({"python": str(interpreter.executable)}))
     assert scratch.interpreter_for(home / "odd") == interpreter
-    (home / "odd" / inventory.MANIFEST).write_text("[]")
+    (home / "odd" / MANIFEST).write_text("[]")
     assert scratch.manifest_of(home / "odd") == {}
     assert scratch.locks_of(home / "odd") == []
 
@@ -282,7 +282,7 @@ def test_the_interpreter_is_the_recorded_one_or_one_of_the_version(
 def test_a_lost_pointer_finds_the_newest_good_environment(built_training: Path, progress: RecordedProgress) -> None:
     broken = paths.envs_dir() / "train-broken"
     broken.mkdir()
-    (broken / inventory.MANIFEST).write_text("{}")
+    (broken / MANIFEST).write_text("{}")
     (paths.envs_dir() / TRAINING_POINTER).write_text("\0garbage")
     mend(progress)
     assert repair.pointed_folder(TRAINING_POINTER) == built_training
@@ -414,10 +414,10 @@ def test_a_repair_killed_anywhere_is_finished_by_the_next(
     if point == "repair.interpreter":
         (built_training / "pyvenv.cfg").write_text("home = /nowhere/bin\n")
         breaking.dangle_interpreter(built_training)
-        inventory.seal(built_training, json.loads((built_training / inventory.MANIFEST).read_text()))
+        inventory.seal(built_training, json.loads((built_training / MANIFEST).read_text()))
     elif point in ("repair.set-aside", "repair.rebuilt"):
         (built_training / inventory.INVENTORY).unlink()
-        (built_training / inventory.MANIFEST).unlink()
+        (built_training / MANIFEST).unlink()
     else:
         breaking.stray_path_file(built_training)
         breaking.damage_files(built_training, 4, random.Random(5))

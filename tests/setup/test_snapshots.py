@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tunesmith_core import paths
-from tunesmith_core.environments import TRAINING_POINTER
+from tunesmith_core.environments import MANIFEST, TRAINING_POINTER
 from tunesmith_core.errors import UserError
 from tunesmith_setup.commands import snapshots as command
 from tunesmith_setup.environments import snapshots
-from tunesmith_setup.packages import inventory
 
 PACKAGES = {
     "train-cpu-1": {"torch": "2.6.0", "numpy": "2.5.5", "old": "1"},
@@ -32,7 +31,7 @@ def environments(home: Path) -> Path:
             info = site / f"{package.replace('-', '_')}-{version}.dist-info"
             info.mkdir()
             (info / "RECORD").write_text("")
-        (folder / name / inventory.MANIFEST).write_text(json.dumps({"built_at": 1e9 + number} if number else {}))
+        (folder / name / MANIFEST).write_text(json.dumps({"built_at": 1e9 + number} if number else {}))
     (folder / TRAINING_POINTER).write_text("train-cpu-2")
     (folder / "train.previous").write_text("train-cpu-1")
     return folder

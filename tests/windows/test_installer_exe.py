@@ -14,9 +14,9 @@ import pytest
 from tests.packaging.packages import DATE_S, VERSION, make_program, screen, wait_for_window
 from tests.windows.rig import Rig
 from tunesmith_core import files
+from tunesmith_core.environments import MANIFEST
 from tunesmith_setup.build import __main__ as build
 from tunesmith_setup.build import sources, windows
-from tunesmith_setup.environments import envs
 from tunesmith_setup.installation import program
 from tunesmith_setup.packages.uvtool import LOCKS, Uv
 
@@ -304,7 +304,7 @@ def test_the_shortcut_opens_the_window(rig: Rig, uv: Uv, whole: Path, windows_tm
     rig.environment("window", lock, uv)
     environment = rig.drive_c / "envs" / "window"
     shutil.copy(rig.drive_c / "python" / "Lib" / "venv" / "scripts" / "nt" / "pythonw.exe", environment / "Scripts")
-    (environment / envs.MANIFEST).write_text(json.dumps({"locks": {lock: files.sha256_file(LOCKS / lock)}}))
+    (environment / MANIFEST).write_text(json.dumps({"locks": {lock: files.sha256_file(LOCKS / lock)}}))
     (windows_tmp / "data" / "envs").mkdir()
     (windows_tmp / "data" / "envs" / "launcher.current").write_text(rig.windows_path(environment))
     with screen() as display:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import torch
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.fused_memory import NUM_SLOTS
 from tunesmith_engine.fused.copies import Copies, ImmediateCopies, StreamCopies
 from tunesmith_engine.fused.ring import Ring
 from tunesmith_engine.fused.sent_tiles import SentTiles
@@ -23,8 +24,6 @@ LEVELS = ("none", "mlp", "smart", "full")
 """How much of a layer is computed again in the backward pass, from nothing to everything but its last product."""
 
 ALIGNMENT_BYTES = 256
-NUM_SLOTS = 2
-"""One slot is computed on while another is copied."""
 
 
 @dataclass(frozen=True, slots=True)

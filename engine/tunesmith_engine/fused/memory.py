@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tunesmith_core.fused_memory import LIBRARY_BYTES
+from tunesmith_core.fused_memory import LIBRARY_BYTES, USABLE_SHARE
 from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes, store_bytes
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.attention_block import num_parts
@@ -33,9 +33,6 @@ from tunesmith_engine.fused.rates import (
 )
 from tunesmith_engine.fused.tiling import SAVER, SMALL, SMALLEST, TILINGS, WHOLE, Tiling
 from tunesmith_engine.shapes import MlpShape
-
-USABLE_SHARE = 0.94
-"""Of the free memory; the rest is for what other programs take meanwhile and for gaps between tensors."""
 
 SUSTAINED_SHARE = 0.8
 """Of the rate of a short burst of products, over a whole step: everything else of a layer, and a GPU that gets warm.

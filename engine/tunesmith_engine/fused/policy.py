@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tunesmith_core.fused_memory import NUM_SLOTS
 from tunesmith_core.messages import Message, joined
-from tunesmith_engine.fused.activations import LEVELS, NUM_SLOTS, LayerBuffers, StoreBytes
+from tunesmith_engine.fused.activations import LEVELS, LayerBuffers, StoreBytes
 from tunesmith_engine.fused.activations import LayerPolicy as LayerPolicy
 from tunesmith_engine.fused.prediction import LayerCosts, Tiles, predicted_s
 from tunesmith_engine.fused.rates import CopyRates

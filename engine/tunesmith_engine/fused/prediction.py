@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple
 
-from tunesmith_engine.fused.activations import NUM_SLOTS, LayerBuffers, LayerPolicy
+from tunesmith_core.fused_memory import NUM_SLOTS
+from tunesmith_engine.fused.activations import LayerBuffers, LayerPolicy
 from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.ring import Entry
 from tunesmith_engine.shapes import LayerShape, MlpShape

@@ -21,9 +21,9 @@ from safetensors.torch import load_file, save_file
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_core.runs import CHECKPOINT_MANIFEST
 from tunesmith_core.spec import RunSpec
 
-MANIFEST = "MANIFEST.json"
 VERSION = 1
 SPACE_FACTOR = 1.2
 STAGING_PREFIX, TRASH_PREFIX, QUARANTINE_PREFIX = ".staging-", ".trash-", "damaged-"
@@ -138,7 +138,7 @@ class Checkpoints:
             "fingerprint": fingerprint,
             "files": {path.name: _described(path) for path in sorted(staging.iterdir())},
         }
-        files.atomic_write_json(staging / MANIFEST, manifest)
+        files.atomic_write_json(staging / CHECKPOINT_MANIFEST, manifest)
         files.crashpoint("ckpt.after-manifest")
 
     def _rotate(self) -> None:
@@ -182,7 +182,7 @@ class Checkpoints:
 
 def load(path: Path) -> tuple[Snapshot, dict[str, Any]]:  # Any: JSON values
     """Return a verified checkpoint's snapshot, with tensors on the CPU, and its manifest."""
-    manifest = files.read_json(path / MANIFEST)
+    manifest = files.read_json(path / CHECKPOINT_MANIFEST)
     adapter, optimizer, random = (
         load_file(path / f"{name}.safetensors") for name in ("adapter", "optimizer", "random")
     )
@@ -192,7 +192,7 @@ def load(path: Path) -> tuple[Snapshot, dict[str, Any]]:  # Any: JSON values
 def damage(path: Path) -> str:
     """Say what is wrong with a checkpoint folder, or return ""."""
     try:
-        manifest = files.read_json(path / MANIFEST)
+        manifest = files.read_json(path / CHECKPOINT_MANIFEST)
         version, listed, step = manifest["version"], manifest["files"], manifest["step"]
         if version != VERSION:
             return Message("version {version} is not supported", version=version)
@@ -204,7 +204,7 @@ def damage(path: Path) -> str:
     except FileNotFoundError as error:
         return Message("{name} is missing", name=Path(error.filename).name)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return Message("{name} can't be read: {error}", name=MANIFEST, error=error)
+        return Message("{name} can't be read: {error}", name=CHECKPOINT_MANIFEST, error=error)
     return ""
 
 

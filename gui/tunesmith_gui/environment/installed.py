@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import environments, files, paths
+from tunesmith_core.environments import COMPILE_CACHES, MANIFEST, PROOF
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_gui.environment.model import DiskUse, Installed, Proof
 
-MANIFEST = "tunesmith-environment.json"
-PROOF = "proof.json"
 PREVIOUS_POINTER = "train.previous"
 SHORTEST_S = 0.05
 """Shorter times are not worth telling."""
-COMPILE_CACHES = ("tc", "ic", "mpl")
 
 
 def read_installed() -> Installed:

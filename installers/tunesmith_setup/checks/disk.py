@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from tunesmith_core import files, paths
+from tunesmith_core.environments import COMPILE_CACHES
 from tunesmith_core.machine import Machine
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
 from tunesmith_setup.progress import GIB, Progress, size_text
@@ -16,8 +17,6 @@ COMFORTABLE_BYTES = 10 * GIB
 """Room for one more base model of a few billion parameters and its run."""
 TEMPORARY_FLOOR_BYTES = GIB
 
-COMPILE_CACHES = ("tc", "ic", "mpl")
-"""Folders below the cache of what libraries compiled or drew: it is made again when it is missing."""
 LARGE_CACHE_BYTES = GIB
 
 

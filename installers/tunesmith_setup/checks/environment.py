@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from tunesmith_core import files, paths, runs
-from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
+from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.machine import Machine
 from tunesmith_core.runs import RunState
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
@@ -156,7 +156,7 @@ def is_due(name: str) -> bool:
     The building of an environment counts as the first time.
     """
     try:
-        manifest = files.read_json(paths.envs_dir() / name / inventory.MANIFEST)
+        manifest = files.read_json(paths.envs_dir() / name / MANIFEST)
         last = max(float(manifest.get("built_at", 0)), _remembered().get(name, 0.0))
     except (OSError, ValueError, AttributeError, TypeError):
         return True

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from tunesmith_core import files, paths
-from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
+from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.locks import is_locked
 from tunesmith_core.machine import Machine
 from tunesmith_setup.checks.base import Check, Finding, Fix, State
@@ -27,7 +27,7 @@ def other_environments() -> list[Path]:
 
 def fault_of(folder: Path) -> str | None:
     """Return what is wrong with an environment, in words; None when it looks as it was built."""
-    if not (folder / inventory.MANIFEST).is_file():
+    if not (folder / MANIFEST).is_file():
         return "incomplete"
     damages = inventory.compare(folder, inventory.read(folder) or inventory.from_records(folder))
     if damages:

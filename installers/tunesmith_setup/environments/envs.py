@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core import files, paths, runs
-from tunesmith_core.environments import engine_environment, environment_python
+from tunesmith_core.environments import MANIFEST, engine_environment, environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup.environments import proof
 from tunesmith_setup.packages import downloads, growth, inventory, stores, uvtool, wheel_sizes
@@ -29,7 +29,6 @@ from tunesmith_setup.packages.wheel_sizes import Weight
 from tunesmith_setup.probe.interpreters import Interpreter
 from tunesmith_setup.progress import Progress, size_text
 
-MANIFEST = inventory.MANIFEST
 STAGING_MARK = ".building-"
 REMOVING_MARK = ".removing-"
 SYSTEM = "win" if sys.platform == "win32" else "linux"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tunesmith_core import files, paths
+from tunesmith_core.environments import MANIFEST
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup.packages import inventory, scratch, stores
 from tunesmith_setup.packages.inventory import Damage, Inventory, Kind
@@ -100,7 +101,7 @@ class FileRepair:
     def _restore(self, expected: Inventory, damage: Damage, staging: Path) -> bool:
         """Bring one file back from what is on this computer; return whether it is right now."""
         target = self.folder / damage.path
-        if damage.path == inventory.MANIFEST:
+        if damage.path == MANIFEST:
             if expected.manifest is None:
                 return False
             files.atomic_write_text(target, expected.manifest)
@@ -161,7 +162,7 @@ class FileRepair:
         return self._put(copy, damage, "reinstalled packages")
 
     def _list_again(self) -> None:
-        text = (self.folder / inventory.MANIFEST).read_text(encoding="utf-8")
+        text = (self.folder / MANIFEST).read_text(encoding="utf-8")
         inventory.write(self.folder, inventory.take(self.folder, text))
         self.progress.note("listed all files of the environment again")
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
-from tunesmith_core.environments import environment_python
+from tunesmith_core.environments import PROOF, environment_python
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain import explain
 from tunesmith_core.explain.failure import this_machine
 from tunesmith_core.operations.kinds.engine import SELFTEST, SelftestSpec
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.protocol import Event
-from tunesmith_setup.packages.inventory import PROOF
 from tunesmith_setup.progress import Progress
 
 LIMIT_S = 600.0

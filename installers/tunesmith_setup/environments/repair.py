@@ -14,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 from tunesmith_core import environments, files, paths, runs
-from tunesmith_core.environments import environment_python
+from tunesmith_core.environments import MANIFEST, PROOF, environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup.environments import envs, kinds, profiles
 from tunesmith_setup.environments.envs import Environment
@@ -117,7 +117,7 @@ class Ladder:
         if self.folder is not None and self.folder.is_dir():
             return
         kind = self.pointer.partition(".")[0]
-        complete = [path.parent for path in paths.envs_dir().glob(f"{kind}-*/{inventory.MANIFEST}")]
+        complete = [path.parent for path in paths.envs_dir().glob(f"{kind}-*/{MANIFEST}")]
         complete = [folder for folder in complete if STAGING_PATTERN.search(folder.name) is None]
         for folder in sorted(complete, key=lambda folder: folder.stat().st_mtime, reverse=True):
             if is_sound(folder):
@@ -184,7 +184,7 @@ def _move_in(fresh: Path, folder: Path) -> None:
 
 def _list_with(folder: Path, interpreter: Interpreter) -> None:
     """List an environment anew that got another Python; what was proven with the one before has to be proven again."""
-    (folder / inventory.PROOF).unlink(missing_ok=True)
+    (folder / PROOF).unlink(missing_ok=True)
     manifest = scratch.manifest_of(folder) | {"python": str(interpreter.executable)}
     inventory.seal(folder, manifest)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core import environments, files, paths
-from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
+from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_setup.environments import envs, kinds, repair
 from tunesmith_setup.packages import inventory, scratch, stores
@@ -54,7 +54,7 @@ def previous_name(pointer: str) -> str:
 def snapshots() -> list[Snapshot]:
     """Return the complete environments, newest first."""
     roles, found = _roles(), []
-    for path in paths.envs_dir().glob(f"*/{inventory.MANIFEST}"):
+    for path in paths.envs_dir().glob(f"*/{MANIFEST}"):
         folder = path.parent
         if not repair.STAGING_PATTERN.search(folder.name):
             built_at = scratch.manifest_of(folder).get("built_at")

@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 
 from tunesmith_core import environments, files
+from tunesmith_core.environments import MANIFEST
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup.environments import envs
 from tunesmith_setup.installation import install
 from tunesmith_setup.packages.uvtool import LOCKS
 from tunesmith_setup.progress import Progress
@@ -34,7 +34,7 @@ def launcher_python() -> Path | None:
     """Return the Python of the window's environment when that is complete and from this program's locks."""
     try:
         folder = environments.pointed_environment(environments.LAUNCHER_POINTER)
-        locks: dict[str, str] = dict(files.read_json(folder / envs.MANIFEST)["locks"])
+        locks: dict[str, str] = dict(files.read_json(folder / MANIFEST)["locks"])
         fitting = all(files.sha256_file(LOCKS / name) == digest for name, digest in locks.items())
     except (EnvironmentProblem, OSError, ValueError, LookupError, TypeError):
         return None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core import environments, files, paths, placement
+from tunesmith_core.environments import MANIFEST
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import probe
@@ -165,7 +166,7 @@ def _mend(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
     if left and envs.has_live_run():
         raise EnvironmentProblem("run-busy", "The environment must be built again, and a run is using it.")
     if left:
-        (folder / envs.MANIFEST).unlink()
+        (folder / MANIFEST).unlink()
 
 
 def prove(environment: envs.Environment, progress: Progress) -> proof.Record:

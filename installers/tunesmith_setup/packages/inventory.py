@@ -21,11 +21,10 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
 from tunesmith_core import files
+from tunesmith_core.environments import MANIFEST, PROOF
 from tunesmith_setup.packages import wheel_records
 
 INVENTORY = "tunesmith-files.txt"
-MANIFEST = "tunesmith-environment.json"
-PROOF = "proof.json"
 NOT_LISTED = frozenset({INVENTORY, MANIFEST, PROOF})
 LINK_MARK = "link:"
 MAX_KEPT_BYTES = 512 * 1024

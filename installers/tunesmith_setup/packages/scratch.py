@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tunesmith_core import paths
-from tunesmith_core.environments import environment_python
+from tunesmith_core.environments import MANIFEST, environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.settings import SettingsFile
 from tunesmith_setup.packages import inventory
@@ -42,7 +42,7 @@ def manifest_of(folder: Path) -> dict[str, object]:
     listed = inventory.read(folder)
     try:
         text = listed.manifest if listed else None
-        manifest = json.loads(text or (folder / inventory.MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads(text or (folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return manifest if isinstance(manifest, dict) else {}

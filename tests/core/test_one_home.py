@@ -1,0 +1,43 @@
+"""A fact that two packages share is declared once, in core."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("engine", "gui", "installers")
+
+
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [
+        ("CHECKPOINT_MANIFEST", "runs.py"),
+        ("COMPILE_CACHES", "environments.py"),
+        ("LIBRARY_BYTES", "fused_memory.py"),
+        ("MANIFEST", "environments.py"),
+        ("MEMORY_STEPS", "memory_steps.py"),
+        ("NUM_SLOTS", "fused_memory.py"),
+        ("PROOF", "environments.py"),
+        ("USABLE_SHARE", "fused_memory.py"),
+    ],
+)
+def test_a_shared_fact_has_one_home(name: str, home: str) -> None:
+    assert [path for path in sources() if name in declared(path)] == [ROOT / "engine" / "tunesmith_core" / home]
+
+
+def sources() -> list[Path]:
+    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+
+
+def declared(path: Path) -> set[str]:
+    """The names that a module assigns at its top."""
+    targets: list[ast.expr] = []
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign):
+            targets += node.targets
+        elif isinstance(node, ast.AnnAssign):
+            targets.append(node.target)
+    return {target.id for target in targets if isinstance(target, ast.Name)}
