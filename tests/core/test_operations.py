@@ -133,7 +133,7 @@ def test_its_child_ends_with_the_command_line(program: Path, home: Path, number:
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     assert children
     process.send_signal(number)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == (5 if number == signal.SIGINT else -signal.SIGKILL)
     assert all(gone(int(pid)) for pid in children)
     assert folder.exists() == (number == signal.SIGKILL)

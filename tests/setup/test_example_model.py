@@ -12,12 +12,25 @@ from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup.installation import example_model
 from tunesmith_setup.packages.uvtool import Uv
 
-CONVERT = """
-from pathlib import Path
-assert args[-3] == 'import-gguf' and Path(args[-2]).name == 'tiny.gguf'
-Path(args[-1]).mkdir()
-(Path(args[-1]) / 'config.json').write_text(Path(args[-2]).read_text())
+ENGINE = Path(example_model.conduct.__code__.co_filename).parents[2]
+CONVERT = (
+    f"""
+sys.path.insert(0, {str(ENGINE)!r})
 """
+    + """
+import json
+from pathlib import Path
+from tunesmith_core.protocol import JournalWriter
+folder = Path(args[-1])
+assert json.loads((folder / 'operation.json').read_text())['kind'] == 'import-gguf'
+spec = json.loads((folder / 'spec.json').read_text())
+assert Path(spec['source']).name == 'tiny.gguf'
+target = Path(spec['target'])
+target.mkdir()
+(target / 'config.json').write_text(Path(spec['source']).read_text())
+JournalWriter(folder / 'events.jsonl').write('result', status='finished', exit_code=0, answer={})
+"""
+)
 
 
 class FakeUv(Uv):

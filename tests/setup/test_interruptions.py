@@ -57,13 +57,17 @@ from pathlib import Path
 from tunesmith_core.protocol import JournalWriter
 import torch
 
-if sys.argv[1] == "selftest":
-    step = {{"name": "imports", "title": "Import", "required": True, "state": "ok", "seconds": 0.1}}
-    step["details"] = {{"versions": {{"torch": "0"}}}}
-    Path(sys.argv[5]).write_text(json.dumps({{"device": sys.argv[3], "state": "ok", "seconds": 0.1, "steps": [step]}}))
-elif sys.argv[1] == "import-gguf":
-    assert Path(sys.argv[2]).read_text() == "tiny weights"
-    shutil.copytree({model!r}, sys.argv[3])
+if sys.argv[1] != "run":
+    folder = Path(sys.argv[2])
+    kind, spec = (json.loads((folder / name).read_text()) for name in ("operation.json", "spec.json"))
+    if kind["kind"] == "selftest":
+        step = {{"name": "imports", "title": "Import", "required": True, "state": "ok", "seconds": 0.1}}
+        step["details"] = {{"versions": {{"torch": "0"}}}}
+        answer = {{"device": spec["device"], "state": "ok", "seconds": 0.1, "steps": [step]}}
+    else:
+        assert Path(spec["source"]).read_text() == "tiny weights"
+        answer = {{"path": str(shutil.copytree({model!r}, spec["target"]))}}
+    JournalWriter(folder / "events.jsonl").write("result", status="finished", exit_code=0, answer=answer)
 else:
     run = Path(sys.argv[3])
     journal = JournalWriter(run / "events.jsonl")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
-import json
 import runpy
 import subprocess
 import sys
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tunesmith_core.errors import UserError
+from tunesmith_core.protocol import Event, read_journal
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup.build import test_runner
 from tunesmith_setup.installation import install
@@ -121,22 +120,18 @@ def test_a_command_may_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert "usage: tunesmith install" in capsys.readouterr().out
 
 
-def test_the_window_reads_how_a_command_ended(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    parse = command_line.parse
+def test_the_window_reads_how_a_command_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def events_of(name: str, code: int) -> list[Event]:
+        folder = tmp_path / name
+        (folder / "control").mkdir(parents=True)
+        assert command_line.main(["install", "--operation", str(folder)]) == code
+        return read_journal(folder / "events.jsonl")
 
-    def with_events(argv: list[str]) -> argparse.Namespace:
-        arguments = parse(argv)
-        arguments.events = True
-        return arguments
-
-    monkeypatch.setattr(command_line, "parse", with_events)
+    monkeypatch.setattr("tunesmith_setup.progress.die_with_owner", lambda _: None)
     monkeypatch.setattr(install, "run", lambda *_, **__: 0)
-    assert command_line.main(["install"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"type": "result", "ok": True, "exit_code": 0}
+    (result,) = events_of("good", 0)
+    assert (result.data["status"], result.data["exit_code"]) == ("finished", 0)
     monkeypatch.setattr(install, "run", lambda *_, **__: 1 // 0)
-    assert command_line.main(["install"]) == 1
-    error, result = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    assert (error["type"], error["code"]) == ("error", "bug")
-    assert result == {"type": "result", "ok": False, "exit_code": 1}
+    error, result = events_of("bad", 1)
+    assert (error.type, error.data["code"]) == ("error", "bug")
+    assert (result.data["status"], result.data["exit_code"]) == ("failed", 1)

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 
 from tunesmith_core import files, paths
-from tunesmith_core.environments import engine_environment, module_command
 from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_setup import attached
+from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kinds.engine import IMPORT, ImportSpec
+from tunesmith_core.operations.runner import conduct
 from tunesmith_setup.packages.uvtool import Uv
 from tunesmith_setup.progress import Part, Progress, size_text
 
@@ -74,11 +75,11 @@ def ensure(lock: Path, python: Path, uv: Uv, progress: Progress) -> Path:
 
 
 def _convert(python: Path, source: Path, target: Path) -> None:
-    command = module_command(python, "tunesmith_engine", "import-gguf", str(source), str(target))
-    code, words = attached.run(command, engine_environment())
-    if code != 0:
+    spec = ImportSpec(str(source), str(target))
+    outcome = conduct(IMPORT, spec, command=lambda operation: IMPORT.command(operation, spec, python))
+    if outcome.state is not OperationState.FINISHED:
         raise EnvironmentProblem(
             "environment-build-failed",
-            f"The engine could not convert the example's base model (exit code {code}).",
-            context=words or None,
+            f"The engine could not convert the example's base model (exit code {outcome.exit_code}).",
+            context=outcome.output or None,
         )
