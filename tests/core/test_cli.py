@@ -20,7 +20,7 @@ from tests.processes import kill, press_control_c
 from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch, terminal
 from tunesmith_core.errors import EnvironmentProblem, RunFailure, UserError
 from tunesmith_core.hardware import Hardware
-from tunesmith_core.planner import Fix, Plan
+from tunesmith_core.planner import Plan, Saving
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
@@ -299,7 +299,7 @@ def test_the_spec_of_a_run_can_be_saved_and_started_again(
 
 
 def plan_of(*_: object, **__: object) -> Plan:
-    fix = Fix("shorter", {"data.context_length": 512}, 1 << 30)
+    fix = Saving("shorter", {"data.context_length": 512}, 1 << 30)
     return Plan({"weights": 1 << 30}, 1 << 30, 1 << 29, 2 << 30, "tight", 10, None, 1 << 20, "low", (fix,))
 
 
