@@ -348,7 +348,7 @@ def test_an_error_of_a_task_is_its_error(
     fake_engine({})
     assert cli.main(["check", spec_file]) == 4
     assert "error[engine-crashed]" in capsys.readouterr().err
-    assert os.listdir(home / "tmp" / "operations") == []
+    assert not list((home / "tmp" / "operations").glob("*"))
 
 
 def test_a_task_that_cannot_start(

@@ -168,7 +168,7 @@ def made(home: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Kind]:
 
 
 def left() -> list[Path]:
-    return list((paths.tmp_dir() / "operations").iterdir())
+    return list((paths.tmp_dir() / "operations").glob("*"))
 
 
 def test_events_and_the_answer_arrive(made: Callable[[str], Kind]) -> None:

@@ -74,5 +74,5 @@ def test_a_failed_conversion_leaves_nothing(home: Path, tmp_path: Path, progress
     python = script(tmp_path / "python", "sys.exit('no such tensor type')")
     with pytest.raises(EnvironmentProblem, match="could not convert") as caught:
         example_model.ensure(Path("example-model.txt"), python, FakeUv(), progress)
-    assert caught.value.context == "no such tensor type\n"
+    assert caught.value.context == "no such tensor type"
     assert list(paths.models_dir().iterdir()) == []

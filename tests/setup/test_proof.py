@@ -88,7 +88,7 @@ def test_a_proof_is_shown_and_kept(
         "warning  Do triton_kernel: No module named 'triton' [triton-not-installed]",
         "ok       Do four_bit: nothing to do",
     ]
-    assert not list((paths.tmp_dir() / "operations").iterdir())
+    assert not list((paths.tmp_dir() / "operations").glob("*"))
 
 
 FAILED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import threading
 import time
@@ -85,13 +86,15 @@ def conduct(
         return _Conductor(kind, operation, on_event, cancel or threading.Event(), limit_s).see_through(spec, words)
     finally:
         shutil.rmtree(operation.path, ignore_errors=True)
+        # Not while another operation has its folder there.
+        with contextlib.suppress(OSError):
+            operation.path.parent.rmdir()
 
 
 def _create(kind: Kind, spec: Any) -> Operation:  # Any: of kind.spec
     """Make the folder of an operation; remove those whose owner died."""
     parent = paths.tmp_dir() / "operations"
-    parent.mkdir(parents=True, exist_ok=True)
-    for left in map(Operation, parent.iterdir()):
+    for left in map(Operation, list(parent.glob("*"))):
         owner = left.leased("owner")
         if owner is not None and not owner.alive():
             shutil.rmtree(left.path, ignore_errors=True)
