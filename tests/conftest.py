@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import shutil
+import signal
 import struct
 import sys
 import threading
@@ -47,6 +48,9 @@ def pytest_configure() -> None:
     """Give every test, and every process that it starts, the same surroundings on every machine."""
     for name in [name for name in os.environ if name.startswith(MACHINE) and name not in KEPT_OF_MACHINE]:
         del os.environ[name]
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # A shell that starts the tests in the background leaves it so, and every program inherits it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # With a bus, a window would meet the person's own desktop; without one, dbus-x11 starts one and leaves a folder.
     os.environ["DBUS_SESSION_BUS_ADDRESS"] = "disabled:"
     os.environ |= {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
