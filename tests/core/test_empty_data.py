@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow
 import pytest
-from pyarrow import parquet
 
 from tests.core.test_cli import Make, Script
 from tunesmith_core import cli, files
@@ -26,6 +24,8 @@ EMPTY = {
 def _write(path: Path) -> None:
     content = EMPTY[path.name]
     if content is None:
+        pyarrow = pytest.importorskip("pyarrow", reason="is not among the launcher's packages")
+        parquet = pytest.importorskip("pyarrow.parquet")
         parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), path)
     else:
         path.write_text(content)

@@ -122,7 +122,7 @@ def test_a_new_operation_is_one_file(program: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no process gets a signal there")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, getattr(signal, "SIGKILL", 9)])
 def test_its_child_ends_with_the_command_line(program: Path, home: Path, number: int) -> None:
     process = tunesmith(program, "count", "1000", "--pause-s", "0.1", "--json")
     assert process.stdout is not None

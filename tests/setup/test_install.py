@@ -50,7 +50,7 @@ def steps(home: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(example_model, "ensure", model)
     monkeypatch.setattr(demo, "run", lambda model, _: done.append(f"demo {model.name}") or 0)
-    monkeypatch.setattr(install, "open_window", lambda python: done.append(f"window {python.name}") or 7)
+    monkeypatch.setattr(install, "open_window", lambda python: done.append(f"window {python.stem}") or 7)
     monkeypatch.setenv("DISPLAY", ":9")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
     return done
