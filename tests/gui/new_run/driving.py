@@ -51,6 +51,8 @@ def fill_in(qtbot: QtBot, page: NewRunPage, model: Path | str, data: Path) -> No
     qtbot.waitUntil(lambda: page.facts.model is not None and page.facts.data is not None, timeout=5000)
     if page.facts.model and page.facts.model.card and page.facts.data and not page.facts.data.error:
         qtbot.waitUntil(lambda: page.facts.plan is not None, timeout=5000)
+    # What was found out moves what stands below it; a click must not go where a button was.
+    settle()
 
 
 def shown_words(page: QWidget) -> str:
