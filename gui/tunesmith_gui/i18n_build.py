@@ -135,7 +135,7 @@ def unfinished(catalogue: Path) -> list[str]:
 
 def update() -> None:
     """Renews `core_texts.py`, the .ts and the .qm files."""
-    CORE_TEXTS.write_text(core_texts_source(), encoding="utf-8")
+    CORE_TEXTS.write_text(core_texts_source(), encoding="utf-8", newline="\n")
     sources = sorted(str(path) for path in PACKAGE.rglob("*.py") if path.name != Path(__file__).name)
     folder = asset_folder("i18n")
     chinese, english = folder / "tunesmith_zh_CN.ts", folder / "tunesmith_en.ts"
@@ -146,7 +146,7 @@ def update() -> None:
     for catalogue in (chinese, english):
         _tool("lrelease", ["-silent", str(catalogue), "-qm", str(catalogue.with_suffix(".qm"))])
     table = json.dumps(translations(chinese), ensure_ascii=False, indent=0, sort_keys=True)
-    (messages.FOLDER / "zh_CN.json").write_text(f"{table}\n", encoding="utf-8")
+    (messages.FOLDER / "zh_CN.json").write_text(f"{table}\n", encoding="utf-8", newline="\n")
 
 
 def _tool(name: str, arguments: Iterable[str]) -> None:
