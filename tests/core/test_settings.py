@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tunesmith_core import settings as module
+from tunesmith_core.environments import own_command
 from tunesmith_core.errors import UserError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.settings import Settings, SettingsFile, iter_settings, settings_path
@@ -39,13 +39,13 @@ def test_change_and_save_last(home: Path) -> None:
 
 def test_what_another_process_wrote_meanwhile_is_kept(home: Path) -> None:
     window = SettingsFile()
-    subprocess.run([sys.executable, "-m", "tunesmith_setup", "settings", "proxy=http://proxy.example:8080"], check=True)
+    subprocess.run(own_command("tunesmith_setup", "settings", "proxy=http://proxy.example:8080"), check=True)
     window.change(theme="dark")
     window.save()
     saved = SettingsFile().values
     assert (saved.proxy, saved.theme) == ("http://proxy.example:8080", "dark")
     assert window.values == saved, "the window goes by it, too"
-    subprocess.run([sys.executable, "-m", "tunesmith_setup", "settings", "theme=light"], check=True)
+    subprocess.run(own_command("tunesmith_setup", "settings", "theme=light"), check=True)
     window.change(language="en")
     window.save()
     assert SettingsFile().values.theme == "light", "an older change of the window does not come back"

@@ -36,12 +36,13 @@ def plant(folder: Path) -> None:
     (folder / "planted.pth").write_text(f"import os; open(os.environ['EVIDENCE'], 'a').write('pth in {folder.name}')\n")
 
 
+@pytest.mark.usefixtures("home")
 def test_the_start_script_runs_our_modules_isolated_from_anywhere(tmp_path: Path) -> None:
     (tmp_path / "tunesmith_core.py").write_text("raise SystemExit('the wrong one')")
     result = subprocess.run(
         environments.own_command("tunesmith_core", "version"),
         cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path)},
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=True,

@@ -16,6 +16,15 @@ REASONS = {
     "tests/gui/environment/test_setup_service.py::test_a_chosen_folder_gets_settings_and_the_window_and_lasts": FOLDERS,
     "tests/gui/environment/test_setup_service.py::test_files_of_an_environment_are_read_as_far_as_they_can_be": FOLDERS,
     "tests/gui/environment/test_setup_service.py::test_folders_are_judged_without_touching_them": LINUX,
+    "tests/core/test_spec_migrations.py::test_a_spec_of_an_earlier_release_means_the_same": "names files as Linux does",
+    "tests/core/test_supervisor.py::test_only_who_adopts_ends_the_adopted": LINUX,
+    "tests/gui/services/test_operation.py::test_a_crash_is_explained_by_its_last_words": BASH,
+    "tests/gui/services/test_operation.py::test_a_flood_of_events_leaves_the_window_its_turns": BASH,
+    "tests/gui/services/test_operation.py::test_an_error_of_the_child_arrives_as_one": BASH,
+    "tests/gui/services/test_operation.py::test_the_answer_arrives_and_nothing_is_left": BASH,
+    "tests/gui/services/test_services.py::TestDiagnostics::test_report_names_what_helps_and_hides_what_is_private": (
+        "joins the home folder and a file as Linux does"
+    ),
     "tests/gui/services/test_services.py::TestDesktop::test_lock_that_comes_too_late_is_given_back": LINUX,
     "tests/gui/services/test_services.py::TestDesktop::test_sleep_lock_is_taken_once_and_given_back": LINUX,
     "tests/setup/test_breakage.py": FOLDERS,
