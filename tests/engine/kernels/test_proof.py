@@ -182,3 +182,16 @@ def test_a_gpu_that_no_longer_answers_ends_the_child(monkeypatch: pytest.MonkeyP
 def test_a_run_that_computes_on_the_cpu_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET")
     assert proof.prove(SIZES, CPU) == {}
+
+
+def test_a_kernel_may_round_its_largest_value_the_other_way() -> None:
+    exact = torch.randn(4096, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 100
+    exact[7] = 16.0
+    twin, beside, wrong = (exact.to(torch.bfloat16).double() for _ in range(3))
+    step = 16.0 * torch.finfo(torch.bfloat16).eps
+    beside[7] += step
+    assert proof._excess(beside, twin, exact, torch.bfloat16) is None
+    wrong[8] += step
+    assert "largest error" in (proof._excess(wrong, twin, exact, torch.bfloat16) or "")
+    wrong[8] = torch.nan
+    assert proof._excess(wrong, twin, exact, torch.bfloat16)
