@@ -111,19 +111,18 @@ def _compute(name: str, inputs: Inputs, twin: bool) -> Results:
 def _excess(kernel: torch.Tensor, twin: torch.Tensor, exact: torch.Tensor, dtype: torch.dtype) -> str | None:
     """Say how far a kernel is off, in the largest error and in their mean square, when it is too far.
 
-    Of the largest error a step of the format at the value itself is taken off, on both sides: the vendors' attention
-    rounds the gradients of keys and values for each query head before it adds them up, so a sum may come out one step
-    beside the nearest number. Whether it does is chance, and often one value is by far the largest.
+    A kernel's values may each be a step of the format beside the exact ones on top: the vendors' attention rounds the
+    gradients of keys and values for each query head before it adds them up, so a sum may come out one step beside the
+    nearest number. Whether it does is chance, and often one value is by far the largest.
     """
     step = ROUNDINGS * torch.finfo(dtype).eps + SUM_ROUNDINGS * torch.finfo(torch.float32).eps
     scale = float(exact.square().mean().sqrt())
-    own_step = torch.finfo(dtype).eps * exact.abs()
-
-    def largest(difference: torch.Tensor) -> float:
-        return float((difference.abs() - own_step).max().clamp_min(0))
-
-    for label, measure in ((Message("largest error"), largest), (Message("mean square error"), _mean_square)):
-        error, usual = measure(kernel - exact), measure(twin - exact)
+    beyond_a_step = ((kernel - exact).abs() - torch.finfo(dtype).eps * exact.abs()).max().clamp_min(0)
+    errors = (
+        (Message("largest error"), float(beyond_a_step), float((twin - exact).abs().max())),
+        (Message("mean square error"), _mean_square(kernel - exact), _mean_square(twin - exact)),
+    )
+    for label, error, usual in errors:
         allowed = FACTOR * usual + step * scale
         # Written so that a NaN fails.
         if not error <= allowed:

@@ -193,5 +193,8 @@ def test_a_kernel_may_round_its_largest_value_the_other_way() -> None:
     assert proof._excess(beside, twin, exact, torch.bfloat16) is None
     wrong[8] += step
     assert "largest error" in (proof._excess(wrong, twin, exact, torch.bfloat16) or "")
+    # A twin that errs there lets a kernel err anywhere, as it does without such a value.
+    twin[7] += step
+    assert proof._excess(wrong, twin, exact, torch.bfloat16) is None
     wrong[8] = torch.nan
     assert proof._excess(wrong, twin, exact, torch.bfloat16)
