@@ -17,7 +17,8 @@ Events and their fields:
 - sample: step, prompt, text
 - checkpoint: step, path (relative to the run folder), bytes, seconds
 - gpu: device, allocated_bytes, reserved_bytes, used_by_others_bytes, total_bytes, utilization_percent, temperature_c,
-  power_w, process_bytes, host_used_bytes, host_total_bytes, cpu_percent (absent where unknown)
+  power_w, process_bytes, host_used_bytes, host_total_bytes, cpu_machine_percent (of all cores together; before it
+  there was cpu_percent, the sum over the cores); absent where unknown
 - log: level, text
 - warning: code, message, hint
 - any event: templates (name of a field -> text, template and values of its sentence, see `messages`)

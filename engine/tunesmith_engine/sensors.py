@@ -18,6 +18,7 @@ class Sensors:
 
     def __init__(self) -> None:
         self._process = psutil.Process()
+        self._num_cores = psutil.cpu_count() or 1
         self._nvml: Any = None  # Any: the module pynvml, which has no types
         self._handle: Any = None
         self._process.cpu_percent()
@@ -30,7 +31,8 @@ class Sensors:
             "process_bytes": self._process.memory_info().rss,
             "host_used_bytes": memory.total - memory.available,
             "host_total_bytes": memory.total,
-            "cpu_percent": self._process.cpu_percent(),
+            # psutil sums over the cores.
+            "cpu_machine_percent": round(self._process.cpu_percent() / self._num_cores, 1),
         }
         torch = sys.modules.get("torch")
         # A half-imported torch has no cuda yet, and asking is_initialized never creates a context.

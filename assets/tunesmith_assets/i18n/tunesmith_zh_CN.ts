@@ -4667,6 +4667,34 @@ The report is in {path}.</source>
         <source>Memory of the run</source>
         <translation>运行占用的内存</translation>
     </message>
+    <message>
+        <source>Memory of the run, highest</source>
+        <translation>运行占用的内存（峰值）</translation>
+    </message>
+    <message>
+        <source>VRAM, highest</source>
+        <translation>显存（峰值）</translation>
+    </message>
+    <message>
+        <source>Average utilization</source>
+        <translation>平均利用率</translation>
+    </message>
+    <message>
+        <source>Highest temperature</source>
+        <translation>最高温度</translation>
+    </message>
+    <message>
+        <source>Average power</source>
+        <translation>平均功率</translation>
+    </message>
+    <message>
+        <source>cores busy</source>
+        <translation>个核心满载</translation>
+    </message>
+    <message>
+        <source>of all cores</source>
+        <translation>（全部核心）</translation>
+    </message>
 </context>
 <context>
     <name>Diagnosis</name>

@@ -14,6 +14,7 @@ from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QSlider, QVBo
 
 from tunesmith_gui import tr
 from tunesmith_gui.dashboard.chart_card import ChartCard
+from tunesmith_gui.dashboard.device_card import DeviceCard
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.dashboard.samples_list import SamplesList
 from tunesmith_gui.models.metric_series import Floats, MetricSeries, smooth
@@ -26,7 +27,6 @@ from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.segmented import Segmented
 from tunesmith_gui.widgets.side_by_side import SideBySide
-from tunesmith_gui.widgets.stat_tile import UNKNOWN, Meter, StatTile, TileGrid
 
 DESCRIPTION_EVERY_S = 30.0
 _GIB = float(2**30)
@@ -145,55 +145,6 @@ class _Time:
             plot.set_x(tr.translate("Charts", "minute"), ticks=tr.translate("Duration", "%1 min"), start=0.0)
         else:
             plot.set_x(tr.translate("Charts", "hour"), ticks=tr.translate("Duration", "%1 h"), start=0.0)
-
-
-class DeviceCard(Card):
-    """What the run takes of the machine: VRAM and GPU figures, or memory and processor on a CPU."""
-
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(self.tr("GPU"), parent=parent)
-        self.memory = Meter(self.tr("VRAM"), parent=self)
-        self.host = Meter(self.tr("Memory of this computer"), parent=self)
-        self.body.addWidget(self.memory)
-        self.body.addWidget(self.host)
-        self.load = StatTile(self.tr("Utilization"), parent=self)
-        self.heat = StatTile(self.tr("Temperature"), parent=self)
-        self.power = StatTile(self.tr("Power"), parent=self)
-        self.body.addWidget(TileGrid((self.load, self.heat, self.power), self))
-        self.body.addStretch(1)
-
-    def show_model(self, model: DashboardModel) -> None:
-        """Show the newest reading."""
-        reading = model.reading
-        on_cpu = model.on_cpu
-        self.heading.setText(model.status.device_name or (self.tr("Processor") if on_cpu else self.tr("GPU")))
-        host_used, host_total = reading.get("host_used_bytes"), reading.get("host_total_bytes")
-        self.host.setVisible(bool(host_total))
-        _set_meter(self.host, host_used, host_total)
-        if on_cpu:
-            self.memory.set_name(self.tr("Memory of the run"))
-            _set_meter(self.memory, reading.get("process_bytes"), host_total)
-            self.load.set_value(_unit(reading.get("cpu_percent"), "%"))
-        else:
-            self.memory.set_name(self.tr("VRAM"))
-            used = (reading.get("reserved_bytes") or 0) + (reading.get("used_by_others_bytes") or 0)
-            _set_meter(self.memory, used, reading.get("total_bytes"))
-            self.load.set_value(_unit(reading.get("utilization_percent"), "%"))
-        self.heat.setVisible(not on_cpu)
-        self.power.setVisible(not on_cpu)
-        self.heat.set_value(_unit(reading.get("temperature_c"), "°C"))
-        self.power.set_value(_unit(reading.get("power_w"), "W"))
-
-
-def _unit(value: float | None, unit: str) -> str:
-    return UNKNOWN if value is None else f"{tr.number(value)} {unit}"
-
-
-def _set_meter(meter: Meter, used: float | None, total: float | None) -> None:
-    if used is None or not total:
-        meter.set_value(0.0, UNKNOWN if used is None else tr.size(used))
-        return
-    meter.set_value(used / total, f"{tr.number(used / _GIB, 1)} / {tr.size(total)}")
 
 
 class DashboardCharts(QWidget):

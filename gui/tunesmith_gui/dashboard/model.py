@@ -32,7 +32,9 @@ MEMORY_COLUMNS = (
     "temperature_c",
     "power_w",
     "cpu_percent",
+    "cpu_machine_percent",
 )
+_AVERAGED = ("utilization_percent", "power_w", "cpu_percent", "cpu_machine_percent")
 
 HEARTBEAT_LIMIT_S = 15.0
 _RATE_WINDOW_STEPS = 300
@@ -47,7 +49,7 @@ class EventBatch:
         steps: shape (n, len(STEP_COLUMNS)).
         memory: shape (m, len(MEMORY_COLUMNS)).
         others: every other event in order, and of the steps those that stand right before one of them or last.
-        last_reading: fields of the newest gpu event, or None.
+        last_reading: fields of the newest gpu event and the memory in use on the device, or None.
         num_events: how many events went in.
     """
 
@@ -76,9 +78,9 @@ def _pack_one(events: Sequence[Event]) -> EventBatch:
             step = event
             steps.append((data.get("step"), event.t, *(data.get(name) for name in STEP_COLUMNS[2:])))
         elif event.type == "gpu":
-            reading = data
-            device = sum(data.get(name) or 0 for name in ("reserved_bytes", "used_by_others_bytes"))
-            memory.append((event.t, device or None, *(data.get(name) for name in MEMORY_COLUMNS[2:])))
+            device = sum(data.get(name) or 0 for name in ("reserved_bytes", "used_by_others_bytes")) or None
+            reading = data | {"device_bytes": device}
+            memory.append((event.t, *(reading.get(name) for name in MEMORY_COLUMNS[1:])))
         else:
             if step is not None:
                 others.append(step)
@@ -249,6 +251,16 @@ class DashboardModel:
     def on_cpu(self) -> bool:
         """Whether the newest reading comes from a run without a GPU."""
         return self.reading.get("device", "cpu") == "cpu" and not self.reading.get("total_bytes")
+
+    def taken(self) -> dict[str, Any]:  # Any: JSON values
+        """What the run took over all its readings: averages of shares and power, the highest of everything else."""
+        result = {name: value for name, value in self.reading.items() if name.endswith("total_bytes")}
+        for name in MEMORY_COLUMNS[1:]:
+            values = self.memory.column(name)
+            values = values[np.isfinite(values)]
+            if len(values):
+                result[name] = float(values.mean() if name in _AVERAGED else values.max())
+        return result
 
     def step_s(self) -> float | None:
         """Seconds per step over the last steps of this session, pauses for evaluation included."""

@@ -34,6 +34,11 @@ class StatTile(QWidget):
         row.addWidget(self.detail, 1)
         column.addLayout(row)
 
+    def set_name(self, name: str) -> None:
+        """Name something else."""
+        self._name = name
+        self.name.setText(name)
+
     def set_value(self, value: str, detail: str = "") -> None:
         """Show another value."""
         if value != self.value.text():
