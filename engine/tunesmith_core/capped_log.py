@@ -14,6 +14,8 @@ from tunesmith_core.redact import redact
 
 LOG_CAP_BYTES = 8 << 20
 MAX_LINE_BYTES = 1 << 16
+STARTED_AGAIN = "[... started again ...]"
+"""Line between what two processes printed into one log, such as before and after a run was resumed."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])?")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
@@ -45,6 +47,8 @@ class CappedLog:
         self._pending = b""
         self._gap_bytes = 0
         self._file = path.open("a+b")
+        if self._file.tell():
+            self._file.write(f"\n{STARTED_AGAIN}\n".encode())
 
     def write(self, block: bytes) -> None:
         """Add output as it came from a pipe; the last, unfinished line waits for its rest."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import traceback
+from collections.abc import Iterable
 from typing import Any, ClassVar, Self, cast
 
 from tunesmith_core.error_codes import CODES
@@ -25,6 +26,7 @@ class TunesmithError(Exception):
         context: longer evidence such as a log tail, or None.
         hint: the next step for this case; the catalogue's general action when none is given.
         link: address of a page that explains more, or None.
+        actions: names of `actions.ACTIONS` that help in this case, the best first; none for those of the code.
     """
 
     exit_code: ClassVar[int] = 1
@@ -43,6 +45,7 @@ class TunesmithError(Exception):
         context: str | None = None,
         hint: str | None = None,
         link: str | None = None,
+        actions: Iterable[str] = (),
         **values: object,
     ) -> None:
         """Say what happened: a template as of `messages.Message` with its values, or a message that is made already."""
@@ -54,6 +57,7 @@ class TunesmithError(Exception):
         self.context = context
         self.hint = hint if isinstance(hint, Message) else Message(hint or CODES[code].action)
         self.link = link
+        self.actions = tuple(actions)
 
     @property
     def title(self) -> str:
@@ -70,6 +74,7 @@ class TunesmithError(Exception):
             "context": self.context,
             "hint": self.hint,
             "link": self.link,
+            "actions": list(self.actions),
         }
 
     @staticmethod
@@ -79,9 +84,8 @@ class TunesmithError(Exception):
         kind = _kinds().get(str(data.get("kind")), BugError)
         message = data.get("message") or code
         message = message if isinstance(message, str) else str(message)
-        if code not in CODES:
-            return BugError("bug", message, context=data.get("context"), hint=data.get("hint"))
-        return kind(code, message, context=data.get("context"), hint=data.get("hint"), link=data.get("link"))
+        more = {name: data.get(name) for name in ("context", "hint", "link")} | {"actions": data.get("actions") or ()}
+        return kind(code, message, **more) if code in CODES else BugError("bug", message, **more)
 
     def with_context(self, context: str) -> Self:
         """Attach longer evidence and return the error itself."""

@@ -22,7 +22,7 @@ Events and their fields:
 - log: level, text
 - warning: code, message, hint
 - any event: templates (name of a field -> text, template and values of its sentence, see `messages`)
-- error: code, kind, title, message, context, hint, link
+- error: code, kind, title, message, context, hint, link, actions (names of `actions.ACTIONS`)
 - ack: id, command, ok, message
 - stopping: mode (save, discard): a stop was accepted
 - result: status (finished, stopped, failed), code; of a run step, seconds, artifacts (name -> relative path),

@@ -193,10 +193,11 @@ class Supervisor:
             self._write("result", status="failed", code=status.error.get("code"), step=status.step, artifacts={})
         else:
             # Imported here: a run that ends well does not pay for it.
-            from tunesmith_core.explain.failure import explained
+            from tunesmith_core.explain.failure import explained, printed
 
-            output = clean(tail_of(self.run.engine_log_path))
-            self._end_failed(explained(engine_error(code).with_context(output), output))
+            log_path = self.run.engine_log_path
+            failure = engine_error(code).with_context(clean(tail_of(log_path)))
+            self._end_failed(explained(failure, printed(log_path)))
 
     def _end_failed(self, error: TunesmithError) -> None:
         try:

@@ -33,7 +33,7 @@ def translate(error: BaseException) -> TunesmithError:
     # Words before types: a certificate error comes wrapped in a connection error, which by its type alone would mean
     # that there is no network.
     failure = explained(known, known.context or "")
-    code = _code_by_type(error) if failure is known else None
+    code = _code_by_type(error) if failure.code == known.code else None
     return failure if code is None else TunesmithError(code, known.message[:MAX_MESSAGE_CHARS], context=known.context)
 
 

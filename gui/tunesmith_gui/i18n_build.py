@@ -21,9 +21,9 @@ from pathlib import Path
 import PySide6
 
 from tunesmith_core import messages, settings, spec
+from tunesmith_core.actions import ACTIONS
 from tunesmith_core.declared import Declaration
 from tunesmith_core.error_codes import CODES
-from tunesmith_core.explain.actions import ACTIONS
 from tunesmith_core.explain.catalogue import repairs_of_all
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.operations.kind import all_kinds
@@ -70,7 +70,7 @@ def core_literals() -> list[str]:
 def _core_literals() -> Iterator[str]:
     for code in CODES.values():
         yield from (code.title, code.cause, code.action)
-    yield from ACTIONS.values()
+    yield from (action.label for action in ACTIONS.values())
     yield from (step.words for step in MEMORY_STEPS)
     for forms in repairs_of_all().values():
         yield from (form["words"] for form in forms.values())

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tunesmith_core import hardware
-from tunesmith_core.errors import BugError, EnvironmentProblem, RunFailure, UserError
+from tunesmith_core.capped_log import CappedLog
+from tunesmith_core.error_codes import CODES
+from tunesmith_core.errors import BugError, EnvironmentProblem, RunFailure, TunesmithError, UserError
 from tunesmith_core.explain import UNKNOWN, decode, explain, failure, read_bounded, reading
+from tunesmith_core.explain.catalogue import actions_against
 from tunesmith_core.explain.failure import explained, this_machine
 from tunesmith_core.explain.reading import Role, read_file, read_log
 from tunesmith_core.machine import Driver, Gpu, Machine
@@ -299,12 +302,40 @@ def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
         ("OSError: [Errno 28] No space left on device", EnvironmentProblem, "disk-full"),
         (DLL, EnvironmentProblem, "dll-load-failed-vcredist"),
         ("nothing of note", RunFailure, "engine-crashed"),
-        ("see '/x/site-packages/triton/backends/nvidia/bin/ptxas'", RunFailure, "engine-crashed"),
     ],
 )
 def test_a_generic_failure_gets_its_cause(no_driver: None, output: str, kind: type, code: str) -> None:
     found = explained(RunFailure("engine-crashed", "ended", context="log"), output)
     assert (type(found), found.code, found.context) == (kind, code, "log")
+    assert bool(found.actions) is (code != "engine-crashed")
+    assert TunesmithError.from_dict(found.to_dict()).actions == found.actions
+
+
+def test_what_helps_is_that_of_this_form_of_the_cause(no_driver: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert actions_against("driver-missing")[0] == "open-driver-page"
+    assert actions_against("bug") == ()
+    monkeypatch.setattr(failure, "this_machine", lambda: Machine(system="linux", gpus=()))
+    found = explained(RunFailure("engine-crashed", "ended"), NO_CUDA)
+    assert (found.code, found.actions) == ("driver-missing", ("use-cpu",))
+
+
+def test_a_cause_that_is_not_sure_becomes_the_next_step(no_driver: None) -> None:
+    words = "see '/x/site-packages/triton/backends/nvidia/bin/ptxas'"
+    found = explained(RunFailure("engine-crashed", "ended", context="log"), words)
+    assert (type(found), found.code, found.message, found.context) == (RunFailure, "engine-crashed", "ended", "log")
+    assert found.hint.startswith(f"Possible cause: {CODES['ptxas-mismatch'].title}. ")
+    assert found.actions == actions_against("ptxas-mismatch")
+
+
+def test_what_an_earlier_process_printed_is_not_blamed(tmp_path: Path) -> None:
+    path = tmp_path / "engine.log"
+    assert failure.printed(path) == ""
+    for words in (OOM, "KeyError: 'x'"):
+        log = CappedLog(path)
+        log.write(f"{words}\n".encode())
+        log.close()
+    assert failure.printed(path) == "\nKeyError: 'x'\n"
+    assert OOM in path.read_text()
 
 
 def test_a_failure_with_a_cause_stands(no_driver: None) -> None:

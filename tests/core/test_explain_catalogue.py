@@ -6,9 +6,9 @@ import json
 import re
 
 from tests.core.catalogue_expressions import keys, sample
+from tunesmith_core.actions import ACTIONS, doable
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.explain import catalogue, explain
-from tunesmith_core.explain.actions import ACTIONS
 from tunesmith_core.explain.catalogue import Signature, pattern, repair, signatures
 from tunesmith_core.messages import said
 
@@ -69,12 +69,15 @@ def test_variants_are_described() -> None:
     assert {pair for pair in named if pair[1] not in repairs[pair[0]]} == set()
 
 
+def test_a_button_stands_for_what_the_window_can_do() -> None:
+    assert doable(("free-disk", "retry", "of-a-newer-version", "use-cpu")) == ["free-disk", "use-cpu"]
+
+
 def test_signature_defaults() -> None:
     signature = Signature("cuda-oom", ("x",), "x", 50)
     assert (signature.place, signature.soft, signature.variant) == ("", False, "")
 
 
 def test_chinese_answers_are_chinese() -> None:
-    answer = explain("RuntimeError: CUDA error: out of memory", language="zh")
-    assert re.search(r"[\u4e00-\u9fff]", answer.fix)
-    assert re.search(r"[\u4e00-\u9fff]", explain("nothing of note", language="zh").fix)
+    for text in ("RuntimeError: CUDA error: out of memory", "nothing of note"):
+        assert re.search(r"[\u4e00-\u9fff]", said(explain(text).fix, "zh_CN"))

@@ -28,6 +28,23 @@ def test_a_shared_fact_has_one_home(name: str, home: str) -> None:
     assert [path for path in sources() if name in declared(path)] == [ROOT / "engine" / "tunesmith_core" / home]
 
 
+def test_a_failure_is_classified_in_one_place() -> None:
+    """Beside it only the two places where a person asks about a log of any tool."""
+    asking = {path for path in sources() if "explain" in imported(path)}
+    assert {path.relative_to(ROOT).as_posix() for path in asking} == {
+        "engine/tunesmith_core/explain/__init__.py",
+        "engine/tunesmith_core/explain/failure.py",
+        "gui/tunesmith_gui/environment/explain_log.py",
+        "installers/tunesmith_setup/commands/explain.py",
+    }
+
+
+def imported(path: Path) -> set[str]:
+    """The names that a module takes from ours."""
+    nodes = [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)]
+    return {alias.name for node in nodes if (node.module or "").startswith("tunesmith_core") for alias in node.names}
+
+
 def sources() -> list[Path]:
     return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from tunesmith_core import capped_log, redact
-from tunesmith_core.capped_log import CappedLog, clean, copy_pipe, tail_of
+from tunesmith_core.capped_log import STARTED_AGAIN, CappedLog, clean, copy_pipe, tail_of
 
 SECRETS = [
     ("token hf_abcdefghijklmnop is bad", "hf_abc"),
@@ -91,7 +91,7 @@ def test_a_short_log_is_kept_whole_and_appended_to(tmp_path: Path) -> None:
         log.write(text)
         log.write(b"o\n" if text.endswith(b"tw") else b"no newline")
         log.close()
-    assert path.read_text() == "one\ntwo\nfirst life\nno newline"
+    assert path.read_text() == f"one\ntwo\n\n{STARTED_AGAIN}\nfirst life\nno newline"
 
 
 def test_a_flood_keeps_head_and_tail_and_counts_the_rest(tmp_path: Path) -> None:

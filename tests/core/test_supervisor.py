@@ -126,6 +126,17 @@ def test_the_engines_last_words_name_the_cause(supervise: Callable[..., tuple[Ru
     assert read_journal(run.journal_path)[-1].data["code"] == "page-file-too-small"
 
 
+def test_a_cause_far_from_the_end_of_the_output_is_found(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    words = "OSError: [WinError 1455] The paging file is too small"
+    run, _ = supervise(
+        ["hello"], ["say", words], *([["say", f"worker {number} left"] for number in range(60)]), ["exit", 1]
+    )
+    error = run.status().error
+    assert error is not None
+    assert (error["code"], error["actions"]) == ("page-file-too-small", ["open-page-file-settings", "retry"])
+    assert words not in error["context"]
+
+
 def test_odd_exit_codes_have_words() -> None:
     assert "signal 63" in engine_error(-63).message
     assert "0xc0000005" in engine_error(0xC0000005).message

@@ -1360,10 +1360,6 @@
         <translation>关闭样本打包</translation>
     </message>
     <message>
-        <source>Map the columns</source>
-        <translation>对应各列</translation>
-    </message>
-    <message>
         <source>Check the data file</source>
         <translation>检查数据文件</translation>
     </message>
@@ -2010,6 +2006,10 @@
     <message>
         <source>Parquet files are read by the engine only.</source>
         <translation>Parquet 文件只能由训练引擎读取。</translation>
+    </message>
+    <message>
+        <source>Possible cause: {title}. {fix}</source>
+        <translation>可能的原因：{title}。{fix}</translation>
     </message>
     <message>
         <source>Put the file on a local drive.</source>
@@ -3354,6 +3354,18 @@ The report is in {path}.</source>
         <translation>跳过坏行</translation>
     </message>
     <message>
+        <source>Map columns…</source>
+        <translation>映射列…</translation>
+    </message>
+    <message>
+        <source>Choose another file…</source>
+        <translation>选择其他文件…</translation>
+    </message>
+    <message>
+        <source>Train as a chat</source>
+        <translation>作为对话训练</translation>
+    </message>
+    <message>
         <source>Leave out rows that can&apos;t be read or lack a column, and count them; off stops at the first one.</source>
         <translation>略过无法读取或缺列的行并计数；关闭时遇到第一行就停止。</translation>
     </message>
@@ -4093,10 +4105,6 @@ The report is in {path}.</source>
         <translation>修改后重试</translation>
     </message>
     <message>
-        <source>The log says: “%1”</source>
-        <translation>日志中写道：“%1”</translation>
-    </message>
-    <message>
         <source>Details</source>
         <translation>详细信息</translation>
     </message>
@@ -4457,20 +4465,8 @@ The report is in {path}.</source>
         <translation>该模型有对话模板。若不使用它训练，模型在对话中可能答错。</translation>
     </message>
     <message>
-        <source>Train as a chat</source>
-        <translation>作为对话训练</translation>
-    </message>
-    <message>
         <source>Trained as plain text</source>
         <translation>作为纯文本训练</translation>
-    </message>
-    <message>
-        <source>Skip bad rows</source>
-        <translation>跳过坏行</translation>
-    </message>
-    <message>
-        <source>Choose another file…</source>
-        <translation>选择其他文件…</translation>
     </message>
     <message>
         <source>Reading the first rows…</source>

@@ -6,6 +6,6 @@ of it is offline, standard library only and fast, for it also runs when everythi
 """
 
 from tunesmith_core.explain.answer import UNKNOWN, Explanation, explain
-from tunesmith_core.explain.reading import decode, read_bounded
+from tunesmith_core.explain.reading import decode, read_bounded, read_file
 
-__all__ = ["UNKNOWN", "Explanation", "decode", "explain", "read_bounded"]
+__all__ = ["UNKNOWN", "Explanation", "decode", "explain", "read_bounded", "read_file"]

@@ -10,7 +10,7 @@ from tunesmith_core.explain.catalogue import repair
 from tunesmith_core.explain.matching import finds
 from tunesmith_core.explain.reading import Log, read_log, unwrapped
 from tunesmith_core.machine import Machine
-from tunesmith_core.messages import Message, said
+from tunesmith_core.messages import Message
 from tunesmith_core.redact import redact
 
 UNKNOWN = "unknown"
@@ -29,8 +29,8 @@ class Explanation:
         code: a cause of `error_codes`, or "unknown".
         confidence: "high", "medium" or "low".
         evidence: the line of the log that gave the cause away, without secrets; "" when the cause is unknown.
-        fix: what helps, in words.
-        actions: names from `actions.ACTIONS`, the best first.
+        fix: what helps, a message.
+        actions: names of `tunesmith_core.actions`, the best first.
     """
 
     code: str = UNKNOWN
@@ -50,13 +50,12 @@ class Explanation:
         }
 
 
-def explain(text: str, machine: Machine | None = None, language: str | None = None) -> Explanation:
+def explain(text: str, machine: Machine | None = None) -> Explanation:
     """Name the cause that a log speaks of.
 
     Args:
         text: error output of any tool, as printed.
         machine: facts about the computer that the log is from; None for a log from elsewhere.
-        language: of the repair's words, "en" or "zh"; None for a message, which the edge puts into words.
     """
     log = read_log(text)
     found = finds(log)
@@ -64,7 +63,7 @@ def explain(text: str, machine: Machine | None = None, language: str | None = No
         log = read_log(whole)
         found = finds(log)
     if not found:
-        return Explanation(fix=_in(language, _UNKNOWN_FIX))
+        return Explanation(fix=_UNKNOWN_FIX)
     best = found[0]
     # The final exception may be a mere launcher's: of one cause the heaviest signature tells most.
     telling = max(
@@ -76,13 +75,8 @@ def explain(text: str, machine: Machine | None = None, language: str | None = No
         code, variant, sure = facts.decide(code, variant, log.text, machine)
     fix, actions = repair(code, variant)
     evidence = redact(_evidence(log, telling.line))
-    return Explanation(
-        code, "high" if sure else _confidence(best.score, best.signature.soft), evidence, _in(language, fix), actions
-    )
-
-
-def _in(language: str | None, words: Message) -> str:
-    return words if language is None else said(words, "zh_CN" if language == "zh" else "en")
+    confidence = "high" if sure else _confidence(best.score, best.signature.soft)
+    return Explanation(code, confidence, evidence, fix, actions)
 
 
 def _confidence(score: int, soft: bool) -> str:

@@ -87,6 +87,11 @@ def repairs_of_all() -> dict[str, Any]:  # Any: JSON values
     return _data("repairs.json")
 
 
+def actions_against(code: str) -> tuple[str, ...]:
+    """Return the names of the actions that help against a cause in general; none for one without repairs."""
+    return tuple(repairs_of_all().get(code, {}).get("general", {}).get("actions", ()))
+
+
 def repair(code: str, variant: str) -> tuple[Message, tuple[str, ...]]:
     """Return what helps against a cause, in words, and the names of the actions that do it.
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 import importlib
 import os
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.devices import nvidia_present
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
-from tunesmith_core.explain import explain
-from tunesmith_core.explain.failure import this_machine
 from tunesmith_core.messages import Message, MessageError
 from tunesmith_engine.failures import translate
 
@@ -105,13 +102,11 @@ def _prove(step: Step, device: str) -> dict[str, Any]:  # Any: JSON values
 
 
 def cause(step: Step, error: Exception) -> TunesmithError:
-    """Return an error of a step under the name of its cause: known, read from the text, or the step's own."""
+    """Return an error of a step under the name of its cause, or of the step's own where none is found."""
     known = translate(error)
     if isinstance(error, TunesmithError):
         return known
-    text = "".join(traceback.format_exception(error))
-    read = explain(text, this_machine())
     message = Message("{title}: {problem}", title=step.title, problem=f"{type(error).__name__}: {error}")
-    if read.code != "unknown":
-        return EnvironmentProblem(read.code, message, context=text, hint=read.fix)
-    return EnvironmentProblem(step.code if known.code == "bug" else known.code, message, context=text)
+    if known.code == "bug":
+        return EnvironmentProblem(step.code, message, context=known.context)
+    return EnvironmentProblem(known.code, message, context=known.context, hint=known.hint, actions=known.actions)

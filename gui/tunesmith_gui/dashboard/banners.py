@@ -6,21 +6,18 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_core.error_codes import CODES
+from tunesmith_core.actions import ACTIONS, doable
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.explain.catalogue import actions_against
 from tunesmith_core.memory_steps import steps_left
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.model import DashboardModel
-from tunesmith_gui.models.fix_actions import DEEDS, action_label, doable
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.banner import Banner
-
-if TYPE_CHECKING:
-    from tunesmith_core.explain import Explanation
 
 MOST_RETRIES = 3
 
@@ -28,14 +25,12 @@ Ask = Callable[[str], object]
 """Takes the id of an action, see `DashboardPage.ask`."""
 
 
-def banner_key(
-    model: DashboardModel, silent_since: float | None, diagnosis: Explanation | None = None
-) -> tuple[object, ...]:
+def banner_key(model: DashboardModel, silent_since: float | None) -> tuple[object, ...]:
     """Two equal keys mean that the same message is right."""
     status = model.status
     code = (status.error or {}).get("code")
     silent, ended = silent_since is not None, bool(model.result)
-    return (status.state, code, silent, model.can_resume, len(model.warnings), ended, diagnosis)
+    return (status.state, code, silent, model.can_resume, len(model.warnings), ended)
 
 
 def make_banner(
@@ -45,14 +40,13 @@ def make_banner(
     silent_since: float | None,
     ask: Ask,
     parent: QWidget,
-    diagnosis: Explanation | None = None,
 ) -> Banner | None:
-    """The message for the present state, or None while all is well; `diagnosis` says what the log of a failure told."""
+    """The message for the present state, or None while all is well."""
     state = model.status.state
     if silent_since is not None:
         return _silent(silent_since, ask, parent)
     if state is RunState.FAILED or (model.status.error and not state.live):
-        return _failed(model, spec, diagnosis, ask, parent)
+        return _failed(model, spec, ask, parent)
     if state is RunState.INTERRUPTED:
         return _interrupted(model, ask, parent)
     if state is RunState.FINISHED:
@@ -77,29 +71,21 @@ def _silent(since: float, ask: Ask, parent: QWidget) -> Banner:
     )
 
 
-def _failed(
-    model: DashboardModel, spec: RunSpec | None, found: Explanation | None, ask: Ask, parent: QWidget
-) -> Banner:
-    error = model.status.error or {}
-    cause = found if found is not None and found.code in CODES else None
-    code = cause.code if cause is not None else str(error.get("code") or "")
-    title = core_text(str(error.get("title") or "")) or translate("Dashboard", "The run failed")
-    if cause is not None:
-        title = core_text(CODES[code].title)
+def _failed(model: DashboardModel, spec: RunSpec | None, ask: Ask, parent: QWidget) -> Banner:
+    told = model.status.error
+    error = TunesmithError.from_dict(told or {})
+    title = core_text(error.title) if told else translate("Dashboard", "The run failed")
     if model.status.step:
         title = fill(translate("Dashboard", "%1 at step %2"), title, number(model.status.step))
-    message = core_text(error.get("message") or "")
-    hint = (found.fix if found else "") or core_text(error.get("hint") or "")
-    evidence = fill(translate("Dashboard", "The log says: “%1”"), found.evidence) if found and found.evidence else ""
-    actions = _retries(spec, ask) if code == "cuda-oom" and spec is not None else []
-    fixes = [name for name in (found.actions if found else ()) if doable(name)]
-    repeats = bool(actions) or any(DEEDS[name].kind == "run" for name in fixes)
-    actions += [(action_label(name), partial(ask, f"fix:{name}")) for name in fixes]
+    actions = _retries(spec, ask) if error.code == "cuda-oom" and spec is not None else []
+    fixes = doable(error.actions or actions_against(error.code))
+    repeats = bool(actions) or any(ACTIONS[name].place == "run" for name in fixes)
+    actions += [(core_text(ACTIONS[name].label), partial(ask, f"fix:{name}")) for name in fixes]
     if not repeats and not model.can_resume:
         actions.append((translate("Dashboard", "Change and retry"), lambda: ask("duplicate")))
     actions.append((translate("Dashboard", "Details"), lambda: ask("show_log")))
     actions.append((translate("Dashboard", "Copy diagnostics"), lambda: ask("copy_diagnostics")))
-    text = "\n".join(part for part in (message, evidence if evidence not in message else "", hint) if part)
+    text = f"{core_text(error.message)}\n{core_text(error.hint)}" if told else ""
     return Banner("error", title, text, actions=tuple(actions), parent=parent)
 
 

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QInputDialog, QScrollArea, QVBoxLayout, QWidget
 
+from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.runs import Run, RunState, display_name
@@ -23,12 +24,10 @@ from tunesmith_gui.dashboard.report import EngineOutput, command_line, diagnosti
 from tunesmith_gui.dashboard.samples_list import SamplesList
 from tunesmith_gui.dashboard.tab_panes import TabPanes
 from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
-from tunesmith_gui.models.fix_actions import DEEDS
 from tunesmith_gui.models.run_row import RunContents, contents_of
 from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec
 from tunesmith_gui.models.run_words import phase_word, state_word
 from tunesmith_gui.page import Page
-from tunesmith_gui.services.diagnosis import diagnose_run
 from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill
@@ -37,7 +36,6 @@ from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 if TYPE_CHECKING:
-    from tunesmith_core.explain import Explanation
     from tunesmith_gui.dashboard.charts import DashboardCharts
 
 REPAINT_MS = 200
@@ -65,8 +63,6 @@ class DashboardPage(Page):
         self._banner_key: tuple[object, ...] = ()
         self._kept = False
         self._said: tuple[RunState, str] | None = None
-        self._diagnosis: Explanation | None = None
-        self._diagnosed = False
         self._announcer = Announcer(self)
         self._build()
         self._tick = QTimer(self)
@@ -151,7 +147,6 @@ class DashboardPage(Page):
             service.tail.cancel(self._follow)
         self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
         self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
-        self._diagnosis, self._diagnosed = None, False
         self._drop_banner()
         self.log.set_lines(self.model.log)
         self.log_pane.show_output(EngineOutput("", "none"))
@@ -255,35 +250,16 @@ class DashboardPage(Page):
 
     def _show_banner(self) -> None:
         silent = self.model.silent_since(time.time(), self._heartbeat_at)
-        self._diagnose()
-        key = banner_key(self.model, silent, self._diagnosis)
+        key = banner_key(self.model, silent)
         if key == self._banner_key or self.run is None:
             return
         self._drop_banner()
         self._banner_key = key
         if self._kept and self.model.status.state is RunState.INTERRUPTED:
             return
-        self._banner = make_banner(self.model, self._spec, self.run.path, silent, self.ask, self, self._diagnosis)
+        self._banner = make_banner(self.model, self._spec, self.run.path, silent, self.ask, self)
         if self._banner is not None:
             self._banner_place.addWidget(self._banner)
-
-    def _diagnose(self) -> None:
-        """Let the log of a failed run speak, once."""
-        failed = self.model.status.state is RunState.FAILED
-        if self._diagnosed is failed:
-            return
-        self._diagnosed, self._diagnosis = failed, None
-        run, error = self.run, self.model.status.error or {}
-        if run is None or not failed:
-            return
-        machine = self.context.setup.model.machine
-
-        def take(found: Explanation) -> None:
-            if run is self.run and self._diagnosed:
-                self._diagnosis = found
-                self._dirty = True
-
-        self.run_in_background(lambda: diagnose_run(run.path, error, machine), take)
 
     def _drop_banner(self) -> None:
         if self._banner is not None:
@@ -342,17 +318,17 @@ class DashboardPage(Page):
             self.context.runs.start(smaller, lambda new: self.navigate.emit("dashboard", new))
 
     def _fix(self, name: str) -> None:
-        """Do what the diagnosis names: on the Environment page, in the browser, or in the form of a new run."""
-        deed = DEEDS[name]
-        if deed.kind == "link":
-            QDesktopServices.openUrl(QUrl(deed.target))
-        elif deed.kind == "run":
+        """Do what helps: on the Environment page, in the browser, or in the form of a new run."""
+        action = ACTIONS[name]
+        if action.place == "link":
+            QDesktopServices.openUrl(QUrl(action.target))
+        elif action.place == "run":
             if self._spec is not None:
-                self.navigate.emit("train", fixed_spec(self._spec, deed.target))
-        elif deed.kind == "page":
-            self.navigate.emit(deed.target, None)
+                self.navigate.emit("train", fixed_spec(self._spec, action.target))
+        elif action.place == "page":
+            self.navigate.emit(action.target, None)
         else:
-            self.navigate.emit("environment", deed.target)
+            self.navigate.emit("environment", action.target)
 
     def _hand_out(self, action: str, folder: Path) -> None:
         if action == "open_folder":

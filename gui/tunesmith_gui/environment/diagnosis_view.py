@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 
+from tunesmith_core.actions import ACTIONS, doable
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
-from tunesmith_gui.models.fix_actions import action_label, doable
 from tunesmith_gui.theme import font, theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, translate
@@ -64,7 +64,7 @@ class DiagnosisView(QFrame):
             self._show("neutral", translate("Diagnosis", "The answer appears here."))
         elif found.code not in CODES:
             words = translate("Diagnosis", "Cause not recognized.")
-            self._show("neutral", words, cause=found.fix)
+            self._show("neutral", words, cause=core_text(found.fix))
         else:
             entry = CODES[found.code]
             self._show(
@@ -72,7 +72,7 @@ class DiagnosisView(QFrame):
                 core_text(entry.title),
                 cause=core_text(entry.cause),
                 evidence=found.evidence,
-                fix=found.fix or core_text(entry.action),
+                fix=core_text(found.fix),
                 code=found.code,
             )
             word, tone = confidence_words(found.confidence)
@@ -109,9 +109,9 @@ class DiagnosisView(QFrame):
             self._actions.hide()
             self._actions.deleteLater()
             self._actions = None
-        shown = [name for name in names if doable(name)]
-        if shown:
-            buttons = [button(action_label(name), partial(self._do_action, name), parent=self) for name in shown]
+        labels = {name: core_text(ACTIONS[name].label) for name in doable(names)}
+        buttons = [button(label, partial(self._do_action, name), parent=self) for name, label in labels.items()]
+        if buttons:
             self._actions = FlowRow(buttons, self)
             self._column.insertWidget(self._column.count() - 1, self._actions)
 

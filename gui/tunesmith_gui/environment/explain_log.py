@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QMimeData, QObject, QSize, Qt, QTimer
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
@@ -20,17 +19,14 @@ from PySide6.QtWidgets import (
 )
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.explain import Explanation, decode, explain, read_file
 from tunesmith_gui.background import Job
 from tunesmith_gui.environment.diagnosis_view import DiagnosisView
-from tunesmith_gui.services.diagnosis import diagnose, read_log_file
 from tunesmith_gui.theme import font
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.fitting import fitting_size
 from tunesmith_gui.widgets.safe_label import SafeLabel
-
-if TYPE_CHECKING:
-    from tunesmith_core.explain import Explanation
 
 TYPING_PAUSE_MS = 300
 _WIDTH_LETTERS, _HEIGHT_LINES = 110, 36
@@ -116,7 +112,7 @@ class ExplainLogDialog(QDialog):
 
     def open_file(self, path: Path) -> None:
         """Reads a log file in the background and explains it."""
-        Job.start(self, lambda: read_log_file(path), self.text.setPlainText, self._show_error)
+        Job.start(self, lambda: decode(read_file(path)), self.text.setPlainText, self._show_error)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
         """Takes files."""
@@ -148,7 +144,7 @@ class ExplainLogDialog(QDialog):
             if number == self._number:  # an older text's answer is of no use any more
                 self.answer.show_diagnosis(found)
 
-        Job.start(self, lambda: diagnose(text), done, self._show_error)
+        Job.start(self, lambda: explain(text), done, self._show_error)
 
     def _show_error(self, error: TunesmithError) -> None:
         self.answer.show_error(error)

@@ -12,6 +12,7 @@ from typing import Any
 
 from PySide6.QtCore import QDateTime, QLocale
 
+from tunesmith_core.actions import ACTIONS
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.machine import Gpu, Machine
@@ -231,12 +232,10 @@ def check_words(check: CheckEvent) -> str:
 
 def fix_words(fix: Fix) -> str:
     """The words of a fix's button: the installer's own where they are in the window's language, else the action's."""
-    from tunesmith_core.explain.actions import ACTIONS  # with all of the diagnosis: not at the start
-
     words = core_text(fix.label)
     if words != fix.label or QLocale().language() == QLocale.Language.English or fix.action not in ACTIONS:
         return words
-    return core_text(ACTIONS[fix.action])
+    return core_text(ACTIONS[fix.action].label)
 
 
 def state_words(state: str) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QDialog, QFileDialog, QScrollArea, QWidget
 
 from tunesmith_core import files, paths
+from tunesmith_core.actions import ACTIONS, doable
 from tunesmith_gui.context import Context
 from tunesmith_gui.environment.cards import ChecksCard, DiskCard, EnvironmentCard, GpuCard
 from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
@@ -20,7 +21,6 @@ from tunesmith_gui.environment.report import environment_report
 from tunesmith_gui.environment.setup_activity import Activity, Command
 from tunesmith_gui.environment.setup_events import CheckEvent
 from tunesmith_gui.environment.wsl import WslCard
-from tunesmith_gui.models.fix_actions import DEEDS
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.tokens import SPACE
@@ -186,17 +186,15 @@ class EnvironmentPage(Page):
 
     def do_action(self, name: str) -> None:
         """Does an action of the diagnosis."""
-        deed = DEEDS.get(name)
-        if deed is None:
+        if not doable([name]):
             return
-        if deed.kind == "environment":
-            self.ask("use_wsl" if deed.target == "wsl" else deed.target)
-        elif deed.kind == "link":
-            QDesktopServices.openUrl(QUrl(deed.target))
-        elif deed.kind == "page":
-            self.navigate.emit(deed.target, None)
+        action = ACTIONS[name]
+        if action.place == "environment":
+            self.ask("use_wsl" if action.target == "wsl" else action.target)
+        elif action.place == "link":
+            QDesktopServices.openUrl(QUrl(action.target))
         else:
-            self.navigate.emit("train", None)
+            self.navigate.emit(action.target if action.place == "page" else "train", None)
 
     def _repeat(self, command: Command) -> None:
         again: dict[Command, Callable[[], None]] = {
@@ -247,9 +245,9 @@ class EnvironmentPage(Page):
         title = self.tr("Set up the Windows Subsystem for Linux?")
         self._confirm(title, text, note, self.tr("Set up WSL"), self.setup.set_up_wsl)
 
-    def _confirm(self, title: str, text: str, note: str, accept: str, deed: Callable[[], object]) -> None:
+    def _confirm(self, title: str, text: str, note: str, accept: str, act: Callable[[], object]) -> None:
         dialog = ConfirmDialog(title, text, note, accept, self.window())
-        dialog.accepted.connect(lambda: deed())
+        dialog.accepted.connect(lambda: act())
         _open(dialog)
 
     def _hand_out(self, action: str) -> None:

@@ -9,6 +9,7 @@ from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QDialog, QFileDialog, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core import paths
+from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
@@ -20,7 +21,6 @@ from tunesmith_gui.environment.setup_activity import Activity, Command, Stage
 from tunesmith_gui.environment.setup_events import CheckEvent
 from tunesmith_gui.environment.setup_flow import ENVIRONMENT, FOLDER, NEXT, STEPS, TRY, Place, SetupFlow
 from tunesmith_gui.environment.wizard_steps import ComputerStep, EnvironmentStep, FolderStep, StepCard, TryStep
-from tunesmith_gui.models.fix_actions import DEEDS
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
@@ -203,7 +203,7 @@ class SetupWizard(QDialog):
         """Does what the button of a check says."""
         if check.fix is None:
             return
-        deed = DEEDS.get(check.fix.action)
+        action = ACTIONS.get(check.fix.action)
         if check.code == "environment-missing":
             self.open_step(ENVIRONMENT)
         elif check.fix.action == "move-folders":
@@ -212,11 +212,11 @@ class SetupWizard(QDialog):
             self.ask("look")
         elif check.fix.automatic:
             self.setup.repair(check.id, check.title)
-        elif deed is not None and deed.kind == "link":
-            QDesktopServices.openUrl(QUrl(deed.target))
-        elif deed is not None and deed.kind == "environment":
+        elif action is not None and action.place == "link":
+            QDesktopServices.openUrl(QUrl(action.target))
+        elif action is not None and action.place == "environment":
             self.close()
-            self.navigate.emit("environment", deed.target)
+            self.navigate.emit("environment", action.target)
 
     def look_at_folder(self, folder: Path) -> None:
         """Looks at a folder in the background and takes it as the chosen one."""

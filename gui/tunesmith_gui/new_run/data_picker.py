@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
+from tunesmith_core.actions import ACTIONS
 from tunesmith_core.datafmt import PARQUET
 from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, number, size, translate
+from tunesmith_gui.tr import core_text, fill, number, size, translate
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
@@ -134,7 +135,7 @@ class DataPicker(Card):
             self._problem = error_banner(data.error, actions=(fix,), dismissable=False, parent=self)
         elif data is not None and spec.format == RAW and has_chat_template:
             words = self.tr("This model has a chat template. Trained without it, it may answer wrongly in a chat.")
-            fix = (self.tr("Train as a chat"), self.chat_asked.emit)
+            fix = (core_text(ACTIONS["train-as-chat"].label), self.chat_asked.emit)
             self._problem = Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
         if self._problem is not None:
             self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
@@ -142,10 +143,10 @@ class DataPicker(Card):
     def _fix(self, data: DataFacts) -> Action:
         """The one step that helps against what is wrong with the file."""
         if data.skipping_helps:
-            return self.tr("Skip bad rows"), self.skip_asked.emit
+            return core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit
         if self.map.isEnabled():
-            return self.tr("Map columns…"), self.mapping_asked.emit
-        return self.tr("Choose another file…"), self._browse
+            return core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit
+        return core_text(ACTIONS["choose-data"].label), self._browse
 
     def show_loading(self) -> None:
         """Says that the file is being read."""

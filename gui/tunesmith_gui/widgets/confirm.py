@@ -13,7 +13,7 @@ _WIDTH_LETTERS = 68
 
 
 class ConfirmDialog(QDialog):
-    """Title, what happens, what is kept; the accepting button names the deed."""
+    """Title, what happens, what is kept; the accepting button names what is done."""
 
     def __init__(self, title: str, text: str, note: str, accept: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -31,7 +31,7 @@ class Fix:
 
     Attributes:
         label: for a button, such as "Reinstall 1 package".
-        action: stable name of the action, of tunesmith_core.explain.actions.
+        action: stable name of the action, of tunesmith_core.actions.
         automatic: whether `Check.fix` does it; otherwise it is a step for the person.
         needs_network: whether something has to be fetched.
         bytes: what is fetched at most.

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tunesmith_core import explain as engine
@@ -13,6 +14,7 @@ from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EXIT_DONE, UserError
 from tunesmith_core.explain import reading
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import said
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     text = engine.decode(_read(arguments.log))
     language = arguments.language or ("zh" if os.environ.get("LANG", "").startswith("zh") else "en")
-    answer = engine.explain(text, _machine(arguments.facts), language)
+    answer = engine.explain(text, _machine(arguments.facts))
+    answer = replace(answer, fix=said(answer.fix, {"zh": "zh_CN"}.get(language, language)))
     if arguments.json:
         _write(json.dumps(answer.to_dict(), ensure_ascii=False))
     else:

@@ -13,7 +13,6 @@ from typing import Any
 from tunesmith_core import files
 from tunesmith_core.environments import PROOF, environment_python
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
-from tunesmith_core.explain import explain
 from tunesmith_core.explain.failure import this_machine
 from tunesmith_core.operations.kinds.engine import SELFTEST, SelftestSpec
 from tunesmith_core.operations.runner import Outcome, conduct
@@ -97,12 +96,9 @@ def _failure(outcome: Outcome, steps: list[Record]) -> TunesmithError | None:
         return EnvironmentProblem("engine-hung", message, context=outcome.output, hint=hint)
     if outcome.answer is not None or outcome.error is None:
         return outcome.error
-    read_code = explain(outcome.output, this_machine()).code
-    return EnvironmentProblem(
-        "engine-crashed" if read_code == "unknown" else read_code,
-        f"The proof of the environment ended with exit code {outcome.exit_code} at the step: {step}.",
-        context=outcome.output,
-    )
+    found = outcome.error
+    message = f"The proof of the environment ended with exit code {outcome.exit_code} at the step: {step}."
+    return EnvironmentProblem(found.code, message, context=outcome.output, hint=found.hint, actions=found.actions)
 
 
 def _record(answer: Record, failure: TunesmithError | None, in_time: bool) -> Record:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from tunesmith_core import files, paths
 from tunesmith_core.environments import environment_python, scrubbed_environment
-from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_core.explain import explain
+from tunesmith_core.errors import EnvironmentProblem, TunesmithError
+from tunesmith_core.explain.failure import explained
 from tunesmith_core.redact import redact
 from tunesmith_setup import attached
 from tunesmith_setup.packages import system_libraries
@@ -97,14 +97,12 @@ class Uv:
             subprocess.run(command, env=_environment(), capture_output=True, check=False)
 
 
-def _failure(arguments: tuple[str, ...], code: int, words: str) -> EnvironmentProblem:
+def _failure(arguments: tuple[str, ...], code: int, words: str) -> TunesmithError:
     """Return why uv failed; its words are on the lines above already, and kept for a window that shows none."""
-    cause = explain(words).code
-    return EnvironmentProblem(
-        cause if cause in LOCAL_CAUSES else "environment-build-failed",
-        f"uv {' '.join(arguments[:2])} ended with exit code {code}; the lines above say why.",
-        context=redact(words) or None,
-    )
+    message = f"uv {' '.join(arguments[:2])} ended with exit code {code}; the lines above say why."
+    failure = EnvironmentProblem("environment-build-failed", message, context=redact(words) or None)
+    found = explained(failure, words)
+    return found if found.code in LOCAL_CAUSES else failure
 
 
 def version_of(executable: Path) -> tuple[int, ...] | None:

@@ -17,8 +17,8 @@ from tests.gui.environment.test_page import press, words
 from tests.gui.fake_runs import FakeRuns
 from tests.gui.layout_checks import clipped, unnamed
 from tunesmith_core.error_codes import CODES
-from tunesmith_core.errors import EnvironmentProblem
-from tunesmith_core.explain import UNKNOWN, Explanation
+from tunesmith_core.errors import EnvironmentProblem, RunFailure
+from tunesmith_core.explain.failure import explained
 from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
@@ -28,7 +28,6 @@ from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
 from tunesmith_gui.environment.diagnosis_view import confidence_words
 from tunesmith_gui.environment.explain_log import ExplainLogDialog
 from tunesmith_gui.models.run_spec import fixed_spec
-from tunesmith_gui.services.diagnosis import diagnose, diagnose_error, diagnose_run
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.confirm import ConfirmDialog
@@ -122,48 +121,43 @@ def test_dialogs_stay_within_the_window_at_double_text_size(window: MainWindow, 
             dialog.deleteLater()
 
 
-def test_a_code_that_names_a_cause_is_kept_and_a_general_one_gives_way() -> None:
-    assert diagnose(DISK).code == "disk-full"
-    assert diagnose("nothing here").code == UNKNOWN
-    assert diagnose_error("engine-crashed", DISK, None).code == "disk-full"
-    assert diagnose_error("disk-full", DISK, None).evidence
-    assert diagnose_error("dataset-empty", DISK, None) == Explanation("dataset-empty")
-    kept = diagnose_error("driver-too-old", DISK, None)
-    assert (kept.code, kept.evidence, kept.fix) == ("driver-too-old", "", ""), "the error's own next step counts"
-    assert "open-driver-page" in kept.actions
+def test_how_sure_an_answer_is_has_three_words() -> None:
     assert len({confidence_words(each) for each in ("high", "medium", "low")}) == 3
-
-
-def test_the_log_of_a_run_is_read_with_its_error(tmp_path: Path) -> None:
-    assert diagnose_run(tmp_path, {"code": "engine-crashed", "context": DISK}, None).code == "disk-full"
-    (tmp_path / "engine.log").write_text(DISK, encoding="utf-8")
-    assert diagnose_run(tmp_path, {"code": "engine-crashed", "message": "exit code 1"}, None).code == "disk-full"
 
 
 def test_a_failed_run_shows_cause_evidence_and_buttons(window: MainWindow, qtbot: QtBot) -> None:
     model = DashboardModel()
     model.status.state = RunState.FAILED
-    model.status.error = EnvironmentProblem("bug", "The engine ended with exit code 1.").to_dict()
+    failure = explained(RunFailure("engine-crashed", "The engine ended with exit code 1."), DISK)
+    failure.actions += ("choose-chat-template", "use-cpu", "of-a-newer-version")
+    model.status.error = failure.to_dict()
     asked: list[str] = []
-    found = Explanation("disk-full", "high", DISK, "Free some space.", ("free-disk", "choose-chat-template", "use-cpu"))
-    banner = make_banner(model, RunSpec(), Path("/r"), None, asked.append, window, found)
+    banner = make_banner(model, RunSpec(), Path("/r"), None, asked.append, window)
     assert banner is not None
     qtbot.addWidget(banner)
     text = "\n".join(each.text() for each in banner.findChildren(QPushButton))
     assert "Free disk space" in text
     assert "Choose a chat template" not in text, "no button for what the program can't do"
     assert banner.accessibleName() == CODES["disk-full"].title
-    assert f"The log says: “{DISK}”" in banner.accessibleDescription()
-    assert "Free some space." in banner.accessibleDescription()
+    assert DISK in banner.accessibleDescription()
+    assert failure.hint in banner.accessibleDescription()
     next(each for each in banner.buttons if each.text() == "Free disk space").click()
     assert asked == ["fix:free-disk"]
     banner.hide()
-    only_repair = Explanation("ptxas-mismatch", "high", "ptxas", "Repair.", ("repair-environment",))
-    other = make_banner(model, RunSpec(), Path("/r"), None, asked.append, window, only_repair)
+    model.status.error = EnvironmentProblem("torch-cpu-build", "No CUDA.", actions=["repair-environment"]).to_dict()
+    other = make_banner(model, RunSpec(), Path("/r"), None, asked.append, window)
     assert other is not None
     qtbot.addWidget(other)
     words_of = [each.text() for each in other.buttons]
     assert words_of[:2] == ["Repair the training environment", "Change and retry"]
+    other.hide()
+    model.status.error = EnvironmentProblem("driver-too-old", "Version 470.").to_dict()
+    general = make_banner(model, RunSpec(), Path("/r"), None, asked.append, window)
+    assert general is not None
+    qtbot.addWidget(general)
+    assert general.buttons[0].text() == "Open NVIDIA's driver page", (
+        "what helps against the code, where nothing is named"
+    )
 
 
 def failed_run() -> Run:
@@ -176,7 +170,7 @@ def failed_run() -> Run:
     return run
 
 
-def test_the_page_of_a_run_asks_the_log_once_and_leads_to_the_fix(
+def test_the_page_of_a_failed_run_leads_to_the_fix(
     quiet: Any, context: Context, window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tunesmith_gui.services.run_service import RunService
@@ -189,8 +183,10 @@ def test_the_page_of_a_run_asks_the_log_once_and_leads_to_the_fix(
     run = failed_run()
     window.show_page("dashboard", run.id)
     page: Any = window.pages.currentWidget()
-    qtbot.waitUntil(lambda: page._diagnosis is not None and page._spec is not None, timeout=20_000)
-    qtbot.waitUntil(lambda: page._banner is not None and "CUDA out of memory" in words(page._banner), timeout=15_000)
+    qtbot.waitUntil(lambda: page._spec is not None, timeout=20_000)
+    qtbot.waitUntil(
+        lambda: page._banner is not None and "2.1 GiB were asked for" in words(page._banner), timeout=15_000
+    )
     asked: list[tuple[str, object]] = []
     page.navigate.disconnect()
     page.navigate.connect(lambda key, argument: asked.append((key, argument)))

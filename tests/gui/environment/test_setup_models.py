@@ -53,7 +53,6 @@ from tunesmith_gui.environment.setup_flow import (
     Place,
     SetupFlow,
 )
-from tunesmith_gui.models.fix_actions import DEEDS, action_label, doable
 
 GIB = 2**30
 NUM_ORDERS = 12
@@ -330,15 +329,6 @@ def test_words_of_fixes_and_checks_in_chinese(chinese: None) -> None:
     assert check_words(check("x", "ok", message="fine")) == ""
     assert fix_words(Fix("Repair 3 files", "repair-environment")) == "修复训练环境"
     assert fix_words(Fix("Repair 3 files", "no-such-action")) == "Repair 3 files"
-
-
-def test_deeds_are_actions_of_the_diagnosis() -> None:
-    from tunesmith_core.explain.actions import ACTIONS
-
-    assert set(DEEDS) <= set(ACTIONS)
-    assert doable("repair-environment")
-    assert not doable("choose-chat-template")
-    assert action_label("use-cpu") == ACTIONS["use-cpu"]
 
 
 def told(kind: str, **data: object) -> object:
