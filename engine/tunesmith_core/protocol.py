@@ -2,7 +2,8 @@
 
 A journal line is one JSON object: `{"v":1,"seq":17,"t":1795219200.12,"type":"step",...,"crc":"9f3a12bc"}`, UTF-8, where
 crc is the CRC-32 of the line's bytes before `,"crc"`. A torn or garbled line is counted and passed over. Units are in
-the key suffixes; a number that is not finite is written as null and named in `nonfinite`.
+the key suffixes; a number that is not finite is written as null and its place (`answer.rows[0].loss`) is named in
+`nonfinite`.
 
 Events and their fields:
 - hello: protocol, version, python, torch, device, device_name, pid, resumed_from_step, threads
@@ -90,12 +91,8 @@ class Command:
 
 def encode(event: Event) -> bytes:
     """Return an event as a journal line with its checksum and newline."""
-    data, nonfinite = {}, []
-    for key, value in packed(event.data).items():
-        bad = isinstance(value, float) and not math.isfinite(value)
-        data[key] = None if bad else value
-        if bad:
-            nonfinite.append(key)
+    nonfinite: list[str] = []
+    data = {key: _finite(value, key, nonfinite) for key, value in packed(event.data).items()}
     if nonfinite:
         data["nonfinite"] = nonfinite
     envelope = {"v": PROTOCOL_MAJOR, "seq": event.seq, "t": round(event.t, 3), "type": event.type, **data}
@@ -103,6 +100,18 @@ def encode(event: Event) -> bytes:
     # A lone surrogate from a broken file name must not kill the writer.
     body = text[:-1].encode("utf-8", "replace")
     return body + b',"crc":"%08x"}\n' % zlib.crc32(body)
+
+
+def _finite(value: Any, place: str, nonfinite: list[str]) -> Any:  # Any: JSON values
+    """Return a value without the numbers that JSON lacks, and note where they were."""
+    if isinstance(value, dict):
+        return {key: _finite(each, f"{place}.{key}", nonfinite) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each, f"{place}[{number}]", nonfinite) for number, each in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        nonfinite.append(place)
+        return None
+    return value
 
 
 CRC_TAIL_BYTES = len(b',"crc":"00000000"}')

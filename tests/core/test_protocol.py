@@ -51,6 +51,17 @@ def test_events_come_back_in_order_with_their_fields(tmp_path: Path) -> None:
     assert len(path.read_bytes().splitlines()) == 2
 
 
+def test_numbers_that_json_lacks_are_null_wherever_they_stand(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    writer = JournalWriter(path)
+    answer = {"rows": [{"loss": math.nan, "step": 1}, {"loss": 0.5}], "range": (1.0, -math.inf)}
+    writer.write("result", status="finished", answer=answer)
+    writer.close()
+    (event,) = read_journal(path)
+    assert event.data["answer"] == {"rows": [{"loss": None, "step": 1}, {"loss": 0.5}], "range": [1.0, None]}
+    assert event.data["nonfinite"] == ["answer.rows[0].loss", "answer.range[1]"]
+
+
 def test_an_unknown_type_is_our_bug_when_written_and_counted_when_read(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     writer = JournalWriter(path)
