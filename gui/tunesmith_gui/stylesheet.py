@@ -20,6 +20,7 @@ QScrollArea > QWidget > QWidget { background: transparent; }
 QLabel[role="caption"] { font-size: ${caption}pt; }
 QLabel[role="heading"] { font-size: ${heading}pt; font-weight: 600; }
 QLabel[role="title"] { font-size: ${title}pt; font-weight: 600; }
+QLabel[role="hero"] { font-size: ${hero}pt; font-weight: 600; }
 QLabel[role="note"] { font-size: ${caption}pt; color: $text; background: $hover; border-radius: ${radius_small}px;
   padding: 8px 10px; }
 QLabel[role="strong"] { font-weight: 600; }

@@ -1,4 +1,4 @@
-"""The numbers and colours of the visual system: one grid, four type sizes, two surfaces and one accent.
+"""The numbers and colours of the visual system: one grid, five type sizes, two surfaces and one accent.
 
 Everything a page draws comes from here, so that no page invents a colour or a distance. Lengths are logical pixels on
 a grid of 8 (`SPACE`; half a step is allowed inside a control). Text pairs keep a contrast of at least 4.5 to 1 and the
@@ -16,8 +16,8 @@ ICON_PX = 18
 BODY_WIDTH_PX = 1120
 """Reading pages stop growing here and are centred."""
 
-TYPE_SCALE_PT = {"caption": 9.0, "body": 10.0, "heading": 12.0, "title": 18.0}
-"""The four type sizes at a font scale of 100 %."""
+TYPE_SCALE_PT = {"caption": 9.0, "body": 10.0, "heading": 12.0, "title": 18.0, "hero": 26.0}
+"""The five type sizes at a font scale of 100 %."""
 
 CHART_DASHES: tuple[tuple[float, ...], ...] = ((), (6.0, 3.0), (2.0, 2.0), (8.0, 3.0, 2.0, 3.0))
 """Dash patterns that go with the chart colours, so that colour is never the only sign; () is a solid line."""

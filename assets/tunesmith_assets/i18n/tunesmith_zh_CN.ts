@@ -4247,10 +4247,6 @@ The report is in {path}.</source>
         <translation>更多操作</translation>
     </message>
     <message>
-        <source>Step</source>
-        <translation>步</translation>
-    </message>
-    <message>
         <source>Loss</source>
         <translation>损失</translation>
     </message>
@@ -4267,12 +4263,20 @@ The report is in {path}.</source>
         <translation>剩余时间</translation>
     </message>
     <message>
+        <source>Evaluation loss</source>
+        <translation>评估损失</translation>
+    </message>
+    <message>
         <source>tokens/s</source>
         <translation>词元/秒</translation>
     </message>
     <message>
-        <source>eval %1</source>
-        <translation>评估 %1</translation>
+        <source>from %1</source>
+        <translation>起始 %1</translation>
+    </message>
+    <message>
+        <source>best %1</source>
+        <translation>最低 %1</translation>
     </message>
     <message>
         <source>ends %1</source>
@@ -5650,28 +5654,28 @@ The report is in {path}.</source>
 <context>
     <name>Phase</name>
     <message>
-        <source>Starting</source>
-        <translation>启动</translation>
+        <source>Starting the engine</source>
+        <translation>正在启动训练引擎</translation>
     </message>
     <message>
-        <source>Model</source>
-        <translation>模型</translation>
+        <source>Loading the model</source>
+        <translation>正在加载模型</translation>
     </message>
     <message>
-        <source>Data</source>
-        <translation>数据</translation>
+        <source>Reading the data</source>
+        <translation>正在读取数据</translation>
     </message>
     <message>
         <source>Training</source>
-        <translation>训练</translation>
+        <translation>正在训练</translation>
     </message>
     <message>
         <source>Evaluating</source>
-        <translation>评估</translation>
+        <translation>正在评估</translation>
     </message>
     <message>
         <source>Saving</source>
-        <translation>保存</translation>
+        <translation>正在保存</translation>
     </message>
 </context>
 <context>
@@ -5899,21 +5903,6 @@ The report is in {path}.</source>
     </message>
 </context>
 <context>
-    <name>ProgressStrip</name>
-    <message>
-        <source>Progress</source>
-        <translation>进度</translation>
-    </message>
-    <message>
-        <source>%1, %2 percent</source>
-        <translation>%1，百分之 %2</translation>
-    </message>
-    <message>
-        <source>%1 (phase %2 of %3)</source>
-        <translation>%1（第 %2 / %3 阶段）</translation>
-    </message>
-</context>
-<context>
     <name>Rail</name>
     <message>
         <source>Train</source>
@@ -6020,6 +6009,17 @@ The report is in {path}.</source>
     <message>
         <source>result: %1</source>
         <translation>结果：%1</translation>
+    </message>
+</context>
+<context>
+    <name>RunProgress</name>
+    <message>
+        <source>Progress</source>
+        <translation>进度</translation>
+    </message>
+    <message>
+        <source>Step %1 of %2 · %3 %</source>
+        <translation>第 %1 步，共 %2 步 · %3%</translation>
     </message>
 </context>
 <context>

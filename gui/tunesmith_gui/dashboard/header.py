@@ -1,28 +1,26 @@
-"""The head of a run's page: name, state, actions, the numbers that matter now, and the phases."""
+"""The head of a run's page: name, state, actions, the numbers that matter now, and how far it is."""
 
 from __future__ import annotations
 
 import math
 import time
 
-from PySide6.QtCore import QPoint, Signal
+from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.dashboard.model import DashboardModel
-from tunesmith_gui.dashboard.progress_strip import ProgressStrip
+from tunesmith_gui.dashboard.run_progress import RunProgress
 from tunesmith_gui.models.run_words import state_look, state_word
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.side_by_side import SideBySide
-from tunesmith_gui.widgets.stat_tile import UNKNOWN, StatTile, TileGrid
+from tunesmith_gui.widgets.stat_tile import UNKNOWN, StatTile
 from tunesmith_gui.widgets.status_chip import StatusChip
-
-_END_TONES = {RunState.FINISHED: "ok", RunState.FAILED: "error", RunState.INTERRUPTED: "warn"}
 
 
 class DashboardHeader(QWidget):
@@ -44,14 +42,15 @@ class DashboardHeader(QWidget):
         card = Card(parent=self)
         card.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
-        self.step = StatTile(self.tr("Step"), parent=card)
-        self.loss = StatTile(self.tr("Loss"), parent=card)
-        self.epoch = StatTile(self.tr("Epoch"), parent=card)
+        self.loss = StatTile(self.tr("Loss"), role="hero", parent=card)
+        self.time = StatTile(self.tr("Time left"), role="hero", parent=card)
+        self.eval_loss = StatTile(self.tr("Evaluation loss"), parent=card)
         self.speed = StatTile(self.tr("Throughput"), parent=card)
-        self.time = StatTile(self.tr("Time left"), parent=card)
-        card.body.addWidget(TileGrid((self.step, self.loss, self.epoch, self.speed, self.time), card))
-        self.strip = ProgressStrip(card)
-        card.body.addWidget(self.strip)
+        self.epoch = StatTile(self.tr("Epoch"), parent=card)
+        heroes = _row((self.loss, self.time), card)
+        card.body.addWidget(SideBySide(heroes, _row((self.eval_loss, self.speed, self.epoch), card), parent=card))
+        self.progress = RunProgress(card)
+        card.body.addWidget(self.progress)
         column.addWidget(card)
         self._live = False
 
@@ -95,47 +94,36 @@ class DashboardHeader(QWidget):
         self.stop.setVisible(state.live)
         self.stop.setEnabled(state is not RunState.STOPPING)
         self.resume.setVisible(model.can_resume)
-        total = f"/ {tr.number(status.total_steps)}" if status.total_steps else ""
-        self.step.set_value(tr.number(status.step), total)
         self._show_loss(model)
         epoch = model.steps.last("epoch") if len(model.steps) else math.nan
         self.epoch.set_value(UNKNOWN if math.isnan(epoch) else tr.number(epoch, 2))
         speed = status.tokens_per_s
         self.speed.set_value(tr.number(speed) if speed else UNKNOWN, self.tr("tokens/s") if speed else "")
         self._show_time(model)
-        self._show_phase(model)
+        self.progress.show_model(model)
 
     def _show_loss(self, model: DashboardModel) -> None:
-        status = model.status
-        loss = UNKNOWN if status.loss is None else tr.number(status.loss, 3)
-        evaluated = status.eval_loss
-        self.loss.set_value(loss, "" if evaluated is None else tr.fill(self.tr("eval %1"), tr.number(evaluated, 3)))
+        status, change = model.status, model.loss_change()
+        began = tr.fill(self.tr("from %1"), tr.number(change[0], 3)) if change else ""
+        self.loss.set_value(UNKNOWN if status.loss is None else tr.number(status.loss, 3), began)
+        evaluated, best = status.eval_loss, status.best_eval_loss
+        lower = tr.fill(self.tr("best %1"), tr.number(best, 3)) if evaluated and best and best < evaluated else ""
+        self.eval_loss.set_value(UNKNOWN if evaluated is None else tr.number(evaluated, 3), lower)
 
     def _show_time(self, model: DashboardModel) -> None:
         status, now = model.status, time.time()
         if status.state.live:
             left = model.eta_s(now)
-            self.time.name.setText(self.tr("Time left"))
+            self.time.set_name(self.tr("Time left"))
             end = "" if left is None else time.strftime("%H:%M", time.localtime(now + left))
             self.time.set_value(
                 UNKNOWN if left is None else tr.duration(left), tr.fill(self.tr("ends %1"), end) if end else ""
             )
             return
-        self.time.name.setText(self.tr("Duration"))
+        self.time.set_name(self.tr("Duration"))
         end_t = status.ended_at or status.last_event_at
         took = end_t - status.started_at if end_t and status.started_at else None
         self.time.set_value(UNKNOWN if took is None else tr.duration(took))
-
-    def _show_phase(self, model: DashboardModel) -> None:
-        state, progress = model.status.state, model.progress
-        if state is RunState.FINISHED:
-            self.strip.set_progress("saving", 1.0, over=True, tone="ok")
-            return
-        phase = progress.phase or "starting"
-        fraction = progress.done / progress.total if progress.total else 0.0
-        if phase == "training":
-            fraction = model.fraction
-        self.strip.set_progress(phase, fraction, tone=_END_TONES.get(state, "accent"))
 
     def _open_menu(self) -> None:
         self.menu().exec(self.more.mapToGlobal(QPoint(0, self.more.height())))
@@ -163,3 +151,14 @@ class DashboardHeader(QWidget):
             entry.setEnabled(not needs or (needs == "live") == self._live)
             menu.addAction(entry)
         return menu
+
+
+def _row(tiles: tuple[StatTile, ...], parent: QWidget) -> QWidget:
+    holder = QWidget(parent)
+    row = QHBoxLayout(holder)
+    row.setContentsMargins(0, 0, 0, 0)
+    row.setSpacing(SPACE * 5)
+    for tile in tiles:
+        row.addWidget(tile, 0, Qt.AlignmentFlag.AlignBottom)
+    row.addStretch(1)
+    return holder

@@ -26,7 +26,7 @@ from tunesmith_gui.dashboard.tab_panes import TabPanes
 from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
 from tunesmith_gui.models.run_row import RunContents, contents_of
 from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec
-from tunesmith_gui.models.run_words import phase_word, state_word
+from tunesmith_gui.models.run_words import doing_word
 from tunesmith_gui.page import Page
 from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
@@ -187,8 +187,7 @@ class DashboardPage(Page):
             return
         before, self._said = self._said, now
         if before is not None and self._tick.isActive():
-            word = phase_word(status.phase) if status.state.live and status.phase else state_word(status.state)
-            self._announcer.say(fill(self.tr("%1: %2"), self._name, word))
+            self._announcer.say(fill(self.tr("%1: %2"), self._name, doing_word(status)))
 
     def _read_output(self) -> None:
         run = self.run

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tunesmith_core.runs import RunState
+from tunesmith_core.runs import QUEUED_PHASE, RunState, RunStatus
 from tunesmith_gui.tr import translate
-
-PHASES = ("starting", "model", "data", "training", "evaluating", "saving")
-"""The phases of a run in their order, as the journal names them."""
 
 
 class StateLook(NamedTuple):
@@ -54,11 +51,18 @@ def state_word(state: RunState) -> str:
 def phase_word(phase: str) -> str:
     """A phase in the language in force; an unknown one as it is."""
     words = {
-        "starting": translate("Phase", "Starting"),
-        "model": translate("Phase", "Model"),
-        "data": translate("Phase", "Data"),
+        QUEUED_PHASE: translate("RunState", "Waiting"),
+        "starting": translate("Phase", "Starting the engine"),
+        "model": translate("Phase", "Loading the model"),
+        "data": translate("Phase", "Reading the data"),
         "training": translate("Phase", "Training"),
         "evaluating": translate("Phase", "Evaluating"),
         "saving": translate("Phase", "Saving"),
     }
     return words.get(phase, phase)
+
+
+def doing_word(status: RunStatus) -> str:
+    """What a run does now: its phase while it prepares or trains, else its state."""
+    busy = status.phase and status.state in (RunState.PREPARING, RunState.RUNNING)
+    return phase_word(status.phase) if busy else state_word(status.state)

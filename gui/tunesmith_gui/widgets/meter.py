@@ -16,15 +16,22 @@ class Meter(QWidget):
 
     Args:
         name: what is measured, for a screen reader.
+        height_px: thickness.
     """
 
-    def __init__(self, name: str, *, parent: QWidget | None = None) -> None:
+    def __init__(self, name: str, *, height_px: int = HEIGHT_PX, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._height_px = height_px
         self._share = 0.0
         self._tone = "accent"
         self.setAccessibleName(name)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         theme().changed.connect(self.update)
+
+    @property
+    def share(self) -> float:
+        """How much of the bar is filled, 0 to 1."""
+        return self._share
 
     def set_share(self, share: float, tone: str = "accent") -> None:
         """Fills the bar to `share` (0 to 1) in the colour of a tone."""
@@ -37,7 +44,7 @@ class Meter(QWidget):
 
     def sizeHint(self) -> QSize:
         """As wide as there is room."""
-        return QSize(HEIGHT_PX * 8, HEIGHT_PX)
+        return QSize(HEIGHT_PX * 8, self._height_px)
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         """Draws groove and fill."""

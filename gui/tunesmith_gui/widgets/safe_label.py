@@ -2,7 +2,7 @@
 
 Every text in the window is a `SafeLabel` (or `ElidedLabel` where the width is not ours to choose); plain QLabel is not
 used. `role` picks the type size: caption, note (a caption on a soft ground), body, strong (body, semi-bold), heading,
-title. `tone` picks the colour: text, muted, accent, ok, warn, error.
+title, hero (the one or two numbers a page is about). `tone` picks the colour: text, muted, accent, ok, warn, error.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QEvent, QSize
+from PySide6.QtCore import QEvent, QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QProgressBar, QVBoxLayout, QWidget
 
@@ -16,9 +16,13 @@ UNKNOWN = "–"
 
 
 class StatTile(QWidget):
-    """A muted name and a large value; `detail` stands muted behind the value. It is never narrower than its words."""
+    """A muted name and a large value; `detail` stands muted behind the value. It is never narrower than its words.
 
-    def __init__(self, name: str, *, parent: QWidget | None = None) -> None:
+    Args:
+        role: type size of the value, heading or hero.
+    """
+
+    def __init__(self, name: str, *, role: str = "heading", parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._name = name
         column = QVBoxLayout(self)
@@ -28,10 +32,12 @@ class StatTile(QWidget):
         column.addWidget(self.name)
         row = QHBoxLayout()
         row.setSpacing(SPACE // 2)
-        self.value = SafeLabel(UNKNOWN, role="heading", parent=self)
+        self.value = SafeLabel(UNKNOWN, role=role, parent=self)
         self.detail = SafeLabel("", role="caption", tone="muted", parent=self)
+        # Near the line that a large value stands on.
+        self.detail.setContentsMargins(0, 0, 0, SPACE // 2 if role == "hero" else 0)
         row.addWidget(self.value)
-        row.addWidget(self.detail, 1)
+        row.addWidget(self.detail, 1, Qt.AlignmentFlag.AlignBottom)
         column.addLayout(row)
 
     def set_name(self, name: str) -> None:

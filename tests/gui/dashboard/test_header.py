@@ -1,0 +1,83 @@
+"""The head of a run's page: its progress is the share of steps done, in every phase and after every end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunesmith_core.protocol import Event
+from tunesmith_gui.dashboard.header import DashboardHeader
+from tunesmith_gui.dashboard.model import DashboardModel, pack
+from tunesmith_gui.theme import font
+
+TOTAL = 60
+
+
+@pytest.fixture
+def header(qtbot: Any) -> DashboardHeader:
+    result = DashboardHeader()
+    qtbot.addWidget(result)
+    return result
+
+
+def model_at(step: int, *after: tuple[str, dict[str, Any]]) -> DashboardModel:
+    """A run of 60 steps that has done some of them, a second each, and what came then."""
+    events: list[tuple[str, dict[str, Any]]] = [("hello", {}), ("setup", {"total_steps": TOTAL})]
+    events.append(("phase", {"name": "training", "done": 0, "total": TOTAL}))
+    events += [("step", {"step": n, "loss": 3.0 - n / 100, "tokens_per_s": 100.0}) for n in range(1, step + 1)]
+    model = DashboardModel()
+    model.apply(pack([Event(n, 1000.0 + n, kind, data) for n, (kind, data) in enumerate([*events, *after])]))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("step", "after", "words", "steps"),
+    [
+        (1, [], "Training", "Step 1 of 60 · 1 %"),
+        (33, [("result", {"status": "stopped", "step": 33})], "Stopped", "Step 33 of 60 · 55 %"),
+        (33, [("result", {"status": "failed", "step": 33})], "Failed", "Step 33 of 60 · 55 %"),
+        (40, [("result", {"status": "finished", "step": 40})], "Finished", "Step 40 of 60 · 66 %"),
+        (60, [("result", {"status": "finished", "step": 60})], "Finished", "Step 60 of 60 · 100 %"),
+        (20, [("phase", {"name": "evaluating", "done": 20, "total": 60})], "Evaluating", "Step 20 of 60 · 33 %"),
+        (20, [("phase", {"name": "evaluating", "done": 0, "total": 60})], "Evaluating", "Step 20 of 60 · 33 %"),
+        (60, [("phase", {"name": "saving"})], "Saving", "Step 60 of 60 · 100 %"),
+        (20, [("stopping", {}), ("phase", {"name": "saving"})], "Saving", "Step 20 of 60 · 33 %"),
+        (20, [("hello", {"resumed_from_step": 10})], "Starting the engine", "Step 10 of 60 · 16 %"),
+        (20, [("phase", {"name": "queued"})], "Waiting", "Step 20 of 60 · 33 %"),
+    ],
+)
+def test_progress_is_the_share_of_steps_done(
+    step: int, after: list[tuple[str, dict[str, Any]]], words: str, steps: str, header: DashboardHeader
+) -> None:
+    model = model_at(step, *after)
+    header.show_model("run", model)
+    assert header.progress.bar.share == pytest.approx(model.status.step / TOTAL)
+    assert (header.progress.words.text(), header.progress.steps.text()) == (words, steps)
+
+
+def test_preparing_says_what_and_promises_nothing(header: DashboardHeader) -> None:
+    model = DashboardModel()
+    model.apply(pack([Event(1, 0.0, "hello", {}), Event(2, 1.0, "phase", {"name": "model"})]))
+    header.show_model("run", model)
+    assert (header.progress.words.text(), header.progress.steps.text()) == ("Loading the model", "")
+    assert header.progress.bar.share == 0.0
+
+
+def test_loss_and_time_are_the_largest_numbers(header: DashboardHeader) -> None:
+    header.show_model("run", model_at(12, ("eval", {"step": 12, "loss": 3.5})))
+    header.ensurePolished()
+    header.show()
+    sizes = {
+        name: getattr(header, name).value.fontMetrics().height()
+        for name in ("loss", "time", "eval_loss", "speed", "epoch")
+    }
+    assert sizes.pop("loss") == sizes.pop("time") > 1.5 * max(sizes.values())
+    assert header.loss.accessibleName() == "Loss: 2.880 from 2.990"
+    assert header.eval_loss.accessibleName() == "Evaluation loss: 3.500"
+    assert font("hero").pointSizeF() > font("title").pointSizeF()
+
+
+def test_ended_run_tells_its_duration(header: DashboardHeader) -> None:
+    header.show_model("run", model_at(33, ("result", {"status": "stopped", "step": 33})))
+    assert header.time.accessibleName() == "Duration: 36 s"
