@@ -4209,7 +4209,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Samples</source>
-        <translation>示例</translation>
+        <translation>生成示例</translation>
     </message>
     <message>
         <source>learning rate</source>
@@ -4296,7 +4296,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Sample now…</source>
-        <translation>立即示例…</translation>
+        <translation>立即生成…</translation>
     </message>
     <message>
         <source>Copy as command</source>
@@ -4339,7 +4339,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Samples</source>
-        <translation>示例</translation>
+        <translation>生成示例</translation>
     </message>
     <message>
         <source>Checkpoints</source>
@@ -4354,20 +4354,16 @@ The report is in {path}.</source>
         <translation>文件</translation>
     </message>
     <message>
+        <source>The model answered: %1</source>
+        <translation>模型回答：%1</translation>
+    </message>
+    <message>
         <source>%1: %2</source>
         <translation>%1：%2</translation>
     </message>
     <message>
         <source>Copied</source>
         <translation>已复制</translation>
-    </message>
-    <message>
-        <source>Sample now</source>
-        <translation>立即示例</translation>
-    </message>
-    <message>
-        <source>Prompt</source>
-        <translation>提问</translation>
     </message>
     <message>
         <source>The list of runs is still being read; try again in a moment.</source>
@@ -6202,12 +6198,51 @@ The report is in {path}.</source>
 <context>
     <name>SamplesList</name>
     <message>
-        <source>No samples yet. Add sample prompts under All settings, or use Sample now.</source>
-        <translation>还没有示例。请在“全部设置”里添加示例提问，或使用“立即示例”。</translation>
+        <source>No samples yet.</source>
+        <translation>还没有生成示例。</translation>
+    </message>
+    <message>
+        <source>This run has no samples.</source>
+        <translation>这次运行没有生成示例。</translation>
     </message>
     <message>
         <source>step %1</source>
         <translation>第 %1 步</translation>
+    </message>
+</context>
+<context>
+    <name>SamplesPane</name>
+    <message>
+        <source>Prompt</source>
+        <translation>提示词</translation>
+    </message>
+    <message>
+        <source>Ask the model in training</source>
+        <translation>向训练中的模型提问</translation>
+    </message>
+    <message>
+        <source>Sample now</source>
+        <translation>立即生成</translation>
+    </message>
+    <message>
+        <source>Answered at step %1.</source>
+        <translation>已在第 %1 步回答。</translation>
+    </message>
+    <message>
+        <source>There is no answer. %1</source>
+        <translation>没有得到回答。%1</translation>
+    </message>
+    <message>
+        <source>The run ended before the model answered.</source>
+        <translation>模型还没回答，运行就结束了。</translation>
+    </message>
+    <message>
+        <source>The model answers after the present step…</source>
+        <translation>当前这一步完成后，模型就会回答…</translation>
+    </message>
+    <message>
+        <source>The model answers when training has begun…</source>
+        <translation>训练开始后，模型就会回答…</translation>
     </message>
 </context>
 <context>

@@ -182,7 +182,7 @@ class DashboardCharts(QWidget):
         """Bring every card up to date; what did not change is not drawn again."""
         self.loss.show_model(model)
         self.device.show_model(model)
-        self.samples.set_samples(model.samples)
+        self.samples.set_samples(model.samples, live=model.status.state.live)
         steps = model.steps.column("step")
         if self._is_news("steps", model, model.steps.revision):
             self.rate.plot.set_lines([Line(self.tr("learning rate"), steps, model.steps.column("lr"), "line", 0)])

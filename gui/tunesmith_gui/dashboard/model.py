@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -106,6 +106,20 @@ class Sample:
     text: str
 
 
+@dataclass(slots=True)
+class SampleRequest:
+    """A prompt that the person sent to the model in training, and what became of it."""
+
+    prompt: str
+    outcome: Literal["waiting", "answered", "failed"] = "waiting"
+    step: int = 0
+    reason: str = ""
+
+    def fail(self, reason: str) -> None:
+        """There will be no answer."""
+        self.outcome, self.reason = "failed", reason
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A saved state of a run; `path` is relative to the run folder."""
@@ -143,6 +157,7 @@ class DashboardModel:
     reading: dict[str, Any] = field(default_factory=dict)  # Any: fields of the newest gpu event
     result: dict[str, Any] = field(default_factory=dict)  # Any: fields of the result event
     progress: Progress = field(default_factory=Progress)
+    sample_request: SampleRequest | None = None
     resumed_from_step: int = 0
     _session_row: int = 0
 
@@ -201,6 +216,15 @@ class DashboardModel:
         data = event.data
         sample = Sample(int(data.get("step") or 0), str(data.get("prompt") or ""), str(data.get("text") or ""))
         self.samples = [*self.samples, sample][-MAX_SAMPLES:]
+        request = self.sample_request
+        if request is not None and request.prompt == sample.prompt:
+            request.outcome, request.step = "answered", sample.step
+
+    def _on_ack(self, event: Event) -> None:
+        """A command was carried out: a sample that has not come by now does not come."""
+        request = self.sample_request
+        if request is not None and request.outcome == "waiting" and event.data.get("command") == "sample":
+            request.fail(event.data.get("message") or request.reason)
 
     def _on_checkpoint(self, event: Event) -> None:
         data = event.data
@@ -213,6 +237,8 @@ class DashboardModel:
 
     def _on_warning(self, event: Event) -> None:
         self.warnings.append(event.data)
+        if self.sample_request is not None and self.sample_request.outcome == "waiting":
+            self.sample_request.reason = event.data.get("message") or ""
         self._say(event.t, "warning", core_text(event.data.get("message") or event.data.get("code") or ""))
 
     def _on_error(self, event: Event) -> None:
@@ -305,6 +331,7 @@ _HANDLERS: dict[str, Callable[[DashboardModel, Event], None]] = {
     "setup": DashboardModel._on_setup,
     "eval": DashboardModel._on_eval,
     "sample": DashboardModel._on_sample,
+    "ack": DashboardModel._on_ack,
     "checkpoint": DashboardModel._on_checkpoint,
     "log": DashboardModel._on_log,
     "warning": DashboardModel._on_warning,

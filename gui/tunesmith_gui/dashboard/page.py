@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
-from PySide6.QtWidgets import QInputDialog, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
@@ -19,9 +19,9 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.banners import banner_key, make_banner
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.log import LogPane
-from tunesmith_gui.dashboard.model import DashboardModel, EventBatch, pack
+from tunesmith_gui.dashboard.model import DashboardModel, EventBatch, SampleRequest, pack
 from tunesmith_gui.dashboard.report import EngineOutput, command_line, diagnostics, engine_output
-from tunesmith_gui.dashboard.samples_list import SamplesList
+from tunesmith_gui.dashboard.samples_pane import SamplesPane
 from tunesmith_gui.dashboard.tab_panes import TabPanes
 from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
 from tunesmith_gui.models.run_row import RunContents, contents_of
@@ -61,6 +61,7 @@ class DashboardPage(Page):
         self._heartbeat_at: float | None = None
         self._banner: Banner | None = None
         self._banner_key: tuple[object, ...] = ()
+        self._files_key: tuple[object, ...] = ()
         self._kept = False
         self._said: tuple[RunState, str] | None = None
         self._announcer = Announcer(self)
@@ -92,7 +93,8 @@ class DashboardPage(Page):
         self.log_pane = LogPane(self)
         self.log_pane.output_wanted.connect(self._read_output)
         self.log = self.log_pane.console
-        self.samples = SamplesList(max_shown=40, parent=self)
+        self.samples = SamplesPane(self)
+        self.samples.asked.connect(self._sample)
         self.checkpoints = CheckpointsTable(self)
         self.settings_used = SettingsUsedTable(self)
         self.files = FilesTable(self)
@@ -148,6 +150,9 @@ class DashboardPage(Page):
         self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
         self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
         self._drop_banner()
+        self._files_key = ()
+        self.files.set_files([])
+        self.samples.prompt.clear()
         self.log.set_lines(self.model.log)
         self.log_pane.show_output(EngineOutput("", "none"))
         self._read_output()
@@ -164,12 +169,18 @@ class DashboardPage(Page):
         self._spec, self._name, self._dirty = spec, name, True
         self._banner_key = ()
         self.settings_used.set_spec(spec)
+        if not self.samples.prompt.text():
+            self.samples.prompt.setText(next(iter(spec.evaluation.sample_prompts), ""))
         self.title_changed.emit()
 
     def _receive(self, batches: list[EventBatch]) -> None:
         first = not len(self.model.steps)
+        request = self.model.sample_request
+        waited = request is not None and request.outcome == "waiting"
         self.model.apply(batches)
         self._dirty = True
+        if request is not None and waited and request.outcome == "answered":
+            self._announcer.say(fill(self.tr("The model answered: %1"), self.model.samples[-1].text))
         self._kept = self._kept and not self.model.status.state.live
         self._announce()
         if first and len(self.model.steps) and self._tick.isActive():
@@ -215,15 +226,27 @@ class DashboardPage(Page):
             self.charts.show_model(self.model)
         elif self.panes.key == "log":
             self.log.refresh()
-        self.samples.set_samples(self.model.samples)
+        self.samples.show_model(self.model)
         self.checkpoints.set_checkpoints(self.model.checkpoints)
+        self._read_files()
 
-    def _on_pane(self, key: str) -> None:
-        self._dirty = True
+    def _on_pane(self, _key: str) -> None:
+        self._dirty, self._files_key = True, ()
         self._read_output()
-        if key == "files" and self.run is not None:
-            folder = self.run.path
-            self.run_in_background(lambda: list_files(folder), self.files.set_files)
+
+    def _read_files(self) -> None:
+        """List the files again where the run has written some: readings come every other second while it is live."""
+        run, status = self.run, self.model.status
+        key = (status.state, len(self.model.checkpoints), len(self.model.memory))
+        if run is None or self.panes.key != "files" or key == self._files_key:
+            return
+        self._files_key = key
+        self.run_in_background(lambda: (run, list_files(run.path)), self._take_files)
+
+    def _take_files(self, found: tuple[Run, list[tuple[str, int, float]]]) -> None:
+        run, files = found
+        if run is self.run:
+            self.files.set_files(files)
 
     def _check_life(self) -> None:
         run = self.run
@@ -287,7 +310,8 @@ class DashboardPage(Page):
             case "checkpoint" | "evaluate":
                 service.send(run_id, action)
             case "sample":
-                self._ask_sample()
+                self.panes.show_pane("samples")
+                self.samples.begin()
             case "resume":
                 service.resume(run_id, lambda _id: self._reopen(run_id))
             case "duplicate":
@@ -358,13 +382,17 @@ class DashboardPage(Page):
         if dialog.exec() and dialog.mode and self.run is not None:
             self.context.runs.stop(self.run.id, dialog.mode)
 
-    def _ask_sample(self) -> None:
-        prompts = self._spec.evaluation.sample_prompts if self._spec is not None else []
-        prompt, ok = QInputDialog.getText(
-            self, self.tr("Sample now"), self.tr("Prompt"), text=prompts[0] if prompts else ""
-        )
-        if ok and prompt.strip() and self.run is not None:
-            self.context.runs.send(self.run.id, "sample", prompt=prompt)
+    def _sample(self, prompt: str) -> None:
+        if self.run is None:
+            return
+        request = self.model.sample_request = SampleRequest(prompt)
+        self._dirty = True
+
+        def failed(error: TunesmithError) -> None:
+            request.fail(error.message)
+            self._dirty = True
+
+        self.context.runs.send(self.run.id, "sample", failed, prompt=prompt)
 
     def _ask_delete(self) -> None:
         from tunesmith_gui.widgets.delete_run import DeleteRunDialog

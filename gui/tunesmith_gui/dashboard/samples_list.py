@@ -24,19 +24,15 @@ class SamplesList(QWidget):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(SPACE)
         self._items = QWidget(self)
-        self._empty = SafeLabel(
-            self.tr("No samples yet. Add sample prompts under All settings, or use Sample now."),
-            tone="muted",
-            wrap=True,
-            parent=self,
-        )
+        self._empty = SafeLabel(tone="muted", wrap=True, parent=self)
         self._column.addWidget(self._empty)
         self._column.addWidget(self._items)
         if not short:
             self._column.addStretch(1)
 
-    def set_samples(self, samples: list[Sample]) -> None:
-        """Show samples; nothing is rebuilt when they are the same."""
+    def set_samples(self, samples: list[Sample], *, live: bool) -> None:
+        """Show samples of a run that is live or has ended; nothing is rebuilt when they are the same."""
+        self._empty.setText(self.tr("No samples yet.") if live else self.tr("This run has no samples."))
         newest = samples[-self._max_shown :][::-1]
         if newest == self._shown:
             return

@@ -98,11 +98,22 @@ class FilesTable(_Table):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(tr.translate("Dashboard", "Files"), (), parent)
         self.setHeaderLabels([self.tr("File"), self.tr("Size"), self.tr("Changed")])
+        self._shown: list[tuple[str, int, float]] = []
 
     def set_files(self, files: list[tuple[str, int, float]]) -> None:
-        """Show files as of `list_files`."""
+        """Show files as of `list_files`; what is in view and selected stays."""
+        if files == self._shown:
+            return
+        place, current = self.verticalScrollBar().value(), self.currentItem()
+        chosen = current.text(0) if current is not None else ""
+        self._shown = files
         self.clear()
-        self.addTopLevelItems([QTreeWidgetItem([path, tr.size(size), when(t)]) for path, size, t in files])
+        for path, size, t in files:
+            item = QTreeWidgetItem([path, tr.size(size), when(t)])
+            self.addTopLevelItem(item)
+            if path == chosen:
+                self.setCurrentItem(item)
+        self.verticalScrollBar().setValue(place)
 
 
 def list_files(folder: Path) -> list[tuple[str, int, float]]:

@@ -137,9 +137,15 @@ class RunService(QObject):
         """Ask a run to stop: mode "save" or "discard". Returns at once."""
         self._ask(run_id, lambda: launch.stop(self.run(run_id), mode))
 
-    def send(self, run_id: str, command: str, **arguments: object) -> None:
+    def send(
+        self,
+        run_id: str,
+        command: str,
+        failed: Callable[[TunesmithError], object] | None = None,
+        **arguments: object,
+    ) -> None:
         """Send checkpoint, evaluate or sample (prompt) to a live run. Returns at once."""
-        self._ask(run_id, lambda: launch.send(self.run(run_id), command, **arguments))
+        self._ask(run_id, lambda: launch.send(self.run(run_id), command, **arguments), failed=failed)
 
     def delete(self, run_ids: list[str], remove: Callable[[Run], object] = launch.delete) -> None:
         """Remove ended runs by `remove`, which deletes the folder or moves it to the trash. Returns at once."""
