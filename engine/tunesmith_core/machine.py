@@ -7,10 +7,11 @@ and never "absent" or "broken". Sizes are bytes.
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from dataclasses import dataclass
 from typing import Any, Self
+
+from tunesmith_core.json_values import read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,23 +176,6 @@ class Machine:
             ValueError: when the data are not facts about a machine.
         """
         try:
-            return typing.cast(Self, _read(cls, data))
-        except (TypeError, AttributeError, KeyError) as error:
+            return typing.cast(Self, read(cls, data))
+        except (TypeError, AttributeError) as error:
             raise ValueError(f"these are not facts about a machine: {error}") from error
-
-
-def _read(kind: Any, value: Any) -> Any:  # Any: a type annotation and a JSON value
-    """Turn JSON values back into the dataclasses and tuples that an annotation names."""
-    if value is None:
-        return None
-    if typing.get_origin(kind) in (types.UnionType, typing.Union):
-        kind = next(option for option in typing.get_args(kind) if option is not type(None))
-    if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        known = {field.name for field in dataclasses.fields(kind)}
-        return typing.cast(type, kind)(
-            **{name: _read(hints[name], item) for name, item in value.items() if name in known}
-        )
-    if typing.get_origin(kind) is tuple:
-        return tuple(_read(typing.get_args(kind)[0], item) for item in value)
-    return value

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tunesmith_core.errors import EXIT_STOPPED, TunesmithError
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host, StopWatch, die_with_owner
 from tunesmith_core.protocol import Event
+from tunesmith_core.setup_messages import Finding, Plan, State
 
 MB = 1_000_000
 GIB = 1024**3
@@ -37,51 +38,6 @@ def duration_text(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, rest_s = divmod(round(seconds), 60)
     return f"{minutes} min {rest_s:02d} s"
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One part of a plan.
-
-    Attributes:
-        name: what it is, for the person.
-        download_bytes: what is fetched; 0 when nothing is.
-        disk_bytes: what it takes on the disk when it is done.
-    """
-
-    name: str
-    download_bytes: int
-    disk_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What an installation will do.
-
-    Attributes:
-        parts: what is fetched and written.
-        folder: where to.
-        free_bytes: on its drive.
-        seconds: how long it takes, roughly.
-        profile: name of the build of PyTorch.
-        sentence: why that one.
-    """
-
-    parts: tuple[Part, ...]
-    folder: Path
-    free_bytes: int
-    seconds: float
-    profile: str
-    sentence: str
-
-    @property
-    def disk_bytes(self) -> int:
-        """The room that is needed at most meanwhile."""
-        return sum(part.disk_bytes for part in self.parts)
-
-    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
-        """Return the plan as JSON values."""
-        return asdict(self) | {"folder": str(self.folder), "seconds": round(self.seconds)}
 
 
 class Progress:
@@ -143,31 +99,14 @@ class Progress:
         left = f", {duration_text(remaining_s)} left" if remaining_s is not None else ""
         self.note(f"{name}: {size_text(done_bytes)} of {size_text(total_bytes)}, {bytes_per_s / MB:.1f} MB/s{left}")
 
-    def check(
-        self,
-        check_id: str,
-        title: str,
-        state: str,
-        message: str = "",
-        code: str | None = None,
-        fix: dict[str, Any] | None = None,  # Any: JSON values
-    ) -> None:
-        """Show what a check found.
-
-        Args:
-            check_id: its stable name.
-            title: its name for the person.
-            state: "waiting", "checking", "ok", "warning", "failed" or "unknown".
-            message: what was found.
-            code: of error_codes, when something is at fault.
-            fix: label, needs_network and bytes of what mends it, or None.
-        """
-        del check_id
-        if state not in ("waiting", "checking"):
-            named = f" [{code}]" if code else ""
-            self.note(f"{state:<8} {title}{f': {message}' if message else ''}{named}")
-            if fix:
-                self.note(f"{'':<8} fix: {fix['label']}")
+    def check(self, finding: Finding) -> None:
+        """Show how a check stands."""
+        if finding.state not in (State.WAITING, State.CHECKING):
+            named = f" [{finding.code}]" if finding.code else ""
+            message = f": {finding.message}" if finding.message else ""
+            self.note(f"{finding.state:<8} {finding.title}{message}{named}")
+            if finding.fix:
+                self.note(f"{'':<8} fix: {finding.fix.label}")
 
     def error(self, failure: TunesmithError) -> None:
         """Show what stopped the command: evidence, code, cause, next step; as text it goes to standard error."""
@@ -213,7 +152,7 @@ class EventProgress(Progress):
 
     def plan(self, plan: Plan) -> None:
         """Write what will be fetched and written, where to, and how long it takes roughly."""
-        self._host.event("plan", **plan.to_dict())
+        self._host.event("plan", **asdict(plan))
 
     def progress(
         self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None
@@ -228,17 +167,9 @@ class EventProgress(Progress):
             remaining_s=None if remaining_s is None else round(remaining_s, 1),
         )
 
-    def check(
-        self,
-        check_id: str,
-        title: str,
-        state: str,
-        message: str = "",
-        code: str | None = None,
-        fix: dict[str, Any] | None = None,  # Any: JSON values
-    ) -> None:
-        """Write what a check found."""
-        self._host.event("check", id=check_id, title=title, state=state, message=message, code=code, fix=fix)
+    def check(self, finding: Finding) -> None:
+        """Write how a check stands."""
+        self._host.event("check", **asdict(finding))
 
     def error(self, failure: TunesmithError) -> None:
         """Write what stopped the command."""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("engine", "gui", "installers")
+MOST_SHARED_FIELDS = 3
+MOST_SHARED = 0.65
+"""Of the fields of both."""
 
 
 @pytest.mark.parametrize(
@@ -26,6 +30,34 @@ PACKAGES = ("engine", "gui", "installers")
 )
 def test_a_shared_fact_has_one_home(name: str, home: str) -> None:
     assert [path for path in sources() if name in declared(path)] == [ROOT / "engine" / "tunesmith_core" / home]
+
+
+def test_no_dataclass_mirrors_another() -> None:
+    """Two that share most of their fields, in two modules, are one fact with two homes."""
+    found = [(path, name, fields) for path in sources() for name, fields in dataclasses_of(path)]
+    assert {name for _, name, _ in found} >= {"Plan", "Part", "Fix", "Finding"}, "the search finds nothing"
+    mirrors = [
+        f"{path.relative_to(ROOT)}: {name}, {other_path.relative_to(ROOT)}: {other}"
+        for (path, name, fields), (other_path, other, others) in combinations(found, 2)
+        if path != other_path and len(fields & others) >= MOST_SHARED_FIELDS
+        if len(fields & others) >= MOST_SHARED * len(fields | others)
+    ]
+    assert mirrors == []
+
+
+def dataclasses_of(path: Path) -> list[tuple[str, set[str]]]:
+    """Name and fields of each dataclass of a module."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    return [
+        (node.name, {name for each in node.body if (name := annotated(each))})
+        for node in nodes
+        if isinstance(node, ast.ClassDef) and any("dataclass" in ast.dump(each) for each in node.decorator_list)
+    ]
+
+
+def annotated(node: ast.stmt) -> str:
+    """The name that a statement annotates, "" for any other."""
+    return node.target.id if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) else ""
 
 
 def test_a_failure_is_classified_in_one_place() -> None:

@@ -18,9 +18,10 @@ from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, PROOF, TRAIN
 from tunesmith_core.locks import FileLock
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
 from tunesmith_core.runs import Run, RunState, RunStatus
+from tunesmith_core.setup_messages import Finding
 from tunesmith_setup import checks
 from tunesmith_setup.checks import environment, gpu, leftovers, packages
-from tunesmith_setup.checks.base import Check, Finding
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.checks.environment import EnvironmentFiles, EnvironmentPython
 from tunesmith_setup.environments import file_repair, proof, repair
 from tunesmith_setup.installation import install, program

@@ -13,8 +13,9 @@ import pytest
 from tests.setup.conftest import RecordedProgress
 from tunesmith_core import files, paths, placement
 from tunesmith_core.machine import Disk, Machine, PythonCandidate, Wsl
+from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup.checks import base, disk, host
-from tunesmith_setup.checks.base import Check, Finding, State
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.progress import GIB, Progress
 
 WINDOWS = Machine(
@@ -197,12 +198,12 @@ class Stumbling(Check):
 
 def test_a_check_that_stumbles_is_unknown_and_stops_no_other(progress: RecordedProgress) -> None:
     results = base.verify_all([Stumbling(), host.Memory(), host.LongPaths()], LINUX, progress)
-    assert [result.finding.state for result in results] == ["unknown", "ok"]
-    assert "/somewhere" in results[0].finding.message
-    assert not any(result.faulty for result in results)
-    assert results[0].to_dict()["id"] == "stumbling"
+    assert [result.state for result in results] == ["unknown", "ok"]
+    assert "/somewhere" in results[0].message
+    assert not any(result.state is State.FAILED for result in results)
+    assert results[0].id == "stumbling"
     with pytest.raises(Exception, match="has nothing to mend"):
-        results[0].check.fix(progress)
+        Stumbling().fix(progress)
 
 
 def test_the_state_of_a_finding_is_a_plain_word() -> None:

@@ -11,8 +11,9 @@ import pytest
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.protocol import Event, post_command, read_journal
+from tunesmith_core.setup_messages import Finding, Fix, Part, Plan, State
 from tunesmith_setup import progress as reporting
-from tunesmith_setup.progress import EventProgress, Part, Plan, Progress, SilentProgress, duration_text, size_text
+from tunesmith_setup.progress import EventProgress, Progress, SilentProgress, duration_text, size_text
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_a_failed_phase_is_not_called_done(capsys: pytest.CaptureFixture[str]) -
 
 
 PARTS = (Part("training", 2_600_000_000, 5_700_000_000), Part("launcher", 0, 0))
-PLAN = Plan(PARTS, Path("/data"), 10 * 1024**3, 125.4, "cu124", "RTX 3060, driver 552: CUDA 12.4")
+PLAN = Plan(PARTS, str(Path("/data")), 10 * 1024**3, 125, "cu124", "RTX 3060, driver 552: CUDA 12.4")
 FAILURE = EnvironmentProblem("disk-full", "/data: 9 GiB are needed.", context="the last lines\n", hint="Free some.")
 
 
@@ -60,10 +61,11 @@ def tell_everything(progress: Progress) -> None:
         progress.plan(PLAN)
         progress.progress("download", 512 * 1024**2, 1024**3, 20e6, 26.84)
         progress.progress("download", 0, 1024**3, 0, None)
-        progress.check("disk", "Room on the drive", "checking")
-        progress.check("disk", "Room on the drive", "ok")
-        fix = {"label": "Free the download cache", "needs_network": False, "bytes": 5}
-        progress.check("disk", "Room on the drive", "failed", "1 GiB free", "disk-full", fix)
+        named = {"id": "disk", "title": "Room on the drive"}
+        progress.check(Finding(State.CHECKING, **named))
+        progress.check(Finding(State.OK, **named))
+        fix = Fix("Free the download cache", "free-disk", bytes=5)
+        progress.check(Finding(State.FAILED, "1 GiB free", "disk-full", "/data", fix, **named))
     progress.error(FAILURE)
     progress.error(EnvironmentProblem("disk-full", "full"))
     progress.result(3)
@@ -93,7 +95,7 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_plan_of_nothing_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:
-    Progress().plan(Plan((Part("training", 0, 0),), Path("/data"), 0, 0, "cpu", "No NVIDIA GPU: CPU"))
+    Progress().plan(Plan((Part("training", 0, 0),), "/data", 0, 0, "cpu", "No NVIDIA GPU: CPU"))
     assert "roughly" not in capsys.readouterr().out
 
 
@@ -128,7 +130,14 @@ def test_an_operation_gets_events(tmp_path: Path, capsys: pytest.CaptureFixture[
         "state": "failed",
         "message": "1 GiB free",
         "code": "disk-full",
-        "fix": {"label": "Free the download cache", "needs_network": False, "bytes": 5},
+        "evidence": "/data",
+        "fix": {
+            "label": "Free the download cache",
+            "action": "free-disk",
+            "automatic": True,
+            "needs_network": False,
+            "bytes": 5,
+        },
     }
     assert events[8].data["state"] == "done"
     assert events[8].data["seconds"] >= 0

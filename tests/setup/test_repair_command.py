@@ -9,8 +9,9 @@ import pytest
 
 from tunesmith_core.errors import UserError
 from tunesmith_core.machine import Machine
+from tunesmith_core.setup_messages import Finding, Fix, State
 from tunesmith_setup import checks, probe
-from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.commands import repair as command
 from tunesmith_setup.progress import Progress
 

@@ -56,16 +56,6 @@ class Snapshot:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Saved:
-    """A checkpoint that is on the disk and was verified."""
-
-    path: Path
-    step: int
-    num_bytes: int
-    seconds: float
-
-
 class Checkpoints:
     """The checkpoint folder of one run."""
 
@@ -74,20 +64,19 @@ class Checkpoints:
         self._keep = keep
         self._spec = spec.to_dict()
 
-    def save(self, snapshot: Snapshot, fingerprint: dict[str, Any]) -> Saved:  # Any: JSON values
-        """Write, verify and rotate. A checkpoint of the same step that is there already and sound is kept.
+    def save(self, snapshot: Snapshot, fingerprint: dict[str, Any]) -> Path:  # Any: JSON values
+        """Write, verify, rotate and return the folder. A sound checkpoint of the same step is kept.
 
         Raises:
             RunFailure: `nan-loss` when a weight is not finite; nothing is written then.
             EnvironmentProblem: `disk-full` when the space does not suffice.
             OSError: as the file system says; nothing is left behind.
         """
-        started_s = time.monotonic()
         final = self.folder / f"step-{snapshot.step:06d}"
         self.folder.mkdir(exist_ok=True)
         if final.exists():
             if not damage(final):
-                return Saved(final, snapshot.step, files.folder_bytes(final), 0.0)
+                return final
             self._quarantine(final)
         _refuse_nonfinite(snapshot)
         self._check_space(snapshot)
@@ -107,7 +96,7 @@ class Checkpoints:
                 "checkpoint-damaged", "{final}: {problem}. It was written a moment ago.", final=final, problem=problem
             )
         self._rotate()
-        return Saved(final, snapshot.step, files.folder_bytes(final), time.monotonic() - started_s)
+        return final
 
     def _check_space(self, snapshot: Snapshot) -> None:
         size = sum(t.numel() * t.element_size() for group in snapshot.tensors().values() for t in group.values())

@@ -287,12 +287,11 @@ class Conductor:
         self._started_s = time.monotonic()
         snapshot = self._trainee.snapshot(self.progress.step)
         snapshot.state["progress"] = asdict(self.progress)
-        saved = self._checkpoints.save(snapshot, self._fingerprint())
+        folder = self._checkpoints.save(snapshot, self._fingerprint())
         self._saved_s = time.monotonic()
-        path = saved.path.relative_to(self._host.run.path).as_posix()
-        self._host.event(
-            "checkpoint", step=saved.step, path=path, bytes=saved.num_bytes, seconds=round(saved.seconds, 3)
-        )
+        path, seconds = folder.relative_to(self._host.run.path).as_posix(), round(self._saved_s - self._started_s, 3)
+        num_bytes = files.folder_bytes(folder)
+        self._host.event("checkpoint", step=self.progress.step, path=path, bytes=num_bytes, seconds=seconds)
         self._back_to_training()
 
     def restore(self, snapshot: Snapshot, fingerprint: dict[str, Any], changes: list[str]) -> None:  # Any: JSON values

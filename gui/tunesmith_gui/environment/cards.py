@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QPushButton, QVBoxLayout, QWidget
 
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.machine import Gpu, Machine
+from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.environment.check_row import CheckList
 from tunesmith_gui.environment.model import (
     DiskUse,
@@ -20,7 +21,6 @@ from tunesmith_gui.environment.model import (
     proof_words,
     verdict_words,
 )
-from tunesmith_gui.environment.setup_events import CheckEvent
 from tunesmith_gui.environment.setup_progress import SetupProgress
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, size, translate
@@ -114,7 +114,7 @@ class ChecksCard(Card):
     """What is not well, each with its fix; what is well is one line that opens into all checks."""
 
     def __init__(
-        self, on_fix: Callable[[CheckEvent], object], on_check: Callable[[], object], parent: QWidget | None = None
+        self, on_fix: Callable[[Finding], object], on_check: Callable[[], object], parent: QWidget | None = None
     ) -> None:
         super().__init__(translate("Environment", "Checks"), parent=parent)
         self.counts = SafeLabel(tone="muted", parent=self)
@@ -159,13 +159,13 @@ class ChecksCard(Card):
             self.show_model(self._model)
 
 
-def _is_missing_part(check: CheckEvent, model: EnvironmentModel) -> bool:
+def _is_missing_part(check: Finding, model: EnvironmentModel) -> bool:
     """Whether a check only repeats that the environment is missing, which the card above says with its button."""
     return model.verdict is Verdict.MISSING and (check.state == "unknown" or check.code == "environment-missing")
 
 
-def _count_words(checks: list[CheckEvent]) -> str:
-    states = [check.state for check in checks]
+def _count_words(checks: list[Finding]) -> str:
+    states: list[str] = [check.state for check in checks]
     num_open = states.count("waiting") + states.count("checking")
     if num_open:
         words = translate("Environment", "%1 of %2 checks done")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
+from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.environment.model import check_words, fix_words, state_words
-from tunesmith_gui.environment.setup_events import CheckEvent
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, size, translate
 from tunesmith_gui.widgets.buttons import button
@@ -19,17 +19,17 @@ from tunesmith_gui.widgets.status_chip import StatusChip
 _WORDS_LETTERS = 34
 """Where less is left for the words, state and button go below them."""
 
-FixAsked = Callable[[CheckEvent], object]
+FixAsked = Callable[[Finding], object]
 
 
 class CheckRow(QWidget):
-    """Shows a CheckEvent and follows it.
+    """Shows a Finding and follows it.
 
     Args:
         on_fix: called with the check when its button is pressed.
     """
 
-    def __init__(self, check: CheckEvent, on_fix: FixAsked, *, parent: QWidget | None = None) -> None:
+    def __init__(self, check: Finding, on_fix: FixAsked, *, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.check = check
         self._offline = self._busy = False
@@ -56,7 +56,7 @@ class CheckRow(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Maximum)
         self.show_check(check)
 
-    def show_check(self, check: CheckEvent, *, offline: bool = False, busy: bool = False) -> None:
+    def show_check(self, check: Finding, *, offline: bool = False, busy: bool = False) -> None:
         """Shows another state; the button says why when it can't be used."""
         if (check, offline, busy) == (self.check, self._offline, self._busy) and self.title.text():
             return
@@ -77,8 +77,8 @@ class CheckRow(QWidget):
         if fix is None:
             return
         label = fix_words(fix)
-        if fix.num_bytes:
-            label = fill(translate("CheckRow", "%1 (%2)"), label, size(fix.num_bytes))
+        if fix.bytes:
+            label = fill(translate("CheckRow", "%1 (%2)"), label, size(fix.bytes))
         self.fix.setText(label.replace("&", "&&"))
         self.fix.setAccessibleName(fill(translate("CheckRow", "%1: %2"), core_text(self.check.title), label))
         reason = ""
@@ -102,14 +102,14 @@ class CheckList(QWidget):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(SPACE + SPACE // 2)
 
-    def show_checks(self, checks: Sequence[CheckEvent], *, offline: bool = False, busy: bool = False) -> None:
+    def show_checks(self, checks: Sequence[Finding], *, offline: bool = False, busy: bool = False) -> None:
         """Shows these checks in this order."""
         if [check.id for check in checks] != list(self.rows):
             self._rebuild(checks)
         for check in checks:
             self.rows[check.id].show_check(check, offline=offline, busy=busy)
 
-    def _rebuild(self, checks: Sequence[CheckEvent]) -> None:
+    def _rebuild(self, checks: Sequence[Finding]) -> None:
         while (item := self._column.takeAt(0)) is not None:
             widget = item.widget()
             if widget is not None:

@@ -16,8 +16,9 @@ from tunesmith_core.actions import ACTIONS
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.machine import Gpu, Machine
+from tunesmith_core.setup_messages import Finding, Fix, Plan, State
 from tunesmith_gui.environment.setup_activity import Activity, Command
-from tunesmith_gui.environment.setup_events import CheckEvent, Fix, PlanEvent, SetupEvent
+from tunesmith_gui.environment.setup_events import SetupEvent
 from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 
 OPEN_STATES = ("waiting", "checking")
@@ -103,11 +104,11 @@ class EnvironmentModel:
         self.profile = ""
         self.choice = ""
         self.choice_warnings: tuple[str, ...] = ()
-        self.checks: dict[str, CheckEvent] = {}
+        self.checks: dict[str, Finding] = {}
         self.installed: Installed | None = None
         self.disk: tuple[DiskUse, ...] = ()
         self.activity: Activity | None = None
-        self.plan: PlanEvent | None = None
+        self.plan: Plan | None = None
         self.offline = False
 
     @property
@@ -125,8 +126,7 @@ class EnvironmentModel:
         self.activity = activity
         if activity.command in (Command.CHECK, Command.FULL_CHECK):
             self.checks = {
-                name: dataclasses.replace(check, state="waiting", message="", code="", evidence="", fix=None)
-                for name, check in self.checks.items()
+                name: Finding(State.WAITING, id=check.id, title=check.title) for name, check in self.checks.items()
             }
 
     def apply(self, event: SetupEvent, now_s: float) -> None:
@@ -134,9 +134,9 @@ class EnvironmentModel:
         if self.activity is None or not self.activity.running:
             return
         self.activity.apply(event, now_s)
-        if isinstance(event, CheckEvent):
+        if isinstance(event, Finding):
             self.checks[event.id] = event
-        elif isinstance(event, PlanEvent):
+        elif isinstance(event, Plan):
             self.plan = event
             self.profile = event.profile or self.profile
             self.choice = event.sentence or self.choice
@@ -151,7 +151,7 @@ class EnvironmentModel:
         if command in (Command.CHECK, Command.FULL_CHECK) and complete:
             self.checks = {name: check for name, check in self.checks.items() if check.state != "waiting"}
         self.checks = {
-            name: dataclasses.replace(check, state="unknown") if check.state in OPEN_STATES else check
+            name: dataclasses.replace(check, state=State.UNKNOWN) if check.state in OPEN_STATES else check
             for name, check in self.checks.items()
         }
 
@@ -191,7 +191,7 @@ class EnvironmentModel:
         """The gravest state among the checks, "" without any."""
         return max((check.state for check in self.checks.values()), key=_GRAVITY.__getitem__, default="")
 
-    def gravest_first(self) -> list[CheckEvent]:
+    def gravest_first(self) -> list[Finding]:
         """The checks, faults before the rest and otherwise in their order."""
         return sorted(self.checks.values(), key=lambda check: -_GRAVITY[check.state])
 
@@ -215,7 +215,7 @@ def verdict_words(verdict: Verdict) -> tuple[str, str]:
     return table[verdict]
 
 
-def check_words(check: CheckEvent) -> str:
+def check_words(check: Finding) -> str:
     """What a check found, in the window's language as far as that goes.
 
     The installer writes its sentences in English, with the values of this computer; elsewhere the translated cause of

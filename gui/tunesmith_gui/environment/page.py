@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QScrollArea, QWidget
 
 from tunesmith_core import files, paths
 from tunesmith_core.actions import ACTIONS, doable
+from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.context import Context
 from tunesmith_gui.environment.cards import ChecksCard, DiskCard, EnvironmentCard, GpuCard
 from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
@@ -19,7 +20,6 @@ from tunesmith_gui.environment.explain_log import ExplainLogDialog
 from tunesmith_gui.environment.model import Verdict, fix_words
 from tunesmith_gui.environment.report import environment_report
 from tunesmith_gui.environment.setup_activity import Activity, Command
-from tunesmith_gui.environment.setup_events import CheckEvent
 from tunesmith_gui.environment.wsl import WslCard
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.services.diagnostics import report
@@ -171,7 +171,7 @@ class EnvironmentPage(Page):
             case "diagnostics" | "save_report":
                 self._hand_out(action)
 
-    def fix(self, check: CheckEvent) -> None:
+    def fix(self, check: Finding) -> None:
         """Does what the button of a check says: by the installer, or the step that is the person's."""
         if check.fix is None:
             return
@@ -214,7 +214,7 @@ class EnvironmentPage(Page):
         fixes = [check for check in self.setup.model.checks.values() if check.fix and check.fix.automatic]
         lines = [f"{core_text(check.title)}: {fix_words(check.fix)}" for check in fixes if check.fix]
         text = "\n".join(lines) or self.tr("Checks everything and replaces what is damaged.")
-        num_bytes = sum(check.fix.num_bytes or 0 for check in fixes if check.fix)
+        num_bytes = sum(check.fix.bytes for check in fixes if check.fix)
         note = self.tr(
             "Repairs run one at a time, and one that does not help is undone. Runs and models are not touched."
         )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.setup_messages import Finding, Plan
 from tunesmith_gui.environment.setup_events import (
-    CheckEvent,
     ErrorEvent,
     NoteEvent,
     PhaseEvent,
-    PlanEvent,
     ProgressEvent,
     SetupEvent,
 )
@@ -85,12 +84,12 @@ class Activity:
             self.progress, self.doing = event, event.name
         elif isinstance(event, NoteEvent):
             self.note(event.text, now_s)
-        elif isinstance(event, CheckEvent) and event.state == "checking":
+        elif isinstance(event, Finding) and event.state == "checking":
             self.progress, self.doing = None, event.title
-        elif isinstance(event, CheckEvent) and event.state != "waiting":
+        elif isinstance(event, Finding) and event.state != "waiting":
             level = {"failed": "error", "warning": "warning"}.get(event.state, "info")
             self.note(f"{event.title}: {event.state}. {event.message}".rstrip(), now_s, level)
-        elif isinstance(event, PlanEvent):
+        elif isinstance(event, Plan):
             for part in event.parts:
                 self.note(f"{part.name}: {size(part.download_bytes)}, {size(part.disk_bytes)}", now_s)
         elif isinstance(event, ErrorEvent):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.machine import Machine
+from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.environment.model import (
     SEPARATOR,
     EnvironmentModel,
@@ -18,7 +19,6 @@ from tunesmith_gui.environment.model import (
     profile_words,
 )
 from tunesmith_gui.environment.setup_activity import Command, Stage
-from tunesmith_gui.environment.setup_events import CheckEvent
 from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 
 COMPUTER, FOLDER, ENVIRONMENT, TRY = "computer", "folder", "environment", "try"
@@ -113,26 +113,26 @@ class SetupFlow:
 
     # States
 
-    def checks(self, step: str) -> list[CheckEvent]:
+    def checks(self, step: str) -> list[Finding]:
         """The checks of a step, in their order."""
         if step not in (COMPUTER, ENVIRONMENT):
             return []
         wanted = step == ENVIRONMENT
         return [check for check in self.model.checks.values() if check.id.startswith(ENVIRONMENT_CHECKS) is wanted]
 
-    def remarkable_checks(self, step: str) -> list[CheckEvent]:
+    def remarkable_checks(self, step: str) -> list[Finding]:
         """The checks of a step that ended otherwise than well: the others are only counted here."""
         return [check for check in self.checks(step) if check.state in ("warning", "failed", "unknown")]
 
     def state(self, step: str) -> str:
-        """The state of a step, one of `setup_events.STATES`."""
+        """The state of a step, one of `setup_messages.State`."""
         if step == FOLDER:
             return self._folder_state()
         if step == ENVIRONMENT:
             return self._environment_state()
         if step == TRY:
             return self._try_state()
-        states = {check.state for check in self.checks(COMPUTER)}
+        states: set[str] = {check.state for check in self.checks(COMPUTER)}
         activity = self.model.activity
         if activity is not None and activity.running and activity.command is Command.PROBE:
             return "checking"
@@ -162,7 +162,7 @@ class SetupFlow:
                 return "failed"
         if self.model.installed is None or self.model.installed.problem is not None:
             return "waiting"
-        states = {check.state for check in self.checks(ENVIRONMENT)}
+        states: set[str] = {check.state for check in self.checks(ENVIRONMENT)}
         for state in ("checking", "failed", "warning", "waiting"):
             if state in states:
                 return "checking" if state == "waiting" else state
@@ -256,7 +256,7 @@ class SetupFlow:
 
     def count_words(self, step: str) -> str:
         """How many checks of a step are done and well, in one line; "" without checks."""
-        states = [check.state for check in self.checks(step)]
+        states: list[str] = [check.state for check in self.checks(step)]
         if not states:
             return ""
         num_done = sum(state not in ("waiting", "checking") for state in states)

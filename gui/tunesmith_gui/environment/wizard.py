@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QHBoxLayout, QScrollArea, QV
 from tunesmith_core import paths
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
@@ -18,7 +19,6 @@ from tunesmith_gui.environment.example_run import ExampleRun
 from tunesmith_gui.environment.places import look_at, move_to
 from tunesmith_gui.environment.report import environment_report
 from tunesmith_gui.environment.setup_activity import Activity, Command, Stage
-from tunesmith_gui.environment.setup_events import CheckEvent
 from tunesmith_gui.environment.setup_flow import ENVIRONMENT, FOLDER, NEXT, STEPS, TRY, Place, SetupFlow
 from tunesmith_gui.environment.wizard_steps import ComputerStep, EnvironmentStep, FolderStep, StepCard, TryStep
 from tunesmith_gui.services.diagnostics import report
@@ -199,7 +199,7 @@ class SetupWizard(QDialog):
             case "diagnostics":
                 self._show_diagnostics()
 
-    def fix(self, check: CheckEvent) -> None:
+    def fix(self, check: Finding) -> None:
         """Does what the button of a check says."""
         if check.fix is None:
             return

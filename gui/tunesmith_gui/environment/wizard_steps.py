@@ -7,12 +7,12 @@ from collections.abc import Callable
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.environment.check_row import CheckList
 from tunesmith_gui.environment.example_run import ExampleRun
 from tunesmith_gui.environment.fact_list import FactList
 from tunesmith_gui.environment.model import SEPARATOR, Proof, profile_words, proof_words, seconds_words
 from tunesmith_gui.environment.setup_activity import Command
-from tunesmith_gui.environment.setup_events import CheckEvent
 from tunesmith_gui.environment.setup_flow import COMPUTER, ENVIRONMENT, STEPS, Fact, SetupFlow
 from tunesmith_gui.environment.setup_progress import SetupProgress
 from tunesmith_gui.tokens import SPACE
@@ -28,7 +28,7 @@ from tunesmith_gui.widgets.status_chip import StatusChip
 
 _TONES = {"ok": "ok", "warning": "warn", "failed": "error"}
 _ICONS = {"checking": "refresh", "waiting": "clock", "unknown": "help"}
-OnFix = Callable[[CheckEvent], object]
+OnFix = Callable[[Finding], object]
 
 
 class StepCard(Card):

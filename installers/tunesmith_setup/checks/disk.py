@@ -8,7 +8,8 @@ from pathlib import Path
 from tunesmith_core import files, paths
 from tunesmith_core.environments import COMPILE_CACHES
 from tunesmith_core.machine import Machine
-from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_core.setup_messages import Finding, Fix, State
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.progress import GIB, Progress, size_text
 
 TRAINING_FLOOR_BYTES = 2 * GIB

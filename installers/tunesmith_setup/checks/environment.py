@@ -8,7 +8,8 @@ from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.machine import Machine
 from tunesmith_core.runs import RunState
-from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_core.setup_messages import Finding, Fix, State
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.environments import repair
 from tunesmith_setup.installation import program
 from tunesmith_setup.packages import inventory

@@ -8,7 +8,8 @@ from typing import Any
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.machine import Gpu, GpuProcess, Machine
-from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_core.setup_messages import Finding, Fix, State
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.checks.packages import profile_of
 from tunesmith_setup.environments import profiles, proof, repair
 from tunesmith_setup.installation import install

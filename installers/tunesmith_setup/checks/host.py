@@ -6,7 +6,8 @@ import sys
 
 from tunesmith_core import paths, placement
 from tunesmith_core.machine import Machine
-from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_core.setup_messages import Finding, Fix, State
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.progress import GIB, Progress, size_text
 
 MIN_RAM_BYTES = 7 * GIB

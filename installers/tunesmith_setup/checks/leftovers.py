@@ -9,7 +9,8 @@ from tunesmith_core import files, paths
 from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.locks import is_locked
 from tunesmith_core.machine import Machine
-from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_core.setup_messages import Finding, Fix, State
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.environments import file_repair, kinds, repair
 from tunesmith_setup.packages import inventory
 from tunesmith_setup.progress import Progress, size_text

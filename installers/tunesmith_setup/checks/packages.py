@@ -9,7 +9,8 @@ from pathlib import Path
 from tunesmith_core import files
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.machine import Machine
-from tunesmith_setup.checks.base import Check, Finding, Fix, State
+from tunesmith_core.setup_messages import Finding, Fix, State
+from tunesmith_setup.checks.base import Check
 from tunesmith_setup.environments import repair
 from tunesmith_setup.packages import inventory, scratch, stores
 from tunesmith_setup.progress import Progress

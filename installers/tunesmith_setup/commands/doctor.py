@@ -9,10 +9,12 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import asdict
 
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
+from tunesmith_core.setup_messages import State
 from tunesmith_setup import checks, probe
-from tunesmith_setup.checks.base import Result, verify_all
+from tunesmith_setup.checks.base import verify_all
 from tunesmith_setup.progress import add_argument, chosen, duration_text
 
 PROBE_TIMEOUT_S = 10.0
@@ -30,21 +32,21 @@ def run(arguments: argparse.Namespace) -> int:
     progress = chosen(arguments)
     started = time.monotonic()
     machine = probe.machine(timeout_s=PROBE_TIMEOUT_S)
-    results = verify_all(checks.all_checks(full=arguments.full), machine, progress)
-    code = EnvironmentProblem.exit_code if any(result.faulty for result in results) else EXIT_DONE
+    findings = verify_all(checks.all_checks(full=arguments.full), machine, progress)
+    num_faults = sum(finding.state is State.FAILED for finding in findings)
+    code = EnvironmentProblem.exit_code if num_faults else EXIT_DONE
     seconds = time.monotonic() - started
     if arguments.json:
-        answer = {"findings": [result.to_dict() for result in results], "machine": machine.to_dict()}
+        answer = {"findings": [asdict(finding) for finding in findings], "machine": machine.to_dict()}
         sys.stdout.write(json.dumps({"ok": code == EXIT_DONE, "seconds": round(seconds, 3)} | answer, indent=2) + "\n")
     else:
-        progress.line(closing(results, seconds))
+        progress.line(closing(len(findings), num_faults, seconds))
     return code
 
 
-def closing(results: list[Result], seconds: float) -> str:
+def closing(num_checks: int, num_faults: int, seconds: float) -> str:
     """Return the last line for the person: how many faults, and what to do."""
-    num_faults = sum(result.faulty for result in results)
-    checked = f"{len(results)} checks in {duration_text(seconds)}"
+    checked = f"{num_checks} checks in {duration_text(seconds)}"
     if not num_faults:
         return f"Nothing must be repaired ({checked})."
     return f"{num_faults} {'fault' if num_faults == 1 else 'faults'} ({checked}). To repair: tunesmith repair"

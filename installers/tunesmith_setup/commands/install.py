@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
 
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
         plan = install.wanted(arguments.profile, reporter, training_only=arguments.training_only).plan()
         reporter.plan(plan)
         if arguments.json:
-            sys.stdout.write(json.dumps(plan.to_dict(), indent=2) + "\n")
+            sys.stdout.write(json.dumps(dataclasses.asdict(plan), indent=2) + "\n")
         return EXIT_DONE
     if arguments.training_only:
         install.install(arguments.profile, reporter, window=False, training_only=True)

@@ -10,8 +10,9 @@ import sys
 
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem, UserError, wrap
 from tunesmith_core.machine import Machine
+from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup import checks, probe
-from tunesmith_setup.checks.base import Check, Finding, State, show, verify
+from tunesmith_setup.checks.base import Check, verify
 from tunesmith_setup.progress import Progress, add_argument, chosen
 
 GOOD = (State.OK, State.UNKNOWN)
@@ -67,7 +68,7 @@ def mend(check: Check, machine: Machine, progress: Progress, *, asked: bool) -> 
             progress.error(wrap(error))
     after = verify(check, machine, progress)
     if after.state is finding.state is State.FAILED:
-        show(check, after, progress)
+        progress.check(after)
         progress.note("this did not help")
     return after.state is not State.FAILED
 

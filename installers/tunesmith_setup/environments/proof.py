@@ -17,6 +17,7 @@ from tunesmith_core.explain.failure import this_machine
 from tunesmith_core.operations.kinds.engine import SELFTEST, SelftestSpec
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.protocol import Event
+from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup.progress import Progress
 
 LIMIT_S = 600.0
@@ -82,9 +83,9 @@ def _show(step: Record, progress: Progress) -> None:
     state, error = step["state"], step.get("error") or {}
     if state == "failed" and not step["required"]:
         state = "warning"
-    message = str(error.get("message") or step.get("details", {}).get("reason") or "")
-    shown_state = "ok" if state == "skipped" else state
-    progress.check(f"proof-{step['name']}", step["title"], shown_state, message, error.get("code"))
+    message = error.get("message") or step.get("details", {}).get("reason") or ""
+    shown = State.OK if state == "skipped" else State(state)
+    progress.check(Finding(shown, message, error.get("code"), id=f"proof-{step['name']}", title=step["title"]))
 
 
 def _failure(outcome: Outcome, steps: list[Record]) -> TunesmithError | None:

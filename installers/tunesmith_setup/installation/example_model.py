@@ -11,8 +11,9 @@ from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.engine import IMPORT, ImportSpec
 from tunesmith_core.operations.runner import conduct
+from tunesmith_core.setup_messages import Part
 from tunesmith_setup.packages.uvtool import Uv
-from tunesmith_setup.progress import Part, Progress, size_text
+from tunesmith_setup.progress import Progress, size_text
 
 NAME = "SmolLM2-135M-Instruct"
 INSTALLED_BYTES = 275_000_000

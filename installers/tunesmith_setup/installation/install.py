@@ -17,6 +17,7 @@ from tunesmith_core import environments, files, paths, placement
 from tunesmith_core.environments import MANIFEST
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.setup_messages import Part, Plan
 from tunesmith_setup import probe
 from tunesmith_setup.environments import envs, file_repair, kinds, profiles, proof
 from tunesmith_setup.environments.profiles import Choice
@@ -24,7 +25,7 @@ from tunesmith_setup.installation import demo, example_model
 from tunesmith_setup.packages import inventory, system_libraries, uvtool
 from tunesmith_setup.packages.uvtool import LOCKS, Uv
 from tunesmith_setup.probe import interpreters
-from tunesmith_setup.progress import Part, Plan, Progress, duration_text, size_text
+from tunesmith_setup.progress import Progress, duration_text, size_text
 
 DOWNLOAD_BYTES_PER_S = 10_000_000
 DISK_BYTES_PER_S = 100_000_000
@@ -83,7 +84,14 @@ class Wanted:
         if not proof.is_proven(self.training.folder):
             seconds += PROOF_S
         root = paths.work_root()
-        return Plan(tuple(parts), root, files.free_bytes(root), seconds, self.choice.profile.name, self.choice.sentence)
+        return Plan(
+            tuple(parts),
+            str(root),
+            files.free_bytes(root),
+            round(seconds),
+            self.choice.profile.name,
+            self.choice.sentence,
+        )
 
 
 def wanted(profile_name: str | None, progress: Progress, *, training_only: bool) -> Wanted:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine, Wsl
+from tunesmith_core.setup_messages import Finding, Fix, Part, Plan, State
 from tunesmith_gui.environment.model import DiskUse, EnvironmentModel, Installed, Proof
 from tunesmith_gui.environment.setup_activity import Activity, Command
-from tunesmith_gui.environment.setup_events import (
-    CheckEvent,
-    Fix,
-    NoteEvent,
-    PhaseEvent,
-    PlanEvent,
-    PlanPart,
-    ProgressEvent,
-)
+from tunesmith_gui.environment.setup_events import NoteEvent, PhaseEvent, ProgressEvent
+
+
+def check(
+    name: str, title: str, state: str, message: str = "", code: str | None = None, fix: Fix | None = None
+) -> Finding:
+    """What a check tells."""
+    return Finding(State(state), message, code, fix=fix, id=name, title=title)
+
 
 GIB = 2**30
 NOW = 1e9
@@ -43,20 +44,20 @@ NO_GPU = Machine(system="linux", gpus=(), other_gpus=("AMD Radeon RX 6600",))
 PROOF = Proof(NOW, "NVIDIA GeForce RTX 3060", {"torch": "2.6.0+cu124"}, (("Import the libraries", True, 4.1),))
 THERE = Installed(name="train-cu124-x", profile="cu124", built_at=NOW, proof=PROOF, previous="train-cu124-old")
 MISSING = Installed(problem=EnvironmentProblem("environment-missing", "no pointer"))
-PLAN = PlanEvent((PlanPart("Training environment", 4 * GIB, 9 * GIB),), "/d", 50 * GIB, "cu124", "because", 540)
+PLAN = Plan((Part("Training environment", 4 * GIB, 9 * GIB),), "/d", 50 * GIB, 540, "cu124", "because")
 DISK = (DiskUse("environments", 11 * GIB), DiskUse("runs", GIB), DiskUse("compiled", GIB, can_free=True))
-FULL = CheckEvent(
+FULL = check(
     "disk", "Free disk space", "warning", "8.0 GiB free", "disk-full", fix=Fix("Clear", "clear-compile-caches")
 )
-DAMAGED = CheckEvent(
+DAMAGED = check(
     "training-files",
     "Files of the training environment",
     "failed",
     "3 files differ from what was installed: bitsandbytes/libbitsandbytes_cuda124.dll",
     "environment-damaged",
-    fix=Fix("Repair 3 files", "repair-environment", needs_network=True, num_bytes=69 * 2**20),
+    fix=Fix("Repair 3 files", "repair-environment", needs_network=True, bytes=69 * 2**20),
 )
-RUNTIME = CheckEvent(
+RUNTIME = check(
     "vc-runtime",
     "Visual C++ runtime",
     "failed",
@@ -64,7 +65,7 @@ RUNTIME = CheckEvent(
     "dll-load-failed-vcredist",
     fix=Fix("Install the Visual C++ runtime", "install-vc-runtime", automatic=False, needs_network=True),
 )
-OK = CheckEvent("driver", "GPU and driver", "ok", "Driver 560.94 supports CUDA 12.6.")
+OK = check("driver", "GPU and driver", "ok", "Driver 560.94 supports CUDA 12.6.")
 PROBLEM = EnvironmentProblem("hub-ssl-or-proxy", "certificate verify failed", context="long log")
 
 
@@ -73,8 +74,8 @@ def fill(
     *,
     machine: Machine = MACHINE,
     installed: Installed = THERE,
-    checks: tuple[CheckEvent, ...] = (OK,),
-    plan: PlanEvent | None = PLAN,
+    checks: tuple[Finding, ...] = (OK,),
+    plan: Plan | None = PLAN,
 ) -> None:
     """Puts a model into a state."""
     model.machine, model.installed, model.plan = machine, installed, plan

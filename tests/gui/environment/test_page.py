@@ -150,8 +150,8 @@ def test_checks_that_all_passed_are_one_line(page: EnvironmentPage, quiet: Any) 
 
 def test_a_missing_environment_is_said_once(page: EnvironmentPage, quiet: Any) -> None:
     missing = [
-        states.CheckEvent("training-python", "Python", "failed", code="environment-missing", fix=states.Fix("Install")),
-        states.CheckEvent("torch", "PyTorch", "unknown", "The training environment is not there."),
+        states.check("training-python", "Python", "failed", code="environment-missing", fix=states.Fix("Install")),
+        states.check("torch", "PyTorch", "unknown", "The training environment is not there."),
     ]
     states.fill(quiet.model, installed=states.MISSING, checks=[states.OK, *missing])
     show(quiet)
@@ -240,14 +240,14 @@ def test_what_is_not_installed_leads_to_the_set_up(page: EnvironmentPage, quiet:
     assert page.gpus.isHidden()
     for action in ("install", "setup", "move", "runs", "repair"):
         page.ask(action)
-    missing = states.CheckEvent("training-python", "x", "failed", code="environment-missing", fix=states.Fix("Install"))
+    missing = states.check("training-python", "x", "failed", code="environment-missing", fix=states.Fix("Install"))
     page.fix(missing)
     page.do_action("set-proxy")
     page.do_action("use-cpu")
     page.do_action("no-such-action")
     assert [key for key, _ in asked] == ["setup", "setup", "setup", "runs", "setup", "setup", "settings", "train"]
     quiet.asked.clear()
-    page.fix(states.CheckEvent("gpu-memory", "x", "warning", fix=states.Fix("Close", "retry", automatic=False)))
+    page.fix(states.check("gpu-memory", "x", "warning", fix=states.Fix("Close", "retry", automatic=False)))
     assert quiet.asked == ["probe", "doctor"]
 
 
@@ -339,7 +339,7 @@ def test_train_says_what_the_checks_found(quiet: Any, context: Context, window: 
     states.fill(quiet.model, checks=(states.DAMAGED,))
     show(quiet)
     assert "The training environment needs repair" in words(train)
-    outdated = states.CheckEvent("libraries", "Libraries", "warning", code="protocol-mismatch")
+    outdated = states.check("libraries", "Libraries", "warning", code="protocol-mismatch")
     states.fill(quiet.model, checks=(outdated,))
     show(quiet)
     assert "The training environment belongs to another version of Tunesmith" in words(train)

@@ -11,6 +11,7 @@ import pytest
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
 from tunesmith_core.protocol import Event
+from tunesmith_core.setup_messages import Finding, Fix, Part, Plan, State
 from tunesmith_gui.environment.diagnosis_view import confidence_words
 from tunesmith_gui.environment.model import (
     DiskUse,
@@ -29,16 +30,10 @@ from tunesmith_gui.environment.model import (
 from tunesmith_gui.environment.report import environment_report
 from tunesmith_gui.environment.setup_activity import Activity, Command, Stage
 from tunesmith_gui.environment.setup_events import (
-    STATES,
-    CheckEvent,
     ErrorEvent,
-    Fix,
     NoteEvent,
     PhaseEvent,
-    PlanEvent,
-    PlanPart,
     ProgressEvent,
-    ResultEvent,
     SetupEvent,
     parse,
 )
@@ -59,25 +54,25 @@ NUM_ORDERS = 12
 PROBLEM = EnvironmentProblem("disk-full", "3 GiB free")
 MISSING = Installed(problem=EnvironmentProblem("environment-missing", "no pointer"))
 THERE = Installed(name="train-cu124-x", profile="cu124", built_at=1e9)
-PLAN = PlanEvent((PlanPart("Libraries", 4 * GIB, 9 * GIB),), "/d", 50 * GIB, "cu124", "RTX 3060: CUDA 12.4", 540)
+PLAN = Plan((Part("Libraries", 4 * GIB, 9 * GIB),), "/d", 50 * GIB, 540, "cu124", "RTX 3060: CUDA 12.4")
 RTX = Gpu(index=0, name="RTX 3060", compute_capability=(8, 6), total_bytes=6 * GIB, free_bytes=5 * GIB, processes=())
 MACHINE = Machine(system="windows", gpus=(RTX,), driver=Driver(version="560.94", cuda_version=(12, 6)))
 
 
-def check(name: str = "disk", state: str = "ok", **values: Any) -> CheckEvent:
-    return CheckEvent(name, name.title(), state, **values)
+def check(name: str = "disk", state: str = "ok", **values: Any) -> Finding:
+    return Finding(State(state), id=name, title=name.title(), **values)
 
 
 def random_event(chance: random.Random) -> SetupEvent:
     names = ("disk", "driver", "training-files", "torch", "proof", "network")
+    codes = (None, "disk-full", "protocol-mismatch")
     kinds: list[SetupEvent] = [
-        check(chance.choice(names), chance.choice(STATES), code=chance.choice(("", "disk-full", "protocol-mismatch"))),
+        check(chance.choice(names), chance.choice(list(State)), code=chance.choice(codes)),
         PLAN,
         PhaseEvent("Unpack", chance.random() < 0.5, chance.choice((None, 2.0))),
         NoteEvent("one\n\ntwo"),
         ProgressEvent("torch", chance.randrange(200), chance.choice((None, 0, 100)), 5e6, chance.choice((None, 3.0))),
         ErrorEvent(PROBLEM),
-        ResultEvent(chance.random() < 0.5, 3),
     ]
     return chance.choice(kinds)
 
@@ -99,7 +94,7 @@ def must_hold(model: EnvironmentModel, flow: SetupFlow) -> None:
     listed = [each.id for step in (COMPUTER, ENVIRONMENT) for each in flow.checks(step)]
     assert sorted(listed) == sorted(model.checks)
     for step in STEPS:
-        assert flow.state(step) in STATES
+        assert flow.state(step) in list(State)
         assert flow.state_words(step)
         assert isinstance(flow.summary(step), str)
         assert {each.state for each in flow.remarkable_checks(step)} <= {"warning", "failed", "unknown"}
@@ -310,7 +305,7 @@ def test_plans_and_proofs_in_words() -> None:
     assert flow.plan_words() == "Planning…"
     flow.model.plan = PLAN
     assert flow.plan_words() == "4.0 GiB to download  ·  9.0 GiB on the drive while installing  ·  about 9 min"
-    flow.model.plan = PlanEvent((PlanPart("Libraries"),))
+    flow.model.plan = Plan((Part("Libraries"),))
     assert "Nothing to download" in flow.plan_words()
     assert "RTX 3060" in proof_words(Proof(1e9, "RTX 3060"), 1e9)
     assert "not proven" in proof_words(None, 1e9)
@@ -318,7 +313,7 @@ def test_plans_and_proofs_in_words() -> None:
 
 
 def test_every_state_has_word_tone_and_icon() -> None:
-    assert len({state_words(state)[0] for state in STATES}) == len(STATES)
+    assert len({state_words(state)[0] for state in State}) == len(State)
     assert len({verdict_words(verdict)[0] for verdict in Verdict}) == len(Verdict)
 
 
@@ -336,17 +331,16 @@ def told(kind: str, **data: object) -> object:
 
 
 def test_events_with_wrong_values_tell_nothing() -> None:
-    assert told("plan", parts=[{"name": "a", "download_bytes": -5, "disk_bytes": "x"}]) == PlanEvent((PlanPart("a"),))
-    assert told("progress", name="a", done_bytes=True, total_bytes=float("inf")) == ProgressEvent("a")
+    assert told("plan", parts=[{"name": "a", "download_bytes": "x"}]) is None
+    assert told("plan", parts=[{"name": "a", "of_a_newer_version": 1}]) == Plan((Part("a"),))
+    assert told("progress", name="a", done_bytes=1, total_bytes=None) == ProgressEvent("a", 1)
     assert told("plan", parts=3) is None
     assert told("weather") is None
     assert told("check", id="x", state="odd") is None
     fix = {"label": "Do", "action": "retry", "automatic": False, "needs_network": True, "bytes": 5}
-    assert told("check", id="a", state="failed", fix=fix) == CheckEvent(
-        "a", "a", "failed", fix=Fix("Do", "retry", False, True, 5)
-    )
+    found = Finding(State.FAILED, fix=Fix("Do", "retry", False, True, 5), id="a", title="A")
+    assert told("check", id="a", title="A", state="failed", fix=fix) == found
     assert told("phase", name="Unpack", state="done", seconds=2.0) == PhaseEvent("Unpack", True, 2.0)
-    assert told("result", status="finished", exit_code=3) == ResultEvent(True, 3)
 
 
 def test_every_check_of_the_doctor_has_a_name_to_translate() -> None:
@@ -378,6 +372,6 @@ def test_try_says_how_the_check_went() -> None:
 
 
 def test_states_are_never_in_the_color_of_actions() -> None:
-    tones = {verdict_words(each)[1] for each in Verdict} | {state_words(each)[1] for each in STATES}
+    tones = {verdict_words(each)[1] for each in Verdict} | {state_words(each)[1] for each in State}
     tones |= {confidence_words(each)[1] for each in ("high", "medium", "low")}
     assert tones == {"ok", "warn", "error", "neutral"}

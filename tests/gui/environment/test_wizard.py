@@ -243,11 +243,11 @@ def test_buttons_of_checks_go_where_they_should(
     opened: list[str] = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(url.toString()))
     fixes = {
-        "missing": states.CheckEvent("x", "x", "failed", code="environment-missing", fix=states.Fix("Install")),
-        "move": states.CheckEvent("x", "x", "failed", fix=states.Fix("Move", "move-folders", automatic=False)),
-        "retry": states.CheckEvent("x", "x", "failed", fix=states.Fix("Close", "retry", automatic=False)),
-        "none": states.CheckEvent("x", "x", "failed"),
-        "wsl": states.CheckEvent("x", "x", "failed", fix=states.Fix("WSL", "install-wsl", automatic=False)),
+        "missing": states.check("x", "x", "failed", code="environment-missing", fix=states.Fix("Install")),
+        "move": states.check("x", "x", "failed", fix=states.Fix("Move", "move-folders", automatic=False)),
+        "retry": states.check("x", "x", "failed", fix=states.Fix("Close", "retry", automatic=False)),
+        "none": states.check("x", "x", "failed"),
+        "wsl": states.check("x", "x", "failed", fix=states.Fix("WSL", "install-wsl", automatic=False)),
     }
     wizard.fix(fixes["missing"])
     assert wizard.flow.current == ENVIRONMENT
