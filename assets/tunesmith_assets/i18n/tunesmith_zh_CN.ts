@@ -37,6 +37,10 @@
 <context>
     <name>ChartCard</name>
     <message>
+        <source>Step</source>
+        <translation>步</translation>
+    </message>
+    <message>
         <source>chart menu</source>
         <translation>图表菜单</translation>
     </message>
@@ -57,8 +61,8 @@
         <translation>全屏</translation>
     </message>
     <message>
-        <source>Fit</source>
-        <translation>适合窗口</translation>
+        <source>Show all</source>
+        <translation>显示全部</translation>
     </message>
     <message>
         <source>Save CSV</source>
@@ -79,16 +83,24 @@
 <context>
     <name>Charts</name>
     <message>
-        <source>second</source>
-        <translation>秒</translation>
+        <source>Drag to zoom into an area. Hold Shift to move instead. Double-click to show everything.
+Turn the wheel to zoom after a click on the chart, or with Ctrl held.
+Click a picture in the legend to hide its line.</source>
+        <translation>拖动可放大所选区域，按住 Shift 拖动可平移，双击恢复全部显示。
+点击图表后滚动滚轮可缩放，也可按住 Ctrl 滚动。
+点击图例中的图标可隐藏对应曲线。</translation>
     </message>
     <message>
-        <source>minute</source>
-        <translation>分钟</translation>
+        <source>Time (s)</source>
+        <translation>时间（秒）</translation>
     </message>
     <message>
-        <source>hour</source>
-        <translation>小时</translation>
+        <source>Time (min)</source>
+        <translation>时间（分钟）</translation>
+    </message>
+    <message>
+        <source>Time (h)</source>
+        <translation>时间（小时）</translation>
     </message>
 </context>
 <context>
@@ -4192,20 +4204,16 @@ The report is in {path}.</source>
         <translation>学习率</translation>
     </message>
     <message>
-        <source>step</source>
-        <translation>步</translation>
-    </message>
-    <message>
         <source>Gradient norm</source>
         <translation>梯度范数</translation>
     </message>
     <message>
-        <source>Memory, GiB</source>
-        <translation>内存（GiB）</translation>
+        <source>Memory</source>
+        <translation>内存</translation>
     </message>
     <message>
-        <source>minute</source>
-        <translation>分钟</translation>
+        <source>GiB</source>
+        <translation>GiB</translation>
     </message>
     <message>
         <source>Samples</source>
@@ -4777,10 +4785,6 @@ The report is in {path}.</source>
     <message>
         <source>%1 min</source>
         <translation>%1 分钟</translation>
-    </message>
-    <message>
-        <source>%1 h</source>
-        <translation>%1 小时</translation>
     </message>
     <message>
         <source>%1 h %2 min</source>
@@ -5376,8 +5380,20 @@ The report is in {path}.</source>
         <translation>损失轴用对数刻度</translation>
     </message>
     <message>
-        <source>Fit</source>
-        <translation>适合窗口</translation>
+        <source>Show all</source>
+        <translation>显示全部</translation>
+    </message>
+    <message>
+        <source>checkpoint</source>
+        <translation>检查点</translation>
+    </message>
+    <message>
+        <source>evaluation</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>best evaluation</source>
+        <translation>最佳评估</translation>
     </message>
     <message>
         <source>No loss yet</source>
@@ -5392,24 +5408,12 @@ The report is in {path}.</source>
         <translation>损失 %1，从 %2 上升，第 %3 / %4 步</translation>
     </message>
     <message>
-        <source>step</source>
-        <translation>步</translation>
-    </message>
-    <message>
-        <source>tokens</source>
-        <translation>词元</translation>
-    </message>
-    <message>
         <source>loss</source>
         <translation>损失</translation>
     </message>
     <message>
         <source>smoothed</source>
         <translation>平滑</translation>
-    </message>
-    <message>
-        <source>eval</source>
-        <translation>评估</translation>
     </message>
 </context>
 <context>
@@ -5451,6 +5455,33 @@ The report is in {path}.</source>
     <message>
         <source>%1 is still running. Reattached.</source>
         <translation>%1 仍在运行，已重新连接。</translation>
+    </message>
+</context>
+<context>
+    <name>MetricPlot</name>
+    <message>
+        <source>Step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>No data yet</source>
+        <translation>暂无数据</translation>
+    </message>
+    <message>
+        <source>No data</source>
+        <translation>无数据</translation>
+    </message>
+    <message>
+        <source>Zoomed: follow</source>
+        <translation>已缩放：继续跟随</translation>
+    </message>
+    <message>
+        <source>Zoomed: show all</source>
+        <translation>已缩放：显示全部</translation>
+    </message>
+    <message>
+        <source>%1 (at %2)</source>
+        <translation>%1（位于 %2）</translation>
     </message>
 </context>
 <context>

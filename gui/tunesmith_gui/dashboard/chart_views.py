@@ -11,17 +11,28 @@ from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QTableWidget, QTableWidgetItem, QVBoxLayout, QWidget
 
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 MAX_TABLE_ROWS = 500
 
 
-def lines_csv(lines: list[Line], x_word: str) -> str:
+def mouse_help() -> str:
+    """What the mouse does in a chart."""
+    return translate(
+        "Charts",
+        "Drag to zoom into an area. Hold Shift to move instead. Double-click to show everything.\n"
+        "Turn the wheel to zoom after a click on the chart, or with Ctrl held.\n"
+        "Click a picture in the legend to hide its line.",
+    )
+
+
+def lines_csv(lines: list[Line], x_title: str) -> str:
     """Every point of the curves as CSV: line name, x, value."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["line", x_word, "value"])
+    writer.writerow(["line", x_title, "value"])
     for line in lines:
         writer.writerows((line.name, f"{x:.10g}", f"{y:.10g}") for x, y in zip(line.x, line.y, strict=True))
     return out.getvalue()
@@ -30,7 +41,7 @@ def lines_csv(lines: list[Line], x_word: str) -> str:
 class ChartTableDialog(QDialog):
     """The curves as a table of at most MAX_TABLE_ROWS evenly spaced rows each."""
 
-    def __init__(self, title: str, lines: list[Line], x_word: str, parent: QWidget | None = None) -> None:
+    def __init__(self, title: str, lines: list[Line], x_title: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setWindowTitle(title)
         self.resize(SPACE * 70, SPACE * 70)
@@ -39,7 +50,7 @@ class ChartTableDialog(QDialog):
         rows = [(line.name, x, y) for line in lines for x, y in _some(line)]
         self.table = QTableWidget(len(rows), 3, self)
         self.table.setAccessibleName(title)
-        self.table.setHorizontalHeaderLabels([self.tr("Line"), x_word, self.tr("Value")])
+        self.table.setHorizontalHeaderLabels([self.tr("Line"), x_title, self.tr("Value")])
         self.table.verticalHeader().hide()
         self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.table.setShowGrid(False)
@@ -72,17 +83,13 @@ class LargeChartDialog(QDialog):
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.addWidget(SafeLabel(title, role="heading", parent=self))
-        readout = SafeLabel("", tone="muted", parent=self)
-        column.addWidget(readout)
-        self._original, self._plot = original, MetricPlot(title, parent=self)
-        self._plot.set_x(original.x_word, ticks=original.x_ticks, start=original.x_start)
-        self._plot.set_log(original.log)
-        self._plot.hovered.connect(readout.setText)
+        self._original, self._plot = original, MetricPlot(title, y_title=original.y_title, parent=self)
         # A method, not a lambda: Qt disconnects it when the dialog is destroyed.
         original.lines_changed.connect(self._show_lines)
         self._show_lines()
         column.addWidget(self._plot, 1)
+        column.addWidget(SafeLabel(mouse_help(), role="caption", tone="muted", parent=self))
         QShortcut(QKeySequence("F11"), self, self.close)
 
     def _show_lines(self) -> None:
-        self._plot.set_lines(self._original.lines)
+        self._plot.copy_from(self._original)

@@ -6,24 +6,27 @@ Importing this module imports pyqtgraph; the page does that on a worker thread.
 from __future__ import annotations
 
 import time
+from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QCheckBox, QGridLayout, QHBoxLayout, QSlider, QVBoxLayout, QWidget
 
 from tunesmith_gui import tr
-from tunesmith_gui.dashboard.chart_card import ChartCard
+from tunesmith_gui.dashboard.chart_card import ChartCard, Scale
+from tunesmith_gui.dashboard.chart_views import mouse_help
 from tunesmith_gui.dashboard.device_card import DeviceCard
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.dashboard.samples_list import SamplesList
-from tunesmith_gui.models.metric_series import Floats, MetricSeries, smooth
+from tunesmith_gui.models.metric_series import Floats, nearest, smooth
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import guard_wheel
-from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
+from tunesmith_gui.widgets.metric_plot import Line
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.segmented import Segmented
 from tunesmith_gui.widgets.side_by_side import SideBySide
@@ -31,19 +34,18 @@ from tunesmith_gui.widgets.side_by_side import SideBySide
 DESCRIPTION_EVERY_S = 30.0
 _GIB = float(2**30)
 _TWO_COLUMNS_FROM_PX = 680
-_SECOND_S, _MINUTE_S, _HOUR_S = 1.0, 60.0, 3600.0
-_TIME_UNITS = ((2 * _MINUTE_S, _SECOND_S), (2 * _HOUR_S, _MINUTE_S))
-"""Runs shorter than the first number are shown in the second, longer ones in hours."""
+_MINUTE_S, _HOUR_S = 60.0, 3600.0
 
 
 class LossCard(ChartCard):
     """The loss with its smoothing, its x axis and a logarithmic switch."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(self.tr("Loss"), x_word="step", height_px=200, parent=parent)
+        super().__init__(self.tr("Loss"), self.tr("Loss"), height_px=200, parent=parent)
         self._drawn: tuple[object, ...] = ()
         self._described_at = 0.0
         axes = (("step", self.tr("Step")), ("time", self.tr("Time")), ("tokens", self.tr("Tokens")))
+        self._titles = dict(axes)
         self.axis = Segmented(self.tr("Horizontal axis"), axes, parent=self)
         self.slider = QSlider(Qt.Orientation.Horizontal, self)
         self.slider.setRange(0, 99)
@@ -57,7 +59,7 @@ class LossCard(ChartCard):
         self.body.addWidget(SideBySide(self.axis, self._build_view_controls(), parent=self))
         self._model: DashboardModel | None = None
         self.slider.valueChanged.connect(self._redraw)
-        self.axis.changed.connect(self._change_axis)
+        self.axis.changed.connect(self._redraw)
         self.log.toggled.connect(self.plot.set_log)
 
     def _build_view_controls(self) -> QWidget:
@@ -69,12 +71,15 @@ class LossCard(ChartCard):
         row.addWidget(self.slider)
         row.addWidget(self._weight)
         row.addWidget(self.log)
-        row.addWidget(button(self.tr("Fit"), self.plot.fit, kind="quiet", parent=holder))
+        show_all = button(self.tr("Show all"), self.plot.fit, kind="quiet", parent=holder)
+        show_all.setToolTip(mouse_help())
+        row.addWidget(show_all)
         return holder
 
     def show_model(self, model: DashboardModel) -> None:
         """Draw the curves of a run when they changed."""
-        self._model = model
+        if model is not self._model:
+            self._model, self._drawn, self._described_at = model, (), 0.0
         self._redraw()
         if time.monotonic() - self._described_at > DESCRIPTION_EVERY_S:
             self._described_at = time.monotonic()
@@ -94,57 +99,58 @@ class LossCard(ChartCard):
         total = model.status.total_steps or "?"
         return tr.fill(text, tr.number(last, 2), tr.number(first, 2), model.status.step, total)
 
-    def _change_axis(self, _axis: str) -> None:
-        self._redraw()
-        self.plot.fit()
-
     def _redraw(self, *_changed: object) -> None:
         model, weight = self._model, self.slider.value() / 100
         if model is None:
             return
-        state = (id(model), model.steps.revision, model.evals.revision, weight, self.axis.value)
-        if state == self._drawn:
+        saved = [checkpoint.step for checkpoint in model.checkpoints]
+        live = model.status.state.live
+        state = (model.steps.revision, model.evals.revision, saved, live, model.status.total_steps, weight)
+        if (*state, self.axis.value) == self._drawn:
             return
-        self._drawn = state
+        self._drawn = (*state, self.axis.value)
         self._weight.setText(f"{weight:.2f}")
+        scale = (
+            time_scale(model) if self.axis.value == "time" else Scale(self.axis.value, self._titles[self.axis.value])
+        )
+        self.set_scale(scale, end=model.status.total_steps if live and scale.column == "step" else 0.0)
         losses = model.steps.column("loss")
-        times = _Time(model) if self.axis.value == "time" else None
-        x = self._x(times, model.steps)
-        lines = [Line(self.tr("loss"), x, losses, "raw" if weight else "line")]
+        curve = smooth(losses, weight) if weight else losses
+        x = scale.places(model.steps.column(scale.column))
+        lines = [Line(self.tr("loss"), x, losses, "raw" if weight else "line", filled=not weight)]
         if weight:
-            lines.append(Line(self.tr("smoothed"), x, smooth(losses, weight), "smooth"))
-        if len(model.evals):
-            lines.append(Line(self.tr("eval"), self._x(times, model.evals), model.evals.column("loss"), "dots", 1))
-        if times is not None:
-            times.name_axis(self.plot)
-        else:
-            self.plot.set_x(self.tr("step") if self.axis.value == "step" else self.tr("tokens"))
+            lines.append(Line(self.tr("smoothed"), x, curve, "smooth", filled=True))
+        if len(model.steps):
+            lines += self._marks(model, x, curve, np.array(saved, dtype=np.float64))
         self.plot.set_lines(lines)
 
-    def _x(self, times: _Time | None, series: MetricSeries) -> Floats:
-        return series.column(self.axis.value) if times is None else times.since_start(series.column("t"))
+    def _marks(self, model: DashboardModel, x: Floats, curve: Floats, saved: Floats) -> list[Line]:
+        """Checkpoints, evaluations and the best of them. Each stands at its step, whatever the axis counts."""
+        marks = []
+        if len(saved):
+            rows = self._rows(model, saved)
+            marks.append(Line(self.tr("checkpoint"), x[rows], curve[rows], "saved"))
+        if len(model.evals):
+            losses, steps = model.evals.column("loss"), model.evals.column("step")
+            at = steps if self.scale.column == "step" else x[self._rows(model, steps)]
+            marks.append(Line(self.tr("evaluation"), at, losses, "dots", 1))
+            if np.isfinite(losses).sum() > 1:
+                best = [int(np.nanargmin(losses))]
+                marks.append(Line(self.tr("best evaluation"), at[best], losses[best], "best", 1))
+        return marks
+
+    def _rows(self, model: DashboardModel, steps: Floats) -> NDArray[np.intp]:
+        return np.maximum(np.searchsorted(model.steps.column("step"), steps, side="right") - 1, 0)
 
 
-class _Time:
+def time_scale(model: DashboardModel) -> Scale:
     """The time axis of a run: from its first event, in a unit that suits its length."""
-
-    def __init__(self, model: DashboardModel) -> None:
-        self._began_at = model.began_at
-        lasted_s = model.known_s
-        self._unit_s = next((unit_s for limit_s, unit_s in _TIME_UNITS if lasted_s < limit_s), _HOUR_S)
-
-    def since_start(self, times: Floats) -> Floats:
-        """Times since 1970 as places on the axis."""
-        return (times - self._began_at) / self._unit_s
-
-    def name_axis(self, plot: MetricPlot) -> None:
-        """Tell a chart what its axis counts."""
-        if self._unit_s == _SECOND_S:
-            plot.set_x(tr.translate("Charts", "second"), ticks=tr.translate("Duration", "%1 s"), start=0.0)
-        elif self._unit_s == _MINUTE_S:
-            plot.set_x(tr.translate("Charts", "minute"), ticks=tr.translate("Duration", "%1 min"), start=0.0)
-        else:
-            plot.set_x(tr.translate("Charts", "hour"), ticks=tr.translate("Duration", "%1 h"), start=0.0)
+    lasted_s = model.known_s
+    if lasted_s < 2 * _MINUTE_S:
+        return Scale("t", tr.translate("Charts", "Time (s)"), model.began_at)
+    if lasted_s < 2 * _HOUR_S:
+        return Scale("t", tr.translate("Charts", "Time (min)"), model.began_at, _MINUTE_S)
+    return Scale("t", tr.translate("Charts", "Time (h)"), model.began_at, _HOUR_S)
 
 
 class DashboardCharts(QWidget):
@@ -157,9 +163,11 @@ class DashboardCharts(QWidget):
         self._grid.setSpacing(SPACE * 2)
         self.loss = LossCard(self)
         self.device = DeviceCard(self)
-        self.rate = ChartCard(self.tr("Learning rate"), x_word=self.tr("step"), height_px=120, parent=self)
-        self.norm = ChartCard(self.tr("Gradient norm"), x_word=self.tr("step"), height_px=120, parent=self)
-        self.memory = ChartCard(self.tr("Memory, GiB"), x_word=self.tr("minute"), height_px=120, parent=self)
+        self.rate = ChartCard(self.tr("Learning rate"), "", height_px=140, parent=self)
+        self.norm = ChartCard(self.tr("Gradient norm"), "", height_px=140, parent=self)
+        self.memory = ChartCard(self.tr("Memory"), self.tr("GiB"), height_px=140, parent=self)
+        for card in self._cards:
+            card.plot.pointed.connect(partial(self._point_others, card))
         self.samples_card = Card(self.tr("Samples"), parent=self)
         self.samples = SamplesList(max_shown=1, short=True, parent=self.samples_card)
         self.samples_card.body.addWidget(self.samples)
@@ -175,21 +183,39 @@ class DashboardCharts(QWidget):
         side.addWidget(self.device)
         side.addWidget(self.samples_card, 1)
         self._columns = 0
-        self._drawn: dict[str, tuple[int, int]] = {}
+        self._model: DashboardModel | None = None
+        self._drawn: dict[str, tuple[object, ...]] = {}
         self._arrange(2)
+
+    @property
+    def _cards(self) -> tuple[ChartCard, ...]:
+        return self.loss, self.rate, self.norm, self.memory
 
     def show_model(self, model: DashboardModel) -> None:
         """Bring every card up to date; what did not change is not drawn again."""
+        is_other = model is not self._model
+        if is_other:
+            self._model, self._drawn = model, {}
+        status = model.status
+        for card in self._cards:
+            card.plot.set_live(status.state.live)
         self.loss.show_model(model)
         self.device.show_model(model)
         self.samples.set_samples(model.samples, live=model.status.state.live)
         steps = model.steps.column("step")
-        if self._is_news("steps", model, model.steps.revision):
+        end = status.total_steps if status.state.live else 0
+        if self._is_news("steps", model.steps.revision, end):
+            for card in (self.rate, self.norm):
+                card.set_scale(card.scale, end)
             self.rate.plot.set_lines([Line(self.tr("learning rate"), steps, model.steps.column("lr"), "line", 0)])
             norms = model.steps.column("grad_norm")
             self.norm.plot.set_lines([Line(self.tr("gradient norm"), steps, norms, "line", 2)])
-        if self._is_news("memory", model, model.memory.revision):
+        if self._is_news("memory", model.memory.revision):
+            self.memory.set_scale(time_scale(model))
             self.memory.plot.set_lines(self._memory_lines(model))
+        if is_other:
+            for card in self._cards:
+                card.plot.fit()
 
     def chart_under_focus(self) -> ChartCard:
         """The chart that F11 enlarges: the one with the focus, else the loss."""
@@ -199,17 +225,27 @@ class DashboardCharts(QWidget):
                 return card
         return self.loss
 
-    def _is_news(self, name: str, model: DashboardModel, revision: int) -> bool:
-        state = (id(model), revision)
+    def _point_others(self, source: ChartCard, x: float | None) -> None:
+        """Mark the step under the pointer in the other charts too."""
+        steps = self._model.steps if self._model is not None else None
+        for card in self._cards:
+            if card is source:
+                continue
+            if x is None or steps is None or not len(steps):
+                card.plot.point_at(None)
+            else:
+                row = nearest(steps.column(source.scale.column), source.scale.value(x))
+                card.plot.point_at(card.scale.places(float(steps.column(card.scale.column)[row])))
+
+    def _is_news(self, name: str, *state: object) -> bool:
         if self._drawn.get(name) == state:
             return False
         self._drawn[name] = state
         return True
 
     def _memory_lines(self, model: DashboardModel) -> list[Line]:
-        series, times = model.memory, _Time(model)
-        x = times.since_start(series.column("t"))
-        times.name_axis(self.memory.plot)
+        series = model.memory
+        x = self.memory.scale.places(series.column("t"))
         named = (
             ("device_bytes", self.tr("VRAM")),
             ("process_bytes", self.tr("process")),

@@ -63,6 +63,12 @@ class MetricSeries:
             self.revision += 1
 
 
+def nearest(x: Floats, place: float) -> int:
+    """Return the index of the value nearest to a place in rising positions of shape (n,), n > 0."""
+    after = min(int(np.searchsorted(x, place)), len(x) - 1)
+    return after - 1 if after and place - x[after - 1] < x[after] - place else after
+
+
 def decimate(x: Floats, y: Floats, num_buckets: int) -> tuple[Floats, Floats]:
     """Thin a line to its lowest and highest point in each of `num_buckets` pieces, so that no spike is lost.
 

@@ -1,33 +1,39 @@
 """A line chart over pyqtgraph that stays quick with a hundred thousand points and can be read without seeing it.
 
 Importing this module imports pyqtgraph, which takes most of a second: pages do so on a worker thread. Lines are thinned
-to two points per pixel before they are drawn. A raw line is one pixel wide and not antialiased: a thick antialiased one
-takes longer than a whole frame.
+to two points per pixel before they are drawn. A raw line is not antialiased: a thick antialiased one takes longer than
+a whole frame.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal
 
 import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPoint, QPointF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QImage, QMouseEvent, QPen, QWheelEvent
+from PySide6.QtGui import QBrush, QColor, QImage, QLinearGradient, QPen
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from tunesmith_gui.models.metric_series import Floats, decimate, thin
+from tunesmith_gui.models.metric_series import Floats, decimate, nearest, thin
 from tunesmith_gui.theme import font, theme, tokens
-from tunesmith_gui.tokens import CHART_DASHES
-from tunesmith_gui.tr import fill
+from tunesmith_gui.tokens import CHART_DASHES, SPACE
+from tunesmith_gui.tr import fill, number
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.plot_parts import Axis, Canvas, Sample, Tip, ZoomBox, compact_number
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 SMOOTH_POINTS = 500
-_NEAR_PX = 6
-"""A dot this close to the pointer's step is read out."""
 _FADE = 90
 """Opacity of a raw line behind a smoothed one, of 255."""
+_FILL = 60
+"""Opacity of the ground under a line at its highest point, of 255."""
 
-Look = Literal["raw", "smooth", "line", "dots"]
+Look = Literal["raw", "smooth", "line", "dots", "best", "saved"]
+_SYMBOLS = {"dots": ("o", 8.0), "best": ("star", 16.0), "saved": ("d", 9.0)}
+"""Symbol and size in pixels of the looks that are points."""
 
 
 @dataclass(slots=True)
@@ -37,8 +43,9 @@ class Line:
     Attributes:
         name: words for the legend, the table and the CSV header.
         x, y: shape (n,), x rising; NaN is a gap.
-        look: raw (faint, thin), smooth (2 px), line (1 px, full colour) or dots.
+        look: raw (faint, thin), smooth (2 px), line (1 px, full color), or points: dots, best (a star), saved (hollow).
         colour: place in the chart palette; also picks the dash pattern of smooth lines.
+        filled: the ground below it is shaded.
     """
 
     name: str
@@ -47,111 +54,85 @@ class Line:
     look: Look = "line"
     colour: int = 0
     dashed: bool = False
+    filled: bool = False
 
-
-def compact_number(value: float) -> str:
-    """A number for an axis: 12k, 3.4M, 2e-04."""
-    size = abs(value)
-    for limit, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if size >= limit:
-            return f"{value / (1e3 if suffix == 'k' else limit):g}{suffix}"
-    if 0 < size < 1e-3:
-        return f"{value:.1e}"
-    return f"{value:.4g}"
-
-
-class _Axis(pg.AxisItem):
-    ticks = "%1"
-    """How a number is written below the chart, e.g. "%1 s"."""
-
-    whole = False
-    """Whether it counts things that have no half, such as steps."""
-
-    def tickSpacing(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, float]]:
-        spacings: list[tuple[float, float]] = super().tickSpacing(minVal, maxVal, size)
-        return [(max(spacing, 1.0), offset) for spacing, offset in spacings] if self.whole else spacings
-
-    def tickStrings(self, values: list[float], scale: float, spacing: float) -> list[str]:
-        if self.logMode:
-            return [compact_number(10**value) if abs(value - round(value)) < 0.5 else "" for value in values]
-        del spacing
-        return [fill(self.ticks, compact_number(value * scale)) for value in values]
-
-
-class _Canvas(pg.PlotWidget):
-    """Zooms with Ctrl and the wheel only, so that the page scrolls under the pointer as everywhere else."""
-
-    double_clicked = Signal()
-
-    def mouseDoubleClickEvent(self, _event: QMouseEvent) -> None:
-        """Asks for the whole chart again."""
-        self.double_clicked.emit()
-
-    def wheelEvent(self, event: QWheelEvent) -> None:
-        if event.modifiers() & Qt.KeyboardModifier.ControlModifier:
-            super().wheelEvent(event)
-        else:
-            event.ignore()
+    @property
+    def style(self) -> tuple[str, Look, int, bool, bool]:
+        """What a drawn item depends on, apart from its numbers."""
+        return self.name, self.look, self.colour, self.dashed, self.filled
 
 
 class MetricPlot(QWidget):
-    """Curves over one x axis.
+    """Curves over one x axis. Dragging zooms into a box, a double click shows everything again.
 
     Args:
         name: accessible name.
+        y_title: what stands beside the y axis.
 
     Signals:
-        hovered: (words) what is under the pointer; "" when it left.
+        pointed: (x or None) the pointer is over this place, or left.
         lines_changed: `lines` is another list.
     """
 
-    hovered = Signal(str)
+    pointed = Signal(object)
     lines_changed = Signal()
 
-    def __init__(self, name: str, *, x_word: str = "step", parent: QWidget | None = None) -> None:
+    def __init__(self, name: str, *, y_title: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.lines: list[Line] = []
-        self.x_word = x_word
-        self.x_ticks = "%1"
-        self.x_start: float | None = None
+        self.x_title, self.x_whole, self.x_end = self.tr("Step"), True, 0.0
+        self.live = False
+        self.log = False
         self._drawn: list[Floats] = []
         self._items: list[Any] = []  # Any: pyqtgraph has no types
-        self._looks: list[tuple[Look, int, bool]] = []
+        self._styles: list[tuple[str, Look, int, bool, bool]] = []
         self._zoomed = False
-        self._log = False
-        self._canvas = _Canvas(
-            self, axisItems={side: _Axis(orientation=side) for side in ("left", "bottom")}, enableMenu=False
+        self._box = ZoomBox()
+        self._canvas = Canvas(
+            self,
+            viewBox=self._box,
+            axisItems={side: Axis(orientation=side) for side in ("left", "bottom")},
+            enableMenu=False,
         )
-        for widget in (self._canvas, self._canvas.viewport()):
-            widget.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._canvas.setAccessibleName(name)
         self.setAccessibleName(name)
+        self.y_title = y_title
         self._plot = self._canvas.getPlotItem()
         # pyqtgraph leaves its menu without a parent: it would outlive the chart. As a child its many unnamed
         # widgets would count as parts of the page.
         self.destroyed.connect(self._plot.ctrlMenu.deleteLater)
         self._plot.hideButtons()
-        self._box = self._plot.getViewBox()
-        self._box.setMouseEnabled(x=True, y=False)
-        self._box.setDefaultPadding(0.02)
-        self._box.setLimits(xMin=0.0)  # Steps, tokens and times all count from 0.
         self._plot.getAxis("bottom").whole = True
+        self._legend = pg.LegendItem(offset=None, frame=False, colCount=8, sampleType=Sample)
+        self._legend.layout.setContentsMargins(0, 0, 0, 0)
+        self._plot.layout.removeItem(self._plot.titleLabel)
+        self._plot.layout.addItem(self._legend, 0, 1, Qt.AlignmentFlag.AlignLeft)
         self._cursor = pg.InfiniteLine(angle=90, movable=False)
-        self._cursor.hide()
-        self._plot.addItem(self._cursor, ignoreBounds=True)
+        self._spots = pg.ScatterPlotItem()
+        for item in (self._cursor, self._spots):
+            self._plot.addItem(item, ignoreBounds=True)
+        self._tip = Tip(self._box)
+        self._empty = SafeLabel("", tone="muted", parent=self)
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.addWidget(self._canvas)
+        column.addWidget(self._empty, 1)
+        self._chip = button("", self.fit, parent=self)
+        self._chip.setFocusPolicy(Qt.FocusPolicy.NoFocus)  # charts are no stops of Tab; their menu does the same
         self._redraw_soon = QTimer(self)
         self._redraw_soon.setSingleShot(True)
         self._redraw_soon.setInterval(16)
         self._redraw_soon.timeout.connect(self._redraw)
+        self._box.sigResized.connect(self._arrange)
         self._box.sigRangeChangedManually.connect(self._on_zoomed)
         self._canvas.scene().sigMouseMoved.connect(self._on_pointer)
         self._canvas.double_clicked.connect(self.fit)
         self._canvas.viewport().installEventFilter(self)
-        theme().changed.connect(self._theme_changed)
-        self._theme_changed()
+        theme().changed.connect(self._restyle)
+        self._restyle()
+        self.set_live(False)
+        self.fit()
 
     def sizeHint(self) -> QSize:
         """The least height: pyqtgraph's own hint grows with the window and never shrinks again."""
@@ -160,45 +141,92 @@ class MetricPlot(QWidget):
     def set_lines(self, lines: list[Line]) -> None:
         """Show other curves; the view follows them unless the person has zoomed in."""
         self.lines = lines
-        looks = [(line.look, line.colour, line.dashed) for line in lines]
-        if looks != self._looks:
-            self._rebuild(looks)
+        if [line.style for line in lines] != self._styles:
+            self._rebuild()
         self._redraw()
         if not self._zoomed:
             self._show_everything()
         self.lines_changed.emit()
 
-    def set_x(self, word: str, *, ticks: str = "%1", start: float | None = None) -> None:
-        """Name the x axis.
+    def set_x(self, title: str, *, whole: bool = True, end: float = 0.0) -> None:
+        """Name the x axis, which begins at 0.
 
         Args:
-            word: what it counts, for readout, table and CSV.
-            ticks: how its numbers are written, "%1" being the number.
-            start: where the axis begins; None for the first point.
+            title: what it counts, with its unit, for the axis, the tool tip, the table and the CSV.
+            whole: it counts things that have no half, such as steps.
+            end: the axis reaches at least this far.
         """
-        if (word, ticks, start) == (self.x_word, self.x_ticks, self.x_start):
-            return
-        self.x_word, self.x_ticks, self.x_start = word, ticks, start
+        is_other = title != self.x_title
+        self.x_title, self.x_whole, self.x_end = title, whole, end
         axis = self._plot.getAxis("bottom")
-        axis.ticks, axis.whole = ticks, ticks == "%1"
-        self.fit()
+        axis.whole = whole
+        if is_other:
+            axis.setLabel(title)
+            self.fit()
+
+    def set_live(self, live: bool) -> None:
+        """Tell whether more is to come: an empty chart and the way back from a zoom say so."""
+        self.live = live
+        self._empty.setText(self.tr("No data yet") if live else self.tr("No data"))
+        words = self.tr("Zoomed: follow") if live else self.tr("Zoomed: show all")
+        self._chip.setText(words)
+        self._chip.setAccessibleName(words)
+        self._arrange()
 
     def set_log(self, log: bool) -> None:
         """Switch the y axis between linear and logarithmic."""
-        self._log = log
+        self.log = log
         self._plot.setLogMode(x=False, y=log)
         self.fit()
 
-    @property
-    def log(self) -> bool:
-        """Whether the y axis is logarithmic."""
-        return self._log
+    def copy_from(self, other: MetricPlot) -> None:
+        """Show what another chart shows."""
+        self.set_x(other.x_title, whole=other.x_whole, end=other.x_end)
+        self.set_live(other.live)
+        if self.log != other.log:
+            self.set_log(other.log)
+        self.set_lines(other.lines)
 
     def fit(self) -> None:
         """Show everything again and follow what comes."""
         self._zoomed = False
+        self._chip.hide()
         self._redraw()
         self._show_everything()
+
+    def point_at(self, x: float | None, beside: QPointF | None = None) -> None:
+        """Mark a place of the x axis and tell the values there; None marks nothing.
+
+        Args:
+            x: the place; the nearest point of a curve is taken.
+            beside: where the pointer is in the scene; None when it is over another chart.
+        """
+        shown = [line for item, line in zip(self._items, self.lines, strict=True) if item.isVisible() and len(line.x)]
+        curves = [line for line in shown if line.look not in _SYMBOLS] or shown
+        for item in (self._cursor, self._spots, self._tip):
+            item.setVisible(x is not None and bool(curves))
+        if x is None or not curves:
+            return
+        shown_x = min((float(line.x[nearest(line.x, x)]) for line in curves), key=lambda place: abs(place - x))
+        rows, spots = [f"<tr><td>{escape(self.x_title)}</td>{_right(self._place_text(shown_x))}</tr>"], []
+        for line in shown:
+            # A value of another place is told with that place; a mark counts only where it is.
+            index = int(np.searchsorted(line.x, shown_x, side="right")) - 1
+            is_here = index >= 0 and line.x[index] == shown_x
+            if index < 0 or not (is_here or line.look not in ("best", "saved")):
+                continue
+            y = float(line.y[index])
+            text = compact_number(y)
+            if not is_here:
+                text = fill(self.tr("%1 (at %2)"), text, self._place_text(line.x[index]))
+            ink = self._ink(line.colour)
+            rows.append(f"<tr><td><span style='color:{ink}'>●</span> {escape(line.name)}</td>{_right(text)}</tr>")
+            if is_here and np.isfinite(y) and (y > 0 or not self.log):
+                spots.append({"pos": (shown_x, np.log10(y) if self.log else y), "brush": ink})
+        self._cursor.setPos(shown_x)
+        self._spots.setData(spots)
+        at_x = self._box.mapViewToScene(QPointF(shown_x, 0.0)).x()
+        self._tip.show_at(QPointF(at_x, beside.y() if beside else 0.0), f"<table>{''.join(rows)}</table>")
 
     def image(self) -> QImage:
         """The chart as it is on the screen, on the card's background."""
@@ -209,37 +237,78 @@ class MetricPlot(QWidget):
         return image
 
     def eventFilter(self, _watched: object, event: QEvent) -> bool:
-        """Takes the cursor line away when the pointer leaves."""
+        """Takes the marks away when the pointer leaves."""
         if event.type() == QEvent.Type.Leave:
-            self._cursor.hide()
-            self.hovered.emit("")
+            self._on_pointer(QPointF(-1.0, -1.0))
         return False
 
-    def _rebuild(self, looks: list[tuple[Look, int, bool]]) -> None:
+    def event(self, event: QEvent) -> bool:
+        """Keeps the width of the lines on a screen with other pixels."""
+        if event.type() == QEvent.Type.DevicePixelRatioChange:
+            self._rebuild()
+            self._redraw()
+        return super().event(event)
+
+    def _arrange(self, *_resized: object) -> None:
+        """Gives the legend as many columns as fit, and puts the chip into the corner of the box."""
+        widths = [sample.width() + label.itemRect().width() + SPACE * 2 for sample, label in self._legend.items]
+        if widths:
+            room = self._box.width()
+            self._legend.setColumnCount(len(widths) if sum(widths) <= room else max(int(room // max(widths)), 1))
+        self._chip.adjustSize()
+        corner = self._box.sceneBoundingRect().topRight().toPoint()
+        self._chip.move(corner - QPoint(self._chip.width() + SPACE // 2, -SPACE // 2))
+
+    def _place_text(self, x: float) -> str:
+        return number(x) if self.x_whole else compact_number(x)
+
+    def _ink(self, colour: int) -> str:
+        palette = tokens().chart
+        return palette[colour % len(palette)]
+
+    def _px(self, width: float) -> float:
+        """A width at 100 % as cosmetic pens want it: in pixels of the device, at the present text size."""
+        return width * theme().font_scale * self.devicePixelRatioF()
+
+    def _rebuild(self) -> None:
+        hidden = {style[0] for style, item in zip(self._styles, self._items, strict=True) if not item.isVisible()}
         for item in self._items:
             self._plot.removeItem(item)
-        self._looks = looks
-        self._items = [self._make(*look) for look in looks]
-        for item in self._items:
+        self._styles = [line.style for line in self.lines]
+        self._items = [self._make(line) for line in self.lines]
+        self._legend.clear()
+        self._legend.setLabelTextSize(f"{font('caption').pointSizeF()}pt")
+        self._legend.setLabelTextColor(tokens().muted)
+        for item, line in zip(self._items, self.lines, strict=True):
             self._plot.addItem(item)
+            item.setVisible(line.name not in hidden)
+            if len(self.lines) > 1:
+                self._legend.addItem(item, escape(line.name))
+        self._arrange()
 
-    def _make(self, look: Look, colour: int, dashed: bool) -> Any:  # Any: pyqtgraph has no types
-        palette = tokens().chart
-        ink = QColor(palette[colour % len(palette)])
-        if look == "dots":
-            edge = pg.mkPen(tokens().raised, width=1.5)
-            return pg.PlotDataItem(pen=None, symbol="o", symbolSize=8, symbolBrush=ink, symbolPen=edge, antialias=True)
+    def _make(self, line: Line) -> Any:  # Any: pyqtgraph has no types
+        ink = QColor(self._ink(line.colour))
+        if line.look in _SYMBOLS:
+            symbol, size = _SYMBOLS[line.look]
+            inside, edge = (tokens().raised, ink) if line.look == "saved" else (ink, tokens().raised)
+            return pg.PlotDataItem(
+                pen=None,
+                symbol=symbol,
+                symbolSize=size * theme().font_scale,
+                symbolBrush=inside,
+                symbolPen=pg.mkPen(edge, width=1.5 * theme().font_scale),
+                antialias=True,
+            )
         pen = QPen(ink)
         pen.setCosmetic(True)
-        pen.setWidthF(2.0 if look == "smooth" else 1.0)
-        if look == "raw":
+        pen.setWidthF(self._px(2.0 if line.look == "smooth" else 1.0))
+        if line.look == "raw":
             ink.setAlpha(_FADE)
             pen.setColor(ink)
-        if dashed:
-            pattern = CHART_DASHES[colour % len(CHART_DASHES)]
-            if pattern:
-                pen.setDashPattern(list(pattern))
-        return pg.PlotDataItem(pen=pen, antialias=look == "smooth", connect="finite")
+        pattern = CHART_DASHES[line.colour % len(CHART_DASHES)]
+        if line.dashed and pattern:
+            pen.setDashPattern(list(pattern))
+        return pg.PlotDataItem(pen=pen, antialias=line.look == "smooth", connect="finite")
 
     def _redraw(self) -> None:
         width_px = max(self._canvas.width(), 100)
@@ -250,69 +319,80 @@ class MetricPlot(QWidget):
             if self._zoomed and len(x):
                 first, end = np.searchsorted(x, (left, right))
                 x, y = x[max(first - 1, 0) : end + 1], y[max(first - 1, 0) : end + 1]
-            if self._log:
+            if self.log:
                 y = np.where(y > 0, y, np.nan)
             x, y = thin(x, y, SMOOTH_POINTS) if line.look == "smooth" else decimate(x, y, width_px)
             item.setData(x, y)
             self._drawn.append(y)
 
     def _show_everything(self) -> None:
-        xs = [line.x[[0, -1]] for line in self.lines if len(line.x)]
-        if not xs:
-            return
-        ends = np.concatenate(xs)
         # The thinned lines hold every extreme of the raw ones.
         finite = [y[np.isfinite(y)] for y in self._drawn]
         extremes = [(float(np.min(y)), float(np.max(y))) for y in finite if len(y)]
-        left = float(np.min(ends)) if self.x_start is None else self.x_start
-        right = float(np.max(ends))
-        self._box.setXRange(left, right if right - left > 1e-9 else left + 1.0, padding=0.02)
+        self._canvas.setVisible(bool(extremes))
+        self._empty.setVisible(not extremes)
         if not extremes:
+            self.point_at(None)
             return
+        right = max([self.x_end, 1e-9, *(float(line.x[-1]) for line in self.lines if len(line.x))])
+        self._box.setLimits(xMin=0.0, xMax=right * 1.02)
+        self._box.setXRange(0.0, right * 1.02, padding=0)
         low, high = float(min(pair[0] for pair in extremes)), float(max(pair[1] for pair in extremes))
-        if self._log:
+        if self.log:
             low, high = np.log10(max(low, 1e-12)), np.log10(max(high, 1e-12))
         if high - low < 1e-12:
             low, high = low - (abs(low) * 0.1 or 0.5), high + (abs(high) * 0.1 or 0.5)
-        self._box.setYRange(low, high, padding=0.06)
+        room = 0.06 * (high - low)
+        self._box.setYRange(low - room, high + room, padding=0)
+        self._fill(low - room, high)
+
+    def _fill(self, low: float, high: float) -> None:
+        for item, line in zip(self._items, self.lines, strict=True):
+            if line.filled:
+                top, bottom = QColor(self._ink(line.colour)), QColor(self._ink(line.colour))
+                top.setAlpha(_FILL)
+                bottom.setAlpha(0)
+                gradient = QLinearGradient(0.0, high, 0.0, low)
+                gradient.setColorAt(0.0, top)
+                gradient.setColorAt(1.0, bottom)
+                item.opts["fillLevel"] = low  # setFillLevel would draw once more
+                item.setFillBrush(QBrush(gradient))
 
     def _on_zoomed(self, *_which: object) -> None:
         self._zoomed = True
+        self._chip.show()
         self._redraw_soon.start()
 
     def _on_pointer(self, place: QPointF) -> None:
-        lines = [line for line in self.lines if len(line.x)]
-        if not lines or not self._plot.sceneBoundingRect().contains(place):
-            return
-        x = self._box.mapSceneToView(place).x()
-        words, shown_x = [], x
-        for line in lines:
-            index = int(np.clip(np.searchsorted(line.x, x), 0, len(line.x) - 1))
-            if index and abs(line.x[index - 1] - x) < abs(line.x[index] - x):
-                index -= 1
-            if line is lines[0]:
-                shown_x = float(line.x[index])
-                words.append(f"{self.x_word} {compact_number(shown_x)}")
-            if line.look == "dots" and abs(float(line.x[index]) - shown_x) > _NEAR_PX * self._box.viewPixelSize()[0]:
-                continue
-            words.append(f"{line.name} {compact_number(float(line.y[index]))}")
-        self._cursor.setPos(shown_x)
-        self._cursor.show()
-        self.hovered.emit("   ".join(words))
+        inside = self._box.sceneBoundingRect().contains(place)
+        x = self._box.mapSceneToView(place).x() if inside else None
+        self.point_at(x, place)
+        self.pointed.emit(x)
 
-    def _theme_changed(self) -> None:
-        self._canvas.setBackground(tokens().raised)
-        self._cursor.setPen(pg.mkPen(tokens().outline, width=1))
-        for side in ("left", "bottom"):
+    def _restyle(self) -> None:
+        colours = tokens()
+        self._canvas.setBackground(colours.raised)
+        self._cursor.setPen(pg.mkPen(colours.outline, width=self._px(1.0)))
+        self._spots.setPen(pg.mkPen(colours.raised, width=theme().font_scale))
+        self._spots.setSize(7.0 * theme().font_scale)
+        self._tip.restyle()
+        self._box.restyle()
+        height = self.fontMetrics().height()
+        for side, title in (("left", self.y_title), ("bottom", self.x_title)):
             axis = self._plot.getAxis(side)
-            axis.setPen(pg.mkPen(tokens().border))
-            axis.setTextPen(pg.mkPen(tokens().muted))
+            axis.setPen(pg.mkPen(colours.outline if side == "left" else colours.border))
+            axis.setTextPen(pg.mkPen(colours.muted))
             axis.setTickFont(font("caption"))
+            axis.label.setFont(font("caption"))
+            axis.setLabel(title, color=colours.muted)
             axis.setStyle(tickLength=0, tickTextOffset=6, maxTickLevel=0, hideOverlappingLabels=True)
         axis = self._plot.getAxis("left")
-        axis.setWidth(self.fontMetrics().horizontalAdvance("0.0000") + 10)
-        self._plot.getAxis("bottom").setHeight(self.fontMetrics().height() + 8)
+        axis.setWidth(self.fontMetrics().horizontalAdvance("0.0000") + 10 + (height if self.y_title else 0))
+        self._plot.getAxis("bottom").setHeight(2 * height + 8)
         self._plot.showGrid(x=False, y=True, alpha=0.35)
-        axis.setPen(pg.mkPen(tokens().outline))
-        self._rebuild(self._looks)
+        self._rebuild()
         self._redraw()
+
+
+def _right(text: str) -> str:
+    return f"<td align='right'>&nbsp;&nbsp;<b>{escape(text)}</b></td>"

@@ -16,7 +16,7 @@ from tunesmith_gui.widgets.metric_plot import Line
 def test_closed_large_chart_is_gone_and_later_steps_reach_only_the_original(qtbot: Any) -> None:
     window = QWidget()
     qtbot.addWidget(window)
-    card = ChartCard("Loss", x_word="step", height_px=200, parent=window)
+    card = ChartCard("Loss", "Loss", height_px=200, parent=window)
     QTimer.singleShot(0, lambda: [dialog.close() for dialog in window.findChildren(LargeChartDialog)])
 
     card.enlarge()

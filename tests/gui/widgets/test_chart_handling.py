@@ -1,14 +1,29 @@
-"""A chart under the mouse: its ticks, its limits, its readout and the way back."""
+"""A chart under the mouse: zoom and the way back, its limits, its tool tip, its legend, and no data."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QPointF, Qt
+from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
+from PySide6.QtGui import QMouseEvent, QWheelEvent
+from PySide6.QtTest import QTest
+from PySide6.QtWidgets import QApplication
 
+from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
+
+PACE_S = 0.015
+"""pyqtgraph leaves out moves of the mouse that follow each other faster than 100 times a second."""
+STEPS = np.arange(1.0, 61.0)
+
+
+def curves(num_steps: int = 60) -> list[Line]:
+    steps = np.arange(1.0, num_steps + 1.0)
+    return [Line("loss", steps, 1 / steps), Line("evaluation", np.array([30.0]), np.array([0.5]), "dots", 1)]
 
 
 @pytest.fixture
@@ -17,9 +32,61 @@ def plot(qtbot: Any) -> MetricPlot:
     qtbot.addWidget(plot)
     plot.resize(600, 300)
     plot.show()
-    steps = np.arange(1.0, 61.0)
-    plot.set_lines([Line("loss", steps, 1 / steps), Line("eval", np.array([30.0]), np.array([0.5]), "dots", 1)])
+    plot.set_lines(curves())
+    qtbot.waitExposed(plot)
     return plot
+
+
+def x_range(plot: MetricPlot) -> tuple[float, float]:
+    return tuple(plot._box.viewRange()[0])
+
+
+def place(plot: MetricPlot, x: float, y: float = 0.5) -> QPoint:
+    return plot._canvas.mapFromScene(plot._box.mapViewToScene(QPointF(x, y)))
+
+
+def move(
+    plot: MetricPlot,
+    at: QPoint,
+    buttons: Qt.MouseButton = Qt.MouseButton.NoButton,
+    keys: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier,
+) -> None:
+    viewport = plot._canvas.viewport()
+    none = Qt.MouseButton.NoButton
+    event = QMouseEvent(QEvent.Type.MouseMove, QPointF(at), QPointF(viewport.mapToGlobal(at)), none, buttons, keys)
+    time.sleep(PACE_S)
+    QApplication.sendEvent(viewport, event)
+
+
+def drag(
+    plot: MetricPlot, start: QPoint, end: QPoint, keys: Qt.KeyboardModifier = Qt.KeyboardModifier.NoModifier
+) -> None:
+    viewport, left = plot._canvas.viewport(), Qt.MouseButton.LeftButton
+    QTest.mousePress(viewport, left, keys, start)
+    move(plot, (start + end) / 2, left, keys)
+    move(plot, end, left, keys)
+    QTest.mouseRelease(viewport, left, keys, end)
+
+
+def wheel(plot: MetricPlot, keys: Qt.KeyboardModifier) -> QWheelEvent:
+    viewport = plot._canvas.viewport()
+    at = viewport.rect().center()
+    event = QWheelEvent(
+        QPointF(at),
+        QPointF(viewport.mapToGlobal(at)),
+        QPoint(),
+        QPoint(0, 120),
+        Qt.MouseButton.NoButton,
+        keys,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(viewport, event)
+    return event
+
+
+def told(plot: MetricPlot) -> str:
+    return plot._tip.textItem.toPlainText() if plot._tip.isVisible() else ""
 
 
 def test_steps_have_no_fractions(plot: MetricPlot) -> None:
@@ -30,24 +97,163 @@ def test_steps_have_no_fractions(plot: MetricPlot) -> None:
     assert all(float(value).is_integer() for value in ticks)
 
 
-def test_no_panning_before_the_first_step(plot: MetricPlot) -> None:
+def test_no_panning_before_the_first_step_or_after_the_last(plot: MetricPlot) -> None:
     plot._box.translateBy(x=-50)
-    assert plot._box.viewRange()[0][0] >= 0
+    assert x_range(plot)[0] >= 0
+    plot._box.translateBy(x=500)
+    assert x_range(plot)[1] <= 62
 
 
-def test_double_click_shows_everything_again(plot: MetricPlot, qtbot: Any) -> None:
-    plot._box.setXRange(10, 20, padding=0)
-    plot._on_zoomed()
+def test_dragging_zooms_into_the_box_and_a_double_click_shows_everything(plot: MetricPlot, qtbot: Any) -> None:
+    drag(plot, place(plot, 10, 0.8), place(plot, 20, 0.2))
+    assert np.allclose(plot._box.viewRange(), [(10, 20), (0.2, 0.8)], atol=0.3)
     viewport = plot._canvas.viewport()
-    qtbot.mouseClick(viewport, Qt.MouseButton.LeftButton, pos=viewport.rect().center())
-    qtbot.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=viewport.rect().center())
-    qtbot.waitUntil(lambda: plot._box.viewRange()[0][1] >= 60, timeout=2000)
+    QTest.mouseDClick(viewport, Qt.MouseButton.LeftButton, pos=viewport.rect().center())
+    assert x_range(plot)[0] == 0
+    assert x_range(plot)[1] >= 60
 
 
-@pytest.mark.parametrize(("step", "told"), [(30, True), (50, False)])
-def test_readout_names_only_the_evaluation_of_this_step(plot: MetricPlot, step: int, told: bool) -> None:
-    said: list[str] = []
-    plot.hovered.connect(said.append)
-    plot._on_pointer(plot._box.mapViewToScene(QPointF(step, 0.5)))
-    assert said[-1].startswith(f"step {step} ")
-    assert ("eval" in said[-1]) is told
+def test_a_flat_box_zooms_horizontally_only(plot: MetricPlot) -> None:
+    before = plot._box.viewRange()[1]
+    drag(plot, place(plot, 10), place(plot, 20))
+    assert np.allclose(x_range(plot), (10, 20), atol=0.3)
+    assert plot._box.viewRange()[1] == before
+
+
+def test_shift_and_drag_moves_a_zoomed_chart(plot: MetricPlot) -> None:
+    drag(plot, place(plot, 10), place(plot, 20))
+    drag(plot, place(plot, 18), place(plot, 12), Qt.KeyboardModifier.ShiftModifier)
+    left, right = x_range(plot)
+    assert right - left == pytest.approx(10, abs=0.5)
+    assert left == pytest.approx(16, abs=1.5)
+
+
+def test_zoomed_chart_says_so_and_its_chip_follows_again(plot: MetricPlot) -> None:
+    plot.set_live(True)
+    assert not plot._chip.isVisible()
+    drag(plot, place(plot, 10), place(plot, 20))
+    plot.set_lines(curves(100))
+    assert np.allclose(x_range(plot), (10, 20), atol=0.3)
+    assert plot._chip.isVisible()
+    assert plot._chip.text() == "Zoomed: follow"
+    QTest.mouseClick(plot._chip, Qt.MouseButton.LeftButton)
+    assert not plot._chip.isVisible()
+    assert x_range(plot)[1] >= 100
+    plot.set_lines(curves(200))
+    assert x_range(plot)[1] >= 200
+
+
+def test_wheel_scrolls_the_page_until_the_chart_is_clicked(plot: MetricPlot, qtbot: Any) -> None:
+    whole, height = x_range(plot), plot._box.viewRange()[1]
+    assert not wheel(plot, Qt.KeyboardModifier.NoModifier).isAccepted()
+    assert x_range(plot) == whole
+    assert wheel(plot, Qt.KeyboardModifier.ControlModifier).isAccepted()
+    with_ctrl = x_range(plot)
+    assert with_ctrl[0] > whole[0]
+    assert with_ctrl[1] < whole[1]
+    plot.activateWindow()
+    QTest.mouseClick(plot._canvas.viewport(), Qt.MouseButton.LeftButton, pos=place(plot, 30))
+    qtbot.waitUntil(plot._canvas.hasFocus, timeout=2000)
+    assert wheel(plot, Qt.KeyboardModifier.NoModifier).isAccepted()
+    assert x_range(plot)[0] > with_ctrl[0]
+    assert plot._box.viewRange()[1] == height
+
+
+@pytest.mark.parametrize(("step", "evaluation"), [(10, ""), (30, "0.5"), (50, "0.5 (at 30)")])
+def test_tool_tip_tells_the_last_evaluation_and_its_step(plot: MetricPlot, step: int, evaluation: str) -> None:
+    move(plot, place(plot, step))
+    lines = [line.strip("● \xa0") for line in told(plot).split("\n")][1:]
+    assert lines[:2] == ["Step", str(step)]
+    assert [words for words in lines if words.startswith("0.5")] == ([evaluation] if evaluation else [])
+    assert ("evaluation" in told(plot)) is bool(evaluation)
+
+
+@pytest.mark.parametrize("at", [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
+def test_tool_tip_is_whole_in_every_corner_and_leaves_with_the_pointer(
+    plot: MetricPlot, at: tuple[float, float]
+) -> None:
+    area = plot._box.sceneBoundingRect().adjusted(2, 2, -2, -2)
+    corner = QPointF(area.left() + at[0] * area.width(), area.top() + at[1] * area.height())
+    move(plot, plot._canvas.mapFromScene(corner))
+    assert told(plot)
+    assert plot._box.sceneBoundingRect().contains(plot._tip.sceneBoundingRect())
+    QApplication.sendEvent(plot._canvas.viewport(), QEvent(QEvent.Type.Leave))
+    assert not told(plot)
+    assert not plot._cursor.isVisible()
+
+
+def test_hovering_moves_nothing(plot: MetricPlot) -> None:
+    before = plot._box.sceneBoundingRect(), plot.sizeHint(), plot.minimumSizeHint()
+    for step in (1, 30, 59):
+        move(plot, place(plot, step))
+        assert (plot._box.sceneBoundingRect(), plot.sizeHint(), plot.minimumSizeHint()) == before
+
+
+def test_names_from_outside_are_no_markup(plot: MetricPlot) -> None:
+    plot.set_lines([Line("<b>run</b>", STEPS, STEPS), Line("b", STEPS, STEPS)])
+    move(plot, place(plot, 30, 30))
+    assert "<b>run</b>" in told(plot)
+
+
+def test_legend_names_the_lines_and_hides_one(plot: MetricPlot) -> None:
+    labels = [label.text for _sample, label in plot._legend.items]
+    assert labels == ["loss", "evaluation"]
+    sample = plot._legend.items[0][0]
+    at = plot._canvas.mapFromScene(sample.mapToScene(sample.boundingRect().center()))
+    QTest.mouseClick(plot._canvas.viewport(), Qt.MouseButton.LeftButton, pos=at)
+    assert not plot._items[0].isVisible()
+    plot.set_lines([*curves(), Line("best", STEPS[:1], STEPS[:1], "best")])
+    assert [item.isVisible() for item in plot._items] == [False, True, True]
+
+
+@pytest.mark.parametrize("lines", [[], [Line("loss", STEPS[:0], STEPS[:0])], [Line("loss", STEPS, STEPS * np.nan)]])
+def test_chart_without_data_has_no_axes_and_none_of_before(plot: MetricPlot, lines: list[Line]) -> None:
+    plot.set_lines(lines)
+    assert not plot._canvas.isVisible()
+    assert plot._empty.isVisible()
+    assert plot._empty.text() == "No data"
+    plot.set_live(True)
+    assert plot._empty.text() == "No data yet"
+    plot.set_lines(curves())
+    assert plot._canvas.isVisible()
+    assert not plot._empty.isVisible()
+
+
+def test_axis_is_named_and_reaches_the_planned_end(plot: MetricPlot) -> None:
+    plot.set_x("Step", end=465)
+    plot.set_lines(curves())
+    assert x_range(plot)[1] >= 465
+    plot.set_x("Time (min)", whole=False)
+    assert x_range(plot)[1] < 100
+    assert plot._plot.getAxis("bottom").label.toPlainText().strip() == "Time (min)"
+
+
+@pytest.fixture
+def appearance() -> Iterator[Callable[[float], None]]:
+    yield lambda scale: theme().set_appearance(Scheme.LIGHT, scale)
+    theme().set_appearance(Scheme.LIGHT, 1.0)
+
+
+def test_lines_grow_with_the_text_and_with_the_pixels(
+    plot: MetricPlot, appearance: Callable[[float], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def widths() -> tuple[float, float]:
+        line, dots = plot._items
+        return line.opts["pen"].widthF(), dots.opts["symbolSize"]
+
+    thin, small = widths()
+    appearance(2.0)
+    assert widths() == (2 * thin, 2 * small)
+    appearance(1.0)
+    monkeypatch.setattr(plot, "devicePixelRatioF", lambda: 2.0)
+    QApplication.sendEvent(plot, QEvent(QEvent.Type.DevicePixelRatioChange))
+    assert widths() == (2 * thin, small)  # a symbol's size is in logical pixels already
+
+
+def test_ground_under_a_line_follows_the_data(plot: MetricPlot) -> None:
+    for top in (2.0, 8.0):
+        plot.set_lines([Line("loss", STEPS, np.linspace(top, 1.0, 60), filled=True)])
+        item = plot._items[0]
+        gradient = item.opts["fillBrush"].gradient()
+        assert gradient.start().y() == top
+        assert gradient.finalStop().y() == item.opts["fillLevel"] < 1.0

@@ -1,0 +1,153 @@
+"""The charts of a run's page together: one crosshair, one run at a time, marks at their steps."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QEvent, QPointF, Qt
+from PySide6.QtGui import QMouseEvent
+from PySide6.QtWidgets import QApplication, QWidget
+
+from tests.gui.run_folders import make_run
+from tunesmith_core.protocol import Event
+from tunesmith_gui.dashboard.charts import ChartCard, DashboardCharts, LossCard
+from tunesmith_gui.dashboard.model import DashboardModel, pack
+
+
+def run_of(num_steps: int, total: int, *, ended: bool = False) -> DashboardModel:
+    events = [Event(1, 100.0, "hello", {"resumed_from_step": 0}), Event(2, 100.0, "setup", {"total_steps": total})]
+    events.append(Event(3, 100.0, "phase", {"name": "training", "done": 0, "total": total, "unit": "step"}))
+    for step in range(1, num_steps + 1):
+        t = 100.0 + 2 * step
+        data = {"step": step, "loss": 3.0 - step / total, "lr": 1e-4, "grad_norm": 0.5, "tokens": step * 512}
+        events.append(Event(len(events) + 1, t, "step", data))
+        events.append(Event(len(events) + 1, t, "gpu", {"reserved_bytes": 2**30, "process_bytes": 2**29}))
+        if step % 10 == 0:
+            # What an evaluation says arrives long after its step.
+            events.append(Event(len(events) + 1, t + 1.9, "eval", {"step": step, "loss": 2.0 + (step > 10)}))
+            events.append(Event(len(events) + 1, t + 1.9, "checkpoint", {"step": step, "path": "c", "bytes": 1}))
+    if ended:
+        events.append(Event(len(events) + 1, 100.0 + 2 * num_steps + 2, "result", {"status": "finished"}))
+    model = DashboardModel()
+    model.apply(pack(events))
+    return model
+
+
+@pytest.fixture
+def charts(qtbot: Any) -> DashboardCharts:
+    charts = DashboardCharts()
+    qtbot.addWidget(charts)
+    charts.resize(1000, 700)
+    charts.show()
+    qtbot.waitExposed(charts)
+    return charts
+
+
+def hover(card: ChartCard, x: float) -> None:
+    plot = card.plot
+    (low, high) = plot._box.viewRange()[1]
+    at = plot._box.mapViewToScene(QPointF(x, (low + high) / 2))
+    viewport = plot._canvas.viewport()
+    none = Qt.MouseButton.NoButton
+    event = QMouseEvent(
+        QEvent.Type.MouseMove, at, QPointF(viewport.mapToGlobal(at)), none, none, Qt.KeyboardModifier.NoModifier
+    )
+    time.sleep(0.015)  # pyqtgraph leaves out moves that follow each other faster than 100 times a second
+    QApplication.sendEvent(viewport, event)
+
+
+def told(card: ChartCard) -> list[str]:
+    tip = card.plot._tip
+    return [line.strip(" ●\xa0") for line in tip.textItem.toPlainText().split("\n")][1:] if tip.isVisible() else []
+
+
+@pytest.mark.parametrize("axis", ["step", "time", "tokens"])
+def test_one_step_is_marked_in_all_charts(charts: DashboardCharts, axis: str) -> None:
+    charts.loss.axis.set_value(axis)
+    charts.show_model(run_of(40, 60))
+    hover(charts.rate, 25)
+    assert told(charts.rate)[:2] == ["Step", "25"]
+    assert told(charts.norm)[:2] == ["Step", "25"]
+    assert told(charts.loss)[1] == {"step": "25", "time": "50", "tokens": "12,800"}[axis]
+    assert told(charts.memory)[:2] == ["Time (s)", "50"]
+    hover(charts.loss, {"step": 12, "time": 24, "tokens": 12 * 512}[axis])
+    assert told(charts.norm)[:2] == ["Step", "12"]
+    assert told(charts.memory)[1] == "24"
+    QApplication.sendEvent(charts.loss.plot._canvas.viewport(), QEvent(QEvent.Type.Leave))
+    assert not any(told(card) for card in (charts.loss, charts.rate, charts.norm, charts.memory))
+
+
+def geometries(root: QWidget) -> list[Any]:
+    return [each.geometry() for each in root.findChildren(QWidget)]
+
+
+def test_hovering_moves_no_widget_of_the_page(charts: DashboardCharts, qtbot: Any) -> None:
+    charts.show_model(run_of(40, 60))
+    qtbot.wait(50)
+    before = geometries(charts)
+    for step in (1, 10, 39):
+        hover(charts.loss, step)
+        qtbot.wait(10)
+        assert geometries(charts) == before
+
+
+@pytest.mark.parametrize("axis", ["step", "time", "tokens"])
+def test_evaluation_stands_at_its_step_on_every_axis(charts: DashboardCharts, axis: str) -> None:
+    charts.loss.axis.set_value(axis)
+    charts.show_model(run_of(40, 60))
+    unit = {"step": 1, "time": 2, "tokens": 512}[axis]
+    hover(charts.loss, 10 * unit)
+    words = told(charts.loss)
+    assert words[words.index("evaluation") + 1] == "2"
+    assert "best evaluation" in words
+    assert "checkpoint" in words
+    hover(charts.loss, 23 * unit)
+    words = told(charts.loss)
+    assert words[words.index("evaluation") + 1] == f"3 (at {20 * unit:,})"
+    assert "best evaluation" not in words
+    assert "checkpoint" not in words
+
+
+def test_axis_reaches_the_planned_step_while_running_and_the_last_one_afterwards(charts: DashboardCharts) -> None:
+    charts.show_model(run_of(40, 60))
+    for card in (charts.loss, charts.rate, charts.norm):
+        assert card.plot._box.viewRange()[0][1] >= 60
+    charts.show_model(run_of(40, 60, ended=True))
+    for card in (charts.loss, charts.rate, charts.norm):
+        assert 40 <= card.plot._box.viewRange()[0][1] < 45
+
+
+def test_zoom_and_curves_end_with_their_run(charts: DashboardCharts) -> None:
+    charts.show_model(run_of(40, 60))
+    for card in (charts.loss, charts.rate):
+        card.plot._box.showAxRect(card.plot._box.viewRect().adjusted(5, 0, -5, 0))
+        assert card.plot._chip.isVisible()
+    charts.show_model(DashboardModel())
+    for card in (charts.loss, charts.rate, charts.norm, charts.memory):
+        assert not card.plot._canvas.isVisible()
+        assert not card.plot._chip.isVisible()
+        assert card.plot._empty.text() == "No data yet"
+    charts.show_model(run_of(100, 100))
+    assert charts.loss.plot._box.viewRange()[0][1] >= 100
+    assert charts.rate.plot._box.viewRange()[0][1] >= 100
+
+
+def test_zoom_survives_new_steps_of_the_same_run(charts: DashboardCharts) -> None:
+    model = run_of(40, 60)
+    charts.show_model(model)
+    box = charts.loss.plot._box
+    box.showAxRect(box.viewRect().adjusted(5, 0, -5, 0))
+    before = box.viewRange()
+    model.apply(pack([Event(999, 300.0, "step", {"step": 41, "loss": 1.0, "tokens": 41 * 512})]))
+    charts.show_model(model)
+    assert box.viewRange() == before
+    assert charts.loss.plot._chip.isVisible()
+
+
+def test_finished_run_of_a_folder_offers_to_show_all(open_dashboard: Any) -> None:
+    page = open_dashboard(make_run("done", "happy"))
+    plot = page.charts.loss.plot
+    assert isinstance(page.charts.loss, LossCard)
+    assert plot._chip.text() == "Zoomed: show all"
