@@ -84,6 +84,7 @@ class Supervisor:
         lock = run_queue.device_lock(device)
         try:
             if self._wait_for(lock, device):
+                run_queue.note_holder(device, self.run)
                 self._run_engine(device)
         finally:
             lock.release()

@@ -484,6 +484,28 @@ def test_waiting_reads_one_ticket_however_many_wait_and_no_run(
     assert order == tickets
 
 
+def test_a_waiting_run_is_told_what_it_waits_for(make_spec: Make, busy_device: FileLock) -> None:
+    holder, old, young = (create_run(make_spec(name)) for name in ("h", "a", "b"))
+    gpu, cpu = devices.Device(0), devices.Device(None)
+    run_queue.Ticket(old, gpu).take(current())
+    first, second = run_queue.Ticket(old, cpu), run_queue.Ticket(young, cpu)
+    assert run_queue.place_of(young) is None
+    second.take(current())
+    assert run_queue.place_of(young) == run_queue.Place("cpu", "", 0), "the holder left no note"
+    run_queue.note_holder(cpu, holder)
+    first.take(current())
+    assert run_queue.place_of(young) == run_queue.Place("cpu", holder.id, 1)
+    assert run_queue.place_of(old) == run_queue.Place("cpu", holder.id, 0)
+    busy_device.release()
+    assert run_queue.place_of(young) == run_queue.Place("cpu", "", 1), "the note of one that is gone counts no more"
+
+
+def test_who_holds_the_device_is_noted_by_its_supervisor(fake_engine: Script, make_spec: Make) -> None:
+    run = create_run(make_spec("h"))
+    Supervisor(run).supervise()
+    assert files.read_json(paths.locks_dir() / "cpu.holder.json") == {"run": run.id}
+
+
 # As a process
 
 

@@ -6087,6 +6087,26 @@ The report is in {path}.</source>
         <source>Interrupted</source>
         <translation>已中断</translation>
     </message>
+    <message>
+        <source>GPU %1</source>
+        <translation>GPU %1</translation>
+    </message>
+    <message>
+        <source>the CPU</source>
+        <translation>CPU</translation>
+    </message>
+    <message>
+        <source>Waiting for %1</source>
+        <translation>正在等待 %1</translation>
+    </message>
+    <message>
+        <source>Waiting for %1, in use by “%2”</source>
+        <translation>正在等待 %1，“%2”正在使用它</translation>
+    </message>
+    <message>
+        <source>%1 · number %2 in the queue</source>
+        <translation>%1 · 排在第 %2 位</translation>
+    </message>
 </context>
 <context>
     <name>RunTableModel</name>

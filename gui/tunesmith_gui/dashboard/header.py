@@ -9,6 +9,7 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
+from tunesmith_core.run_queue import Place
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.dashboard.model import DashboardModel
@@ -81,8 +82,8 @@ class DashboardHeader(QWidget):
             row.addWidget(each)
         return holder
 
-    def show_model(self, name: str, model: DashboardModel) -> None:
-        """Bring everything up to date."""
+    def show_model(self, name: str, model: DashboardModel, place: Place | None = None) -> None:
+        """Bring everything up to date; `place` says what the run waits for."""
         status = model.status
         state = status.state
         self._live = state.live
@@ -100,7 +101,7 @@ class DashboardHeader(QWidget):
         speed = status.tokens_per_s
         self.speed.set_value(tr.number(speed) if speed else UNKNOWN, self.tr("tokens/s") if speed else "")
         self._show_time(model)
-        self.progress.show_model(model)
+        self.progress.show_model(model, place)
 
     def _show_loss(self, model: DashboardModel) -> None:
         status, change = model.status, model.loss_change()

@@ -26,7 +26,7 @@ from tunesmith_gui.dashboard.tab_panes import TabPanes
 from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
 from tunesmith_gui.models.run_row import RunContents, contents_of
 from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec
-from tunesmith_gui.models.run_words import doing_word
+from tunesmith_gui.models.run_words import doing_words
 from tunesmith_gui.page import Page
 from tunesmith_gui.services.journal_tail import Follow
 from tunesmith_gui.tokens import SPACE
@@ -198,7 +198,7 @@ class DashboardPage(Page):
             return
         before, self._said = self._said, now
         if before is not None and self._tick.isActive():
-            self._announcer.say(fill(self.tr("%1: %2"), self._name, doing_word(status)))
+            self._announcer.say(fill(self.tr("%1: %2"), self._name, doing_words(status)))
 
     def _read_output(self) -> None:
         run = self.run
@@ -220,7 +220,8 @@ class DashboardPage(Page):
 
     def _repaint(self) -> None:
         self._dirty = False
-        self.header.show_model(self._name, self.model)
+        place = self.context.runs.place(self.run.id) if self.run is not None else None
+        self.header.show_model(self._name, self.model, place)
         self._show_banner()
         if self.panes.key == "charts" and self.charts is not None:
             self.charts.show_model(self.model)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
+from tunesmith_core.run_queue import Place
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.dashboard.model import DashboardModel
-from tunesmith_gui.models.run_words import doing_word
+from tunesmith_gui.models.run_words import doing_words
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -37,11 +38,11 @@ class RunProgress(QWidget):
         row.addWidget(self.steps)
         column.addLayout(row)
 
-    def show_model(self, model: DashboardModel) -> None:
-        """Bring the bar up to date."""
+    def show_model(self, model: DashboardModel, place: Place | None) -> None:
+        """Bring the bar up to date; `place` says what the run waits for."""
         status = model.status
         self.bar.set_share(model.fraction, _END_TONES.get(status.state, "accent"))
-        self.words.setText(doing_word(status))
+        self.words.setText(doing_words(status, place))
         self.steps.setText(self._steps(model))
 
     def _steps(self, model: DashboardModel) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tunesmith_core.run_queue import Place
 from tunesmith_core.runs import QUEUED_PHASE, RunState, RunStatus
-from tunesmith_gui.tr import translate
+from tunesmith_gui.tr import fill, translate
 
 
 class StateLook(NamedTuple):
@@ -62,7 +63,21 @@ def phase_word(phase: str) -> str:
     return words.get(phase, phase)
 
 
-def doing_word(status: RunStatus) -> str:
-    """What a run does now: its phase while it prepares or trains, else its state."""
+def doing_words(status: RunStatus, place: Place | None = None) -> str:
+    """What a run does now: its phase while it prepares or trains, what it waits for, else its state."""
+    if status.state is RunState.QUEUED and place is not None:
+        return waiting_words(place)
     busy = status.phase and status.state in (RunState.PREPARING, RunState.RUNNING)
     return phase_word(status.phase) if busy else state_word(status.state)
+
+
+def waiting_words(place: Place) -> str:
+    """What a run waits for: the device, who uses it, how many come before."""
+    number = place.device.removeprefix("gpu-")
+    device = fill(translate("RunState", "GPU %1"), number) if number.isdigit() else translate("RunState", "the CPU")
+    words = fill(translate("RunState", "Waiting for %1"), device)
+    if place.holder:
+        words = fill(translate("RunState", "Waiting for %1, in use by “%2”"), device, place.holder)
+    if not place.num_ahead:
+        return words
+    return fill(translate("RunState", "%1 · number %2 in the queue"), words, place.num_ahead + 1)

@@ -308,7 +308,7 @@ class RunsPage(Page):
         self.delete.setEnabled(bool(rows) and not any(row.state.live for row in rows))
         self._chosen.setText(self.tr("%n selected", "", len(rows)) if len(rows) > 1 else "")
         if rows:
-            self.card.show_row(rows[0])
+            self.card.show_row(rows[0], self.context.runs.place(rows[0].id))
         self._show_card()
 
     def _activated(self, index: QModelIndex) -> None:

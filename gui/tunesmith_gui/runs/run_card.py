@@ -6,9 +6,10 @@ from PySide6.QtCore import QRectF, QSize, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QWidget
 
+from tunesmith_core.run_queue import Place
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_row import RunRow, when
-from tunesmith_gui.models.run_words import state_look, state_word
+from tunesmith_gui.models.run_words import state_look, state_word, waiting_words
 from tunesmith_gui.runs.sparkline import paint_sparkline
 from tunesmith_gui.theme import theme, tokens
 from tunesmith_gui.tokens import SPACE
@@ -52,6 +53,8 @@ class RunCard(Card):
         row.addWidget(self.chip)
         row.addStretch(1)
         self.body.addLayout(row)
+        self.waits = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.waits)
         self._curve = _Curve(self)
         self._curve.setAccessibleName(self.tr("Loss curve"))
         self.body.addWidget(self._curve)
@@ -85,8 +88,10 @@ class RunCard(Card):
         self.body.addWidget(self.resume)
         self.body.addWidget(self.duplicate)
 
-    def show_row(self, row: RunRow) -> None:
-        """Show another run."""
+    def show_row(self, row: RunRow, place: Place | None) -> None:
+        """Show another run; `place` says what it waits for."""
+        self.waits.setText(waiting_words(place) if place is not None else "")
+        self.waits.setVisible(place is not None)
         self.setAccessibleName(row.name)
         self.name.setText(row.name)
         look = state_look(row.state)

@@ -12,13 +12,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import launch, paths
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.protocol import Event
+from tunesmith_core.run_queue import Place, place_of
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Job
@@ -32,7 +33,7 @@ LOOK_S = 2.0
 
 @dataclass(slots=True)
 class LiveRun:
-    """A run that is alive; `num_steps` is 0 and `eta_s` None when unknown."""
+    """A run that is alive; `num_steps` is 0 and `eta_s` None when unknown, `place` is set while it waits its turn."""
 
     id: str
     name: str
@@ -40,6 +41,7 @@ class LiveRun:
     step: int = 0
     num_steps: int = 0
     eta_s: float | None = None
+    place: Place | None = None
 
 
 @dataclass
@@ -113,6 +115,11 @@ class RunService(QObject):
     def is_live(self, run_id: str) -> bool:
         """Whether a run is alive, as far as this window knows."""
         return run_id in self._attached
+
+    def place(self, run_id: str) -> Place | None:
+        """What a run waits for, with the name of the run that uses the device; None when it does not wait."""
+        attached = self._attached.get(run_id)
+        return attached.live.place if attached is not None else None
 
     def start(
         self,
@@ -201,9 +208,13 @@ class RunService(QObject):
         self._looking = False
         if self._closing.is_set():
             return
-        for name, run in survey.alive:
+        for name, run, place in survey.alive:
             if run.id not in self._attached:
                 self._attach(run, name)
+            live = self._attached[run.id].live
+            if live.place != place:
+                live.place = place
+                self.live_runs_changed.emit()
         self._ended.update(survey.dead)
         for run_id, state in survey.ended:
             self._detach(run_id, state)
@@ -253,14 +264,15 @@ class RunService(QObject):
 class _Survey:
     """What a look at the run folders found."""
 
-    alive: list[tuple[str, Run]]
+    alive: list[tuple[str, Run, Place | None]]
     dead: list[str]
     ended: list[tuple[str, RunState]]
     folders: frozenset[str]
 
 
 def _survey(attached: frozenset[str], ended: frozenset[str]) -> _Survey:
-    alive, dead, over = [], [], []
+    alive: list[tuple[str, Run]] = []
+    dead, over = [], []
     try:
         names = frozenset(name for name in os.listdir(paths.runs_dir()) if not name.startswith("."))
     except FileNotFoundError:
@@ -280,4 +292,11 @@ def _survey(attached: frozenset[str], ended: frozenset[str]) -> _Survey:
             # A run that was just created has no supervisor yet, so it is looked at again.
             dead.append(name)
     over.extend((name, RunState.INTERRUPTED) for name in attached - names)
-    return _Survey(alive, dead, over, names)
+    titles = {run.id: title for title, run in alive}
+    return _Survey([(title, run, _place(run, titles)) for title, run in alive], dead, over, names)
+
+
+def _place(run: Run, titles: dict[str, str]) -> Place | None:
+    """The place of a run in the queue, with the title of the run that uses the device."""
+    place = place_of(run)
+    return place and replace(place, holder=titles.get(place.holder, place.holder))

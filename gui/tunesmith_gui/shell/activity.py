@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
-from tunesmith_gui.models.run_words import state_look, state_word
+from tunesmith_gui.models.run_words import state_look, state_word, waiting_words
 from tunesmith_gui.services.operation import OperationTask, operations
 from tunesmith_gui.services.run_service import LiveRun
 from tunesmith_gui.shell.popup import Popup
@@ -22,7 +22,9 @@ _WIDTH_LETTERS = 46
 
 
 def progress_words(run: LiveRun) -> str:
-    """Step, total and time left in words, as far as they are known."""
+    """Step, total and time left in words, or what the run waits for, as far as that is known."""
+    if run.state is RunState.QUEUED and run.place is not None:
+        return waiting_words(run.place)
     if run.state is not RunState.RUNNING or not run.num_steps:
         return ""
     steps = tr.fill(tr.translate("Activity", "step %1 of %2"), tr.number(run.step), tr.number(run.num_steps))

@@ -11,12 +11,17 @@ from PySide6.QtCore import QObject
 
 from tests.gui.run_folders import EVENTS, make_run
 from tunesmith_core import launch
+from tunesmith_core.devices import Device
 from tunesmith_core.locks import FileLock
+from tunesmith_core.process_identity import current
+from tunesmith_core.run_queue import Place, Ticket, device_lock, note_holder
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.model import DashboardModel, pack
+from tunesmith_gui.models.run_words import waiting_words
 from tunesmith_gui.services.journal_tail import JournalTail
 from tunesmith_gui.services.library import sparkline
+from tunesmith_gui.shell.activity import progress_words
 
 
 @pytest.mark.parametrize("pace", [1, 100, 0])
@@ -96,3 +101,33 @@ def test_service_passes_requests_to_launch_and_tells_of_failures(
 def test_sparkline_needs_two_losses_and_stays_short() -> None:
     assert sparkline([1.0, None]) == ()
     assert len(sparkline(float(i) for i in range(10_000))) == 48
+
+
+def test_service_says_what_a_run_waits_for(context: Any, qtbot: Any) -> None:
+    first, second = make_run("Busy one"), make_run("next")
+    device = Device(None)
+    locks = [FileLock(first.lock_path), FileLock(second.lock_path), device_lock(device)]
+    assert all(lock.acquire() for lock in locks)
+    note_holder(device, first)
+    Ticket(second, device).take(current())
+    context.runs.look()
+    qtbot.waitUntil(lambda: context.runs.place(second.id) == Place("cpu", "Busy one", 0), timeout=5000)
+    assert context.runs.place(first.id) is None
+    assert context.runs.place("unknown") is None
+    waiting = next(run for run in context.runs.live_runs() if run.id == second.id)
+    assert progress_words(waiting) == "Waiting for the CPU, in use by “Busy one”"
+    for lock in locks:
+        lock.release()
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (Place("gpu-1", "", 0), "Waiting for GPU 1"),
+        (Place("cpu", "mine", 0), "Waiting for the CPU, in use by “mine”"),
+        (Place("gpu-0", "mine", 1), "Waiting for GPU 0, in use by “mine” · number 2 in the queue"),
+        (Place("gpu-0", "mine", 2), "Waiting for GPU 0, in use by “mine” · number 3 in the queue"),
+    ],
+)
+def test_waiting_is_told_with_its_cause(place: Place, words: str) -> None:
+    assert waiting_words(place) == words
