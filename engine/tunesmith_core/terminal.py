@@ -157,6 +157,8 @@ def _line(event: Event) -> str:
             return f"saved step {data.get('step')} in {data.get('path')}"
         case "warning":
             return f"warning[{data.get('code')}]: {data.get('message')}"
+        case "log" if data.get("level") == "info":
+            return str(data.get("text"))
         case "stopping":
             return "stopping ..."
     return ""

@@ -1,4 +1,4 @@
-"""Engine subcommands: a run, a short operation, and for people a benchmark. The exit code says how it ended.
+"""Engine subcommands: a run or a short operation. The exit code says how it ended.
 
 Nothing heavy is imported here: a run reports its first phase before PyTorch is loaded.
 """
@@ -11,12 +11,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-
-from tunesmith_core.errors import EXIT_DONE, BugError, TunesmithError
-from tunesmith_engine.bench.command import add_arguments as add_bench_arguments
-
-_results_descriptor = 1
-"""Standard output as it was before all output went to standard error."""
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -41,21 +35,6 @@ def _operation(arguments: argparse.Namespace) -> int:
     return serve(operation, translate)
 
 
-def _bench(arguments: argparse.Namespace) -> int:
-    from tunesmith_engine.bench.command import bench
-    from tunesmith_engine.failures import translate
-
-    try:
-        error = bench(arguments, lambda text: os.write(_results_descriptor, text.encode())).get("error")
-        failure = TunesmithError.from_dict(error) if error else None
-    except Exception as raised:
-        failure = translate(raised)
-    if failure is None:
-        return EXIT_DONE
-    _explain(failure)
-    return failure.exit_code
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tunesmith_engine", description="Tunesmith's training process.")
     commands = parser.add_subparsers(required=True)
@@ -67,22 +46,11 @@ def _parser() -> argparse.ArgumentParser:
     operation = commands.add_parser("operation", help="do the operation of a folder, see tunesmith_core.operations")
     operation.set_defaults(function=_operation)
     operation.add_argument("folder", type=Path)
-    bench = commands.add_parser("bench", help="time training steps on random rows")
-    bench.set_defaults(function=_bench)
-    add_bench_arguments(bench)
     return parser
-
-
-def _explain(failure: TunesmithError) -> None:
-    sys.stderr.write(f"{failure.code}: {failure.message}\n{failure.hint}\n")
-    if isinstance(failure, BugError) and failure.context:
-        sys.stderr.write(failure.context)
 
 
 def _prepare_process() -> None:
     """Set up what holds for the whole process, before any library is loaded."""
-    global _results_descriptor
-    _results_descriptor = os.dup(1)
     # Stray prints of libraries go where all other output goes: to the capped log behind standard error.
     os.dup2(2, 1)
     # Threads that spin while they wait fight with other busy programs: a step was measured to take 20 times longer.

@@ -16,12 +16,17 @@ import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TOP / "engine"))
 
+from tunesmith_core.environments import own_command  # noqa: E402
+from tunesmith_core.operations.folder import Operation  # noqa: E402
+from tunesmith_core.operations.kinds.engine import BENCH, BenchSpec  # noqa: E402
+from tunesmith_core.operations.runner import conduct  # noqa: E402
 from tunesmith_engine.bench.workload import Workload  # noqa: E402
 
 OURS = "tunesmith"
@@ -42,14 +47,11 @@ def missing(stack: str) -> list[str]:
 
 
 def command(stack: str, arguments: argparse.Namespace, workloads: Sequence[str], scratch: str) -> list[str]:
-    """The command that times workloads with a stack."""
+    """The command that times workloads with a rival."""
     options = ["--method", arguments.method, "--rank", str(arguments.rank)]
     options += ["--optimizer", arguments.optimizer]
     for workload in workloads:
         options += ["--workload", workload]
-    if stack == OURS:
-        start = TOP / "engine" / "tunesmith_core" / "start.py"
-        return [sys.executable, "-P", str(start), "tunesmith_engine", "bench", arguments.model, "--json", *options]
     driver = Path(__file__).with_name("rival_driver.py")
     return [sys.executable, str(driver), stack, arguments.model, "--scratch", scratch, *options]
 
@@ -72,6 +74,29 @@ def processes(stack: str, workloads: Sequence[str]) -> list[list[str]]:
 
 def time_stack(stack: str, arguments: argparse.Namespace, workloads: Sequence[str]) -> Iterator[Row]:
     """Run one process and yield its rows; a process that dies gives a row of its own."""
+    rows, problem, output = (time_ours if stack == OURS else partial(time_rival, stack))(arguments, workloads)
+    yield from rows
+    if problem or any("error" in row for row in rows):
+        sys.stderr.write(f"--- {stack}: {problem or 'errors'}; the end of its output:\n{output[-3000:]}\n")
+    done = {row["workload"] for row in rows}
+    for name in (Workload.parse(workload).name for workload in workloads):
+        if name not in done:
+            yield {"program": stack, "workload": name, "error": {"code": "process", "message": problem}}
+
+
+def time_ours(arguments: argparse.Namespace, workloads: Sequence[str]) -> tuple[list[Row], str, str]:
+    """Do the operation `bench` with this Python; return rows, what went wrong, and output."""
+
+    def command(operation: Operation) -> list[str]:
+        return own_command("tunesmith_engine", "operation", str(operation.path))
+
+    spec = BenchSpec(arguments.model, " ".join(workloads), arguments.method, arguments.rank, arguments.optimizer)
+    outcome = conduct(BENCH, spec, command=command, limit_s=arguments.limit_s)
+    return (outcome.answer or {}).get("rows", []), str(outcome.error or ""), outcome.output
+
+
+def time_rival(stack: str, arguments: argparse.Namespace, workloads: Sequence[str]) -> tuple[list[Row], str, str]:
+    """Run a rival's driver; return rows, what went wrong, and output."""
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "PYTHONUNBUFFERED": "1"}
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as log:
         given = command(stack, arguments, workloads, scratch)
@@ -86,15 +111,8 @@ def time_stack(stack: str, arguments: argparse.Namespace, workloads: Sequence[st
                 process.kill()
                 output, _ = process.communicate()
                 problem = f"took longer than {arguments.limit_s} s"
-        rows = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-        yield from rows
         log.seek(0)
-        if problem or any("error" in row for row in rows):
-            sys.stderr.write(f"--- {stack}: {problem or 'errors'}; the end of its output:\n{log.read()[-3000:]}\n")
-        done = {row["workload"] for row in rows}
-        for name in (Workload.parse(workload).name for workload in workloads):
-            if name not in done:
-                yield {"program": stack, "workload": name, "error": {"code": "process", "message": problem}}
+        return [json.loads(line) for line in output.splitlines() if line.startswith("{")], problem, log.read()
 
 
 def held(workloads: Sequence[str], rows: Sequence[Row], reference: str | None) -> list[str]:

@@ -1,13 +1,12 @@
-"""The subcommand `bench`: its rows of figures are counted right, and what goes wrong costs only its own row."""
+"""The operation `bench`: its rows of figures are counted right, and what goes wrong costs only its own row."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,12 +15,17 @@ from transformers import AutoModelForCausalLM
 
 from tests.bench import rivals
 from tests.tiny_model import build_tiny_model
-from tunesmith_core.errors import EXIT_DONE
-from tunesmith_engine.__main__ import main
+from tunesmith_core import files
+from tunesmith_core.errors import EXIT_DONE, UserError
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.host import serve
+from tunesmith_core.operations.kinds.engine import BENCH, BenchSpec
+from tunesmith_core.protocol import read_journal
 from tunesmith_engine.bench import floor
 from tunesmith_engine.bench.longest import search
 from tunesmith_engine.bench.session import Session, speed
 from tunesmith_engine.bench.workload import Workload
+from tunesmith_engine.failures import translate
 from tunesmith_engine.train.metrics import StepReport
 
 NUM_TOKEN_IDS = 259
@@ -36,11 +40,24 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def bench(capfd: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, list[rivals.Row]]:
-    """Run the subcommand on the CPU; return its exit code and the rows that it wrote to standard output."""
-    given = ["bench", *map(str, arguments), "--device", "cpu", "--optimizer", "adamw", "--json"]
-    code = main(given)
-    return code, [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
+Bench = Callable[..., list[rivals.Row]]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Do the operation in this process, on the CPU unless told otherwise; return its rows."""
+
+    def do(model: Path, *workloads: str, **more: Any) -> list[rivals.Row]:
+        spec = BenchSpec(str(model), " ".join(workloads), **({"device": "cpu", "optimizer": "adamw"} | more))
+        operation = Operation(tmp_path / "operation")
+        operation.control_path.mkdir(parents=True)
+        files.atomic_write_json(operation.path / "operation.json", {"version": 1, "kind": BENCH.name})
+        files.atomic_write_json(operation.spec_path, BENCH.spec_values(spec))
+        serve(operation, translate)
+        result = read_journal(operation.journal_path)[-1].data
+        return [*(result["answer"] or {"rows": []})["rows"], result]
+
+    return do
 
 
 # Rows
@@ -78,7 +95,7 @@ def test_texts_of_workloads() -> None:
     wanted = Workload("chat", 8, 2048, varied=True, checkpointing=False, vram_gib=6.5, policy="saver")
     assert workload == wanted
     for text in ("chat", "chat:8", "chat:8:x", "chat:8:64:fast", "chat:8:64:vram-gib=much"):
-        with pytest.raises(argparse.ArgumentTypeError, match="NAME:BATCH:SEQ"):
+        with pytest.raises(UserError, match="NAME:BATCH:SEQ"):
             Workload.parse(text)
 
 
@@ -93,27 +110,32 @@ def test_speed_counts_all_tokens_and_the_median_step() -> None:
     assert speed(steps[1:], 11.0)["step_ms"] == 5500.0
 
 
-def test_rows_of_two_workloads(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    workloads = ("--workload", "fixed:2:64:steps=2", "--workload", "chat:4:64:varied:steps=2")
-    code, rows = bench(capfd, tiny_model, *workloads, "--rank", "4")
-    assert code == EXIT_DONE
-    fixed, chat = rows
+def test_rows_of_two_workloads(tiny_model: Path, bench: Bench, tmp_path: Path) -> None:
+    fixed, chat, result = bench(tiny_model, "fixed:2:64:steps=2", "chat:4:64:varied:steps=2", rank=4)
+    assert (result["status"], result["exit_code"]) == ("finished", EXIT_DONE)
     assert fixed["tokens_per_step"] == 128
     sizes = [sum(map(len, step)) for step in Workload("chat", 4, 64, varied=True, num_steps=2).steps(NUM_TOKEN_IDS)]
     assert chat["tokens_per_step"] == round(sum(sizes[6:]) / 2)
-    for row in rows:
+    for row in (fixed, chat):
         assert row["num_steps"] == 2
         assert row["path"] == "fused", row["report"]
         assert row["tokens_per_s"] > 0
         assert row["floor_replay_all_ms"] > row["floor_replay_none_ms"] > 0
         assert row["share_of_replay_none"] == pytest.approx(row["floor_replay_none_ms"] / row["step_ms"], rel=0.05)
         assert row["warnings"] == []
+    events = read_journal(tmp_path / "operation" / "events.jsonl")
+    told = [event.data for event in events if event.type == "phase" and event.data["total"]]
+    assert [(each["name"], each["done"], each["total"]) for each in told] == [("fixed", 0, 2), ("chat", 1, 2)]
+    words = [event.data["text"] for event in events if event.type == "log" and event.data["level"] == "info"]
+    assert "fixed, lora, 2 x 64 tokens" in words[0]
+    assert "tokens/s" in words[0]
+    assert "layers" in words[0]
 
 
 @pytest.mark.parametrize("method", ["lora", "qlora"])
-def test_first_loss_is_that_of_the_base_model(tiny_model: Path, capfd: pytest.CaptureFixture[str], method: str) -> None:
+def test_first_loss_is_that_of_the_base_model(tiny_model: Path, bench: Bench, method: str) -> None:
     """A new adapter changes nothing, so the first loss is known; later ones fall when the same rows come again."""
-    _, (row,) = bench(capfd, tiny_model, "--method", method, "--batch", "2", "--seq", "64", "--steps", "1")
+    row, _ = bench(tiny_model, "a:2:64:steps=1", method=method)
     model = AutoModelForCausalLM.from_pretrained(tiny_model)
     ids = torch.tensor(Workload("a", 2, 64).steps(NUM_TOKEN_IDS)[0])
     with torch.no_grad():
@@ -121,36 +143,24 @@ def test_first_loss_is_that_of_the_base_model(tiny_model: Path, capfd: pytest.Ca
     assert row["loss_first"] == pytest.approx(expected, rel=1e-5 if method == "lora" else 0.05)
 
 
-def test_a_workload_that_fails_spares_the_others(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    workloads = ("--workload", "bad:1:64:policy=unheard-of", "--workload", "good:1:64:steps=1")
-    code, rows = bench(capfd, tiny_model, *workloads)
-    assert code != EXIT_DONE
-    assert "unheard-of" in rows[0]["error"]["message"]
-    assert rows[1]["tokens_per_s"] > 0
+def test_a_workload_that_fails_spares_the_others(tiny_model: Path, bench: Bench) -> None:
+    bad, good, result = bench(tiny_model, "bad:1:64:policy=unheard-of", "good:1:64:steps=1")
+    assert (result["status"], result["code"]) == ("failed", bad["error"]["code"])
+    assert "unheard-of" in bad["error"]["message"]
+    assert good["tokens_per_s"] > 0
 
 
-def test_a_missing_model_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, rows = bench(capfd, tmp_path / "nowhere")
-    assert code == 2
-    assert rows == []
-
-
-def test_sentences_for_a_person(tiny_model: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    arguments = ["bench", str(tiny_model), "--seq", "32", "--device", "cpu", "--optimizer", "adamw", "--steps", "1"]
-    assert main(arguments) == EXIT_DONE
-    written = capfd.readouterr().out
-    assert "tiny, lora, 1 x 32 tokens" in written
-    assert "tokens/s" in written
-    assert "layers" in written
+def test_a_missing_model_is_named(tmp_path: Path, bench: Bench) -> None:
+    (result,) = bench(tmp_path / "nowhere", "a:1:64")
+    assert (result["code"], result["exit_code"]) == ("model-files-missing-or-corrupt", 2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("method", ["lora", "qlora"])
-def test_memory_on_a_gpu(tiny_model: Path, capfd: pytest.CaptureFixture[str], method: str) -> None:
-    workloads = ("--workload", "free:2:256:steps=2", "--workload", "held:2:256:vram-gib=0.5:steps=2")
-    code = main(["bench", str(tiny_model), "--method", method, "--device", "cuda", "--json", *workloads])
-    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines() if line.startswith("{")]
-    assert code == EXIT_DONE, rows
+def test_memory_on_a_gpu(tiny_model: Path, bench: Bench, method: str) -> None:
+    workloads = ("free:2:256:steps=2", "held:2:256:vram-gib=0.5:steps=2")
+    *rows, result = bench(tiny_model, *workloads, method=method, device="cuda", optimizer="adamw_8bit")
+    assert result["status"] == "finished", rows
     for row in rows:
         assert 0 < row["peak_gib"] <= row["reserved_gib"]
         assert row["peak_over_plan"] <= 1.05
@@ -211,16 +221,16 @@ def test_longest_row_is_found_in_few_tries(limit: int, start: int) -> None:
     assert len(set(tries)) == len(tries)
 
 
-def test_search_for_the_longest_row_as_a_subcommand(
-    tiny_model: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_search_for_the_longest_row_as_an_operation(
+    tiny_model: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def try_out(_: Session, workload: Workload) -> rivals.Row:
         assert (workload.batch_size, workload.vram_gib, workload.num_warmup_steps, workload.num_steps) == (1, 8, 1, 1)
         return {} if workload.sequence_length <= 3000 else {"error": {"message": "no memory"}}
 
     monkeypatch.setattr(Session, "try_out", try_out)
-    code, (row,) = bench(capfd, tiny_model, "--longest", "--workload", "eight:4:1024:vram-gib=8")
-    assert code == EXIT_DONE
+    row, result = bench(tiny_model, "eight:4:1024:vram-gib=8", longest=True)
+    assert result["status"] == "finished"
     assert row["longest_tokens"] == 2816
     assert row["tries"][0] == {"tokens": 1024}
     assert {"tokens": 3072, "error": {"message": "no memory"}} in row["tries"]

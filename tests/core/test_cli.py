@@ -554,6 +554,7 @@ def test_elsewhere_steps_are_told_rarely(capsys: pytest.CaptureFixture[str]) -> 
         ("sample", {"step": 1, "prompt": "a", "text": "b"}, "sample at step 1: 'a' -> 'b'"),
         ("warning", {"code": "x", "message": "m"}, "warning[x]: m"),
         ("stopping", {"mode": "save"}, "stopping ..."),
+        ("log", {"level": "info", "text": "a, 4 tokens/s"}, "a, 4 tokens/s"),
     ],
 )
 def test_events_have_words(kind: str, data: dict[str, Any], words: str, capsys: pytest.CaptureFixture[str]) -> None:

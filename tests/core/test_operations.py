@@ -25,7 +25,16 @@ from tunesmith_core.operations import command, host, kind, kinds, runner
 from tunesmith_core.operations.folder import Operation, OperationState, OperationStatus
 from tunesmith_core.operations.host import Host, StopWatch, die_with_owner, serve
 from tunesmith_core.operations.kind import Kind, all_kinds
-from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, SELFTEST, NoSpec, PreviewSpec, SelftestSpec
+from tunesmith_core.operations.kinds.engine import (
+    BENCH,
+    PLAN_CHECK,
+    PREVIEW,
+    SELFTEST,
+    BenchSpec,
+    NoSpec,
+    PreviewSpec,
+    SelftestSpec,
+)
 from tunesmith_core.operations.kinds.setup import SETUP, SetupSpec
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.process_identity import ProcessIdentity, current
@@ -403,7 +412,11 @@ def test_a_command_is_made_of_the_spec(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert command.run(SELFTEST, parser.parse_args(["--json"])) == 0
     assert capsys.readouterr().out == ""
     assert asked == [SelftestSpec("cpu"), SelftestSpec("auto")]
-    command.add_arguments(ArgumentParser(), all_kinds()["import-gguf"])
+    parser = ArgumentParser()
+    command.add_arguments(parser, BENCH)
+    parser.add_argument("--json", action="store_true")
+    assert command.run(BENCH, parser.parse_args(["MODEL", "a:1:64 b:2:64", "--fp8", "--rank", "4", "--json"])) == 0
+    assert asked[-1] == BenchSpec("MODEL", "a:1:64 b:2:64", rank=4, fp8=True)
 
 
 def test_a_child_takes_its_time_to_end(made: Callable[..., Kind]) -> None:

@@ -3134,6 +3134,10 @@ The report is in {path}.</source>
         <translation>{source}：{reason}。</translation>
     </message>
     <message>
+        <source>{text} is not NAME:BATCH:SEQ followed by any of {extras}.</source>
+        <translation>{text} 的格式不对：应为 NAME:BATCH:SEQ，后面可加 {extras}。</translation>
+    </message>
+    <message>
         <source>{title}: {evidence}</source>
         <translation>{title}：{evidence}</translation>
     </message>
@@ -3184,6 +3188,10 @@ The report is in {path}.</source>
     <message>
         <source>Proving the kernels</source>
         <translation>正在验证内核</translation>
+    </message>
+    <message>
+        <source>Timing training steps</source>
+        <translation>测量训练步耗时</translation>
     </message>
     <message>
         <source>Setting up</source>

@@ -13,12 +13,14 @@ from tunesmith_core.operations.runner import conduct
 
 
 def add_arguments(parser: ArgumentParser, kind: Kind) -> None:
-    """Declare an argument for each field of the spec, text or number: an option where it has a default."""
+    """Declare an argument for each field of the spec, text, number or switch: an option where it has a default."""
     types = get_type_hints(kind.spec)
     for field in dataclasses.fields(kind.spec):
         value_type = types[field.name]
         if field.default is dataclasses.MISSING:
             parser.add_argument(field.name, type=value_type, metavar=field.name.upper())
+        elif value_type is bool:
+            parser.add_argument(f"--{field.name}", action="store_true")
         else:
             parser.add_argument(
                 f"--{field.name.replace('_', '-')}", type=value_type, default=field.default, help=f"({field.default})"

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.engine import BenchSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.bench import floor
 from tunesmith_engine.bench.workload import Workload
@@ -37,25 +38,14 @@ PLANNED_SHARE = 0.985
 """Of a memory limit: what is allocated later leaves gaps, too, most where lengths vary."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What all timings of a session share; alpha is the rank, so adapters are not scaled."""
-
-    model: Path
-    method: str
-    rank: int
-    optimizer: str
-    device: str
-    fp8: bool = False
-
-    def spec(self) -> RunSpec:
-        """Return the settings as those of a run."""
-        spec = RunSpec()
-        spec.model.path, spec.hardware.devices = str(self.model), [self.device]
-        spec.quantization.kind = {"lora": "none", "qlora": "nf4"}[self.method]
-        spec.adapter.rank, spec.adapter.alpha = self.rank, float(self.rank)
-        spec.optimizer.name, spec.hardware.fp8_weights = self.optimizer, self.fp8
-        return spec
+def run_spec(wanted: BenchSpec) -> RunSpec:
+    """Return the settings of a run that takes such steps."""
+    spec = RunSpec()
+    spec.model.path, spec.hardware.devices = wanted.model, [wanted.device]
+    spec.quantization.kind = {"lora": "none", "qlora": "nf4"}[wanted.method]
+    spec.adapter.rank, spec.adapter.alpha = wanted.rank, float(wanted.rank)
+    spec.optimizer.name, spec.hardware.fp8_weights = wanted.optimizer, wanted.fp8
+    return spec
 
 
 Row = dict[str, Any]  # Any: JSON values
@@ -81,18 +71,17 @@ class Memory:
 class Session:
     """A base model with a new adapter."""
 
-    def __init__(self, settings: Settings, vram_gib: float | None = None) -> None:
-        """Load the model, within a memory limit if there is one."""
-        self.settings, self.spec = settings, settings.spec()
+    def __init__(self, wanted: BenchSpec) -> None:
+        """Load the model."""
+        self.wanted, self.spec = wanted, run_spec(wanted)
         self.compute = choose_compute(self.spec)
         self.on_gpu = self.compute.device.type == "cuda"
-        self._limit_memory(vram_gib)
         start_s = time.perf_counter()
         method = method_of(self.spec.objective.kind)
-        self.model = method.load(settings.model, self.spec, self.compute)
+        self.model = method.load(Path(wanted.model), self.spec, self.compute)
         self.model.train()
         no_rows = PreparedData([], [], DataStats())
-        self._parts = Parts(self.spec, self.compute, method, settings.model, None, no_rows, self.model)
+        self._parts = Parts(self.spec, self.compute, method, Path(wanted.model), None, no_rows, self.model)
         self.load_s = time.perf_counter() - start_s
         self.load_peak_bytes = torch.cuda.max_memory_allocated() if self.on_gpu else 0
         # On the host: the device's memory is measured.
@@ -121,13 +110,13 @@ class Session:
 
     def facts(self, workload: Workload) -> Row:
         """Return what is known of a timing before it begins."""
-        settings = self.settings
+        wanted = self.wanted
         return {
             "program": "tunesmith",
-            "model": settings.model.name,
-            "method": settings.method,
-            "rank": settings.rank,
-            "optimizer": settings.optimizer,
+            "model": Path(wanted.model).name,
+            "method": wanted.method,
+            "rank": wanted.rank,
+            "optimizer": wanted.optimizer,
             "device": self.compute.name if not self.on_gpu else torch.cuda.get_device_name(self.compute.device),
             "dtype": self.compute.dtype_name,
             "versions": _versions(),

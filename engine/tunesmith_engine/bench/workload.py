@@ -5,12 +5,13 @@ Nothing heavy is imported here, so that a driver of another program can make the
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from tunesmith_core.errors import TunesmithError
 
 MEDIAN_TOKENS = 180
 LENGTH_SPREAD = 0.8
@@ -63,7 +64,7 @@ class Workload:
         """Read NAME:BATCH:SEQ[:varied][:packed][:no-checkpointing][:vram-gib=X][:policy=P][:warmup=N][:steps=N].
 
         Raises:
-            argparse.ArgumentTypeError: the text is not of this form.
+            UserError: `usage` when the text is not of this form.
         """
         try:
             name, batch_size, sequence_length, *extras = text.split(":")
@@ -71,8 +72,9 @@ class Workload:
             values = {key: value for extra in given for key, value in extra.items()}
             return cls(name, int(batch_size), int(sequence_length), **values)
         except (ValueError, KeyError) as error:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is not NAME:BATCH:SEQ followed by any of {', '.join(':' + name for name in EXTRAS)}"
+            extras_text = ", ".join(f":{name}" for name in EXTRAS)
+            raise TunesmithError(
+                "usage", "{text} is not NAME:BATCH:SEQ followed by any of {extras}.", text=text, extras=extras_text
             ) from error
 
     def lengths(self) -> Iterator[int]:

@@ -51,6 +51,30 @@ class KernelsSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class BenchSpec:
+    """Training steps on random rows that are timed; alpha is the rank, so adapters are not scaled.
+
+    Attributes:
+        model: a folder; a tokenizer is not needed.
+        workloads: NAME:BATCH:SEQ[:varied][:packed][:vram-gib=X][:policy=P][:warmup=N][:steps=N], separated by spaces.
+        method: "lora" or "qlora".
+        optimizer: "adamw" or "adamw_8bit".
+        device: "auto", "cuda" or "cpu".
+        fp8: whether it multiplies with frozen weights in 8 bits.
+        longest: whether the longest row that trains is searched, from the length of each workload on.
+    """
+
+    model: str
+    workloads: str
+    method: str = "lora"
+    rank: int = 16
+    optimizer: str = "adamw_8bit"
+    device: str = "auto"
+    fp8: bool = False
+    longest: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class NoSpec:
     """Nothing to choose."""
 
@@ -86,4 +110,11 @@ PROVE_KERNELS = Kind(
     spec=KernelsSpec,
     function="tunesmith_engine.proof.prove:prove_here",
     place=Place.SAME,
+)
+BENCH = Kind(
+    name="bench",
+    title="Timing training steps",
+    spec=BenchSpec,
+    function="tunesmith_engine.bench.command:bench",
+    help="time training steps on random rows",
 )
