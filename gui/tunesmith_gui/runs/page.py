@@ -51,8 +51,8 @@ _STATES = {
 _DETAIL_FROM_PX = 900
 _LIVE_REFRESH_MS = 3000
 _NAME_LETTERS = 24
-_GIVING_WAY = (Column.SIZE, Column.DATA, Column.DURATION, Column.MODEL, Column.EVAL_LOSS, Column.CURVE)
-"""Columns that make room for the name, in this order, where the page is narrow; the run's own page shows them too."""
+_GIVING_WAY = (Column.SIZE, Column.DATA, Column.CURVE, Column.DURATION, Column.MODEL, Column.EVAL_LOSS)
+"""Columns that make room for the name, in this order, where the page is narrow; the card beside shows them too."""
 
 
 def sample_data() -> Path:
@@ -71,6 +71,7 @@ class RunsPage(Page):
         self.model = RunTableModel(self)
         self.proxy = RunFilter(self.model, self)
         self._visible = False
+        self._focus_wanted = False
         self._widths: dict[Column, int] = {}
         self._later = QTimer(self)
         self._later.setSingleShot(True)
@@ -110,12 +111,21 @@ class RunsPage(Page):
     def on_shown(self, argument: object = None) -> None:
         """Read the list again."""
         del argument
-        self._visible = True
+        self._visible = self._focus_wanted = True
+        self._take_focus()
         self.context.library.refresh()
 
     def on_hidden(self) -> None:
         """Read nothing while nobody looks."""
         self._visible = False
+
+    def _take_focus(self) -> None:
+        """Put the keyboard where the page begins, once each time it is shown; else Qt picks any button."""
+        if not (self._focus_wanted and self.context.library.loaded):
+            return
+        self._focus_wanted = False
+        first = self.table if self.model.rows else self._empty.primary
+        first.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def perform(self, action: str) -> bool:
         """Find puts the cursor into the filter box."""
@@ -277,6 +287,7 @@ class RunsPage(Page):
         self._say_number()
         self._size_table()
         self._select(chosen)
+        self._take_focus()
 
     def _select(self, ids: set[str]) -> None:
         flags = QItemSelectionModel.SelectionFlag.Select | QItemSelectionModel.SelectionFlag.Rows
@@ -315,9 +326,9 @@ class RunsPage(Page):
         self.navigate.emit("dashboard", index.data(ROW_ROLE).id)
 
     def _show_card(self) -> None:
-        wide = self.width() >= _DETAIL_FROM_PX * theme().font_scale
-        self.card.setVisible(wide and bool(self.selected_rows()))
-        self._make_room(self.width() - SPACE * 6 - (self.card.width() if wide else 0))
+        shown = self.width() >= _DETAIL_FROM_PX * theme().font_scale and bool(self.selected_rows())
+        self.card.setVisible(shown)
+        self._make_room(self.width() - SPACE * 6 - (self.card.width() + SPACE * 2 if shown else 0))
 
     def _make_room(self, room_px: int) -> None:
         wanted = self.table.fontMetrics().averageCharWidth() * _NAME_LETTERS
@@ -342,7 +353,8 @@ class RunsPage(Page):
             Column.SIZE: 9,
         }
         for column, count in letters.items():
-            self._widths[column] = metrics.averageCharWidth() * count + SPACE * 2
+            head = self.table.horizontalHeader().sectionSizeHint(column)
+            self._widths[column] = max(metrics.averageCharWidth() * count + SPACE * 2, head)
             self.table.setColumnWidth(column, self._widths[column])
         self._show_card()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
@@ -97,3 +99,44 @@ def test_deleting_for_good_removes_the_folder(context: Any, qtbot: Any) -> None:
     with qtbot.waitSignal(context.runs.runs_changed, timeout=5000):
         context.runs.delete([run.id])
     qtbot.waitUntil(lambda: not run.path.exists())
+
+
+@pytest.fixture
+def runs_in_window(window: Any, qtbot: Any) -> RunsPage:
+    make_run("alpha", "happy")
+    make_run("beta", "oom")
+    window.show_page("runs")
+    page = window.pages.currentWidget()
+    qtbot.waitUntil(lambda: page.proxy.rowCount() == 2, timeout=10_000)
+    return page
+
+
+def shown_columns(page: RunsPage) -> set[Column]:
+    return {column for column in Column if not page.table.isColumnHidden(column)}
+
+
+def test_what_a_run_came_to_is_in_the_list_at_1280_pixels(runs_in_window: RunsPage) -> None:
+    assert not runs_in_window.card.isHidden()
+    assert {Column.EVAL_LOSS, Column.MODEL, Column.DURATION} <= shown_columns(runs_in_window)
+    header = runs_in_window.table.horizontalHeader()
+    for column in shown_columns(runs_in_window):
+        assert header.sectionSize(column) >= header.sectionSizeHint(column)
+
+
+def test_list_has_the_room_of_the_card_when_nothing_is_selected(runs_in_window: RunsPage) -> None:
+    beside = shown_columns(runs_in_window)
+    runs_in_window.table.clearSelection()
+    assert runs_in_window.card.isHidden()
+    assert shown_columns(runs_in_window) > beside
+
+
+def test_keyboard_begins_in_the_list(window: Any, runs_in_window: RunsPage, qtbot: Any) -> None:
+    window.show_page("settings")
+    window.perform("page_runs")
+    qtbot.waitUntil(lambda: window.focusWidget() is runs_in_window.table, timeout=5000)
+
+
+def test_keyboard_begins_at_the_first_run_when_there_are_none(window: Any, qtbot: Any) -> None:
+    window.show_page("runs")
+    page = window.pages.currentWidget()
+    qtbot.waitUntil(lambda: window.focusWidget() is page._empty.primary, timeout=5000)
