@@ -125,6 +125,7 @@ class RunsPage(Page):
             return
         self._focus_wanted = False
         first = self.table if self.model.rows else self._empty.primary
+        assert first is not None
         first.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def perform(self, action: str) -> bool:
@@ -187,7 +188,8 @@ class RunsPage(Page):
         table.setItemDelegateForColumn(Column.STATE, StateDelegate(table))
         table.selectionModel().selectionChanged.connect(lambda *_changed: self._selection_changed())
         table.activated.connect(self._activated)
-        theme().changed.connect(self._size_table)
+        # Queued: the header knows its new font only after the theme has told everybody.
+        theme().changed.connect(self._size_table, Qt.ConnectionType.QueuedConnection)
         return table
 
     def _build_actions(self, parent: QWidget) -> QHBoxLayout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QWidget
 
 from tunesmith_core.errors import TunesmithError, wrap
@@ -57,6 +57,10 @@ class PageStack(QStackedWidget):
         page = self.page(key)
         if page is not self._shown:
             self.hide_current()
+            focused = self.window().focusWidget()
+            if focused is not None and self.isAncestorOf(focused):
+                # Else Qt hands the keyboard to whatever comes next, which may be a button.
+                self.setFocus(Qt.FocusReason.OtherFocusReason)
         self.setCurrentWidget(page)
         if isinstance(page, Page):
             self._shown = page

@@ -34,10 +34,12 @@ class StatTile(QWidget):
         row.setSpacing(SPACE // 2)
         self.value = SafeLabel(UNKNOWN, role=role, parent=self)
         self.detail = SafeLabel("", role="caption", tone="muted", parent=self)
-        # Near the line that a large value stands on.
-        self.detail.setContentsMargins(0, 0, 0, SPACE // 2 if role == "hero" else 0)
         row.addWidget(self.value)
-        row.addWidget(self.detail, 1, Qt.AlignmentFlag.AlignBottom)
+        beside = QVBoxLayout()
+        # Near the line that a large value stands on.
+        beside.setContentsMargins(0, 0, 0, SPACE // 2 if role == "hero" else 0)
+        beside.addWidget(self.detail, 0, Qt.AlignmentFlag.AlignBottom)
+        row.addLayout(beside, 1)
         column.addLayout(row)
 
     def set_name(self, name: str) -> None:

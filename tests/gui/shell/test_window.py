@@ -561,3 +561,11 @@ class TestSettingsPage:
 def test_log_views_show_text_literally(runs: FakeRuns, window: MainWindow) -> None:
     for each in window.findChildren(QPlainTextEdit):
         assert not each.toPlainText().startswith("<html")
+
+
+def test_a_page_that_leaves_hands_the_keyboard_to_no_button(window: MainWindow) -> None:
+    window.show_page("runs")
+    page = window.pages.currentWidget()
+    page.filter.setFocus()
+    window.show_page("settings")
+    assert window.focusWidget() is window.pages
