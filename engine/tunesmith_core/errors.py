@@ -84,7 +84,8 @@ class TunesmithError(Exception):
         kind = _kinds().get(str(data.get("kind")), BugError)
         message = data.get("message") or code
         message = message if isinstance(message, str) else str(message)
-        more = {name: data.get(name) for name in ("context", "hint", "link")} | {"actions": data.get("actions") or ()}
+        more: dict[str, Any] = {name: data.get(name) for name in ("context", "hint", "link")}  # Any: JSON values
+        more["actions"] = map(str, data["actions"]) if isinstance(data.get("actions"), list) else ()
         return kind(code, message, **more) if code in CODES else BugError("bug", message, **more)
 
     def with_context(self, context: str) -> Self:

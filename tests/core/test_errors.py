@@ -37,7 +37,7 @@ def test_the_general_next_step_stands_in_for_a_missing_hint() -> None:
 
 
 def test_an_error_survives_the_journal() -> None:
-    error = errors.RunFailure("cuda-oom", "8 GiB wanted", hint="h", link="l").with_context("tail")
+    error = errors.RunFailure("cuda-oom", "8 GiB wanted", hint="h", link="l", actions=["retry"]).with_context("tail")
     again = errors.TunesmithError.from_dict(error.to_dict())
     assert type(again) is errors.RunFailure
     assert again.to_dict() == error.to_dict()
@@ -47,8 +47,8 @@ def test_an_error_of_a_newer_version_keeps_its_text() -> None:
     again = errors.TunesmithError.from_dict({"code": "from-the-future", "message": "words", "hint": "do it"})
     assert (type(again), again.message, again.hint) == (errors.BugError, "words", "do it")
     assert errors.TunesmithError.from_dict({}).message == "None"
-    strange = errors.TunesmithError.from_dict({"code": "disk-full", "kind": "Strange", "message": "m"})
-    assert (type(strange), strange.code) == (errors.BugError, "disk-full")
+    strange = errors.TunesmithError.from_dict({"code": "disk-full", "kind": "Strange", "message": "m", "actions": 5})
+    assert (type(strange), strange.code, strange.actions) == (errors.BugError, "disk-full", ())
 
 
 @pytest.mark.parametrize(

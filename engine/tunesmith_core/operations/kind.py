@@ -45,8 +45,6 @@ class Kind:
         place: which Python runs it.
         help: of its command; "" for one that has no command of its own making.
         grace_s: how long it may take to end once it was asked to.
-        outlives_owner: whether it goes on when the window or command line that started it ends. Such a kind is started
-            by `launch` under a supervisor.
     """
 
     name: str
@@ -57,7 +55,6 @@ class Kind:
     place: Place = Place.TRAINING
     help: str = ""
     grace_s: float = 3.0
-    outlives_owner: bool = False
 
     def spec_values(self, spec: Any) -> dict[str, Any]:  # Any: of self.spec; JSON values
         """Return a spec as JSON values."""

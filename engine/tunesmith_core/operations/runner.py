@@ -65,7 +65,7 @@ def conduct(
     """Do an operation in a child process, to its end; the child dies with the thread that calls this.
 
     Args:
-        kind: what is done; not one that outlives its owner.
+        kind: what is done.
         spec: what exactly.
         on_event: called with each event of the journal.
         cancel: once set, the operation is asked to stop, and ended with all its children when it does not.
@@ -76,7 +76,6 @@ def conduct(
         TunesmithError: when it can't be started.
         KeyboardInterrupt: after Ctrl-C, which cancels it.
     """
-    assert not kind.outlives_owner, "it needs a supervisor"
     try:
         operation = _create(kind, spec)
     except OSError as error:
