@@ -42,3 +42,8 @@ def test_what_was_written_is_read(value: object) -> None:
 def test_what_does_not_fit_is_refused(kind: type, told: Any) -> None:
     with pytest.raises((TypeError, ValueError, AttributeError)):
         read(kind, told)
+
+
+def test_a_plan_adds_up() -> None:
+    plan = Plan((Part("a", 1, 20), Part("b"), Part("c", 2, 30)))
+    assert (plan.download_bytes, plan.disk_bytes) == (3, 50)
