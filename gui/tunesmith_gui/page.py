@@ -81,9 +81,13 @@ class Page(QWidget):
 
     def open_folder(self, folder: Path) -> None:
         """Opens the file manager at a folder, or says where the folder is when there is no file manager."""
-        if not self.context.desktop.reveal(folder):
-            words = translate("Page", "No file manager was found. The folder is %1")
-            self.notify.emit("warn", fill(words, folder))
+
+        def tell(opened: bool) -> None:
+            if not opened:
+                words = translate("Page", "No file manager was found. The folder is %1")
+                self.notify.emit("warn", fill(words, folder))
+
+        self.run_in_background(lambda: self.context.desktop.reveal(folder), tell)
 
     def run_in_background(
         self,

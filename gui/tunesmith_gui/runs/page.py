@@ -51,8 +51,8 @@ _STATES = {
 _DETAIL_FROM_PX = 900
 _LIVE_REFRESH_MS = 3000
 _NAME_LETTERS = 24
-_GIVING_WAY = (Column.SIZE, Column.DATA, Column.CURVE, Column.DURATION, Column.MODEL, Column.EVAL_LOSS)
-"""Columns that make room for the name, in this order, where the page is narrow; the card beside shows them too."""
+_BY_WORTH = (Column.EVAL_LOSS, Column.MODEL, Column.DURATION, Column.CURVE, Column.DATA, Column.SIZE)
+"""Columns that are shown where there is room for them, the first ones first; the card beside shows them all."""
 
 
 def sample_data() -> Path:
@@ -334,11 +334,12 @@ class RunsPage(Page):
 
     def _make_room(self, room_px: int) -> None:
         wanted = self.table.fontMetrics().averageCharWidth() * _NAME_LETTERS
-        for column in _GIVING_WAY:
-            self.table.setColumnHidden(column, False)
-        for column in _GIVING_WAY:
-            taken = sum(width for each, width in self._widths.items() if not self.table.isColumnHidden(each))
-            self.table.setColumnHidden(column, room_px - taken < wanted)
+        always = sum(width for column, width in self._widths.items() if column not in _BY_WORTH)
+        left_px = room_px - wanted - always
+        for column in _BY_WORTH:
+            fits = self._widths.get(column, 0) <= left_px
+            self.table.setColumnHidden(column, not fits)
+            left_px -= self._widths.get(column, 0) if fits else 0
 
     def _size_table(self) -> None:
         metrics = self.table.fontMetrics()

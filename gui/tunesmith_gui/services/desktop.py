@@ -6,17 +6,20 @@ Everything is best effort: a desktop without a tray, a bus or a file manager tak
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
-from PySide6.QtCore import QObject, Qt, QUrl
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 
 from tunesmith_gui.background import Job
 from tunesmith_gui.icons import app_icon
 
 _BUS_TIMEOUT_MS = 2000
+_LAUNCHERS = (("xdg-open",), ("gio", "open"))
+_LAUNCH_S = 3.0
 
 
 class Desktop(QObject):
@@ -27,6 +30,7 @@ class Desktop(QObject):
         self._tray: QSystemTrayIcon | None = None
         self._awake_wanted = False
         self._sleep_lock: int | None = None
+        self._launched: list[subprocess.Popen[bytes]] = []
 
     def keep_awake(self, wanted: bool, reason: str) -> None:
         """Keeps the computer from sleeping, or lets it again; asking twice changes nothing."""
@@ -53,9 +57,29 @@ class Desktop(QObject):
         self._tray.showMessage(title, text)
 
     def reveal(self, path: Path) -> bool:
-        """Opens the file manager at a folder, or at the folder of a file; False when there is none."""
+        """Opens the file manager at a folder, or at the folder of a file; False when there is none.
+
+        Waits for its launcher, so it is for a worker thread. Not QDesktopServices, which takes a launcher that fails
+        for one that worked.
+        """
         folder = path if path.is_dir() else path.parent
-        return QDesktopServices.openUrl(QUrl.fromLocalFile(str(folder)))
+        if sys.platform == "win32":  # pragma: no cover
+            try:
+                os.startfile(folder)
+            except OSError:
+                return False
+            return True
+        launcher = next((each for each in _LAUNCHERS if shutil.which(each[0])), None)
+        if launcher is None:
+            return False
+        quiet = subprocess.DEVNULL
+        process = subprocess.Popen([*launcher, str(folder)], stdout=quiet, stderr=quiet, start_new_session=True)
+        try:
+            return process.wait(_LAUNCH_S) == 0
+        except subprocess.TimeoutExpired:
+            # Some launchers stay for as long as the file manager does.
+            self._launched.append(process)
+            return True
 
     def shutdown(self) -> None:
         """Gives back what was taken."""

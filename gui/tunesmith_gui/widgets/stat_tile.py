@@ -32,7 +32,7 @@ class StatTile(QWidget):
         column.addWidget(self.name)
         row = QHBoxLayout()
         row.setSpacing(SPACE // 2)
-        self.value = SafeLabel(UNKNOWN, role=role, parent=self)
+        self.value = SafeLabel(UNKNOWN, role=role, tone="muted", parent=self)
         self.detail = SafeLabel("", role="caption", tone="muted", parent=self)
         row.addWidget(self.value)
         beside = QVBoxLayout()
@@ -51,6 +51,7 @@ class StatTile(QWidget):
         """Show another value."""
         if value != self.value.text():
             self.value.setText(value)
+            self.value.set_tone("muted" if value == UNKNOWN else "text")
         if detail != self.detail.text():
             self.detail.setText(detail)
         self.setAccessibleName(f"{self._name}: {value} {detail}".strip())

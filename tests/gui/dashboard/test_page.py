@@ -44,7 +44,9 @@ def test_run_resumed_elsewhere_becomes_live_again(context: Any, open_dashboard: 
     lock.release()
 
 
-def test_dashboard_of_a_finished_run(context: Any, open_dashboard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dashboard_of_a_finished_run(
+    context: Any, open_dashboard: Any, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = make_run("done", "happy")
     page = open_dashboard(run)
     shown = texts(page)
@@ -63,7 +65,7 @@ def test_dashboard_of_a_finished_run(context: Any, open_dashboard: Any, monkeypa
     revealed: list[Path] = []
     monkeypatch.setattr(context.desktop, "reveal", lambda path: revealed.append(path) or True)
     page.ask("open_folder")
-    assert revealed == [run.path]
+    qtbot.waitUntil(lambda: revealed == [run.path], timeout=5000)
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,7 @@ def test_a_folder_that_cannot_be_shown_is_named(
         shown.ask("folder")
     else:
         shown._open_folder()  # type: ignore[attr-defined]
+    settle()
     assert words == [f"No file manager was found. The folder is {paths.data_root()}"]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -188,3 +190,38 @@ class TestDiagnostics:
         text = diagnostics.report(Settings(), None)
         assert "settings: {}" in text
         assert "not read yet" in text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows always has a file manager")
+class TestReveal:
+    @pytest.fixture
+    def launch(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], bool]:
+        monkeypatch.setattr(desktop_module, "_LAUNCH_S", 0.5)
+
+        def launch_by(script: str) -> bool:
+            launcher = tmp_path / "xdg-open"
+            launcher.write_text(f"#!/bin/sh\n{script}\n")
+            launcher.chmod(0o755)
+            monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+            desktop = Desktop()
+            opened = desktop.reveal(tmp_path)
+            for process in desktop._launched:
+                process.kill()
+                process.wait()
+            return opened
+
+        return launch_by
+
+    def test_launcher_is_given_the_folder(self, launch: Callable[[str], bool], tmp_path: Path) -> None:
+        assert launch('echo "$1" > "$0.said"')
+        assert (tmp_path / "xdg-open.said").read_text() == f"{tmp_path}\n"
+
+    def test_launcher_that_fails_is_noticed(self, launch: Callable[[str], bool]) -> None:
+        assert not launch("exit 3")
+
+    def test_launcher_that_stays_has_worked(self, launch: Callable[[str], bool]) -> None:
+        assert launch("exec sleep 60")
+
+    def test_desktop_without_a_launcher(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert not Desktop().reveal(tmp_path)
