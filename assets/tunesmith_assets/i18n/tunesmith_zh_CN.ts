@@ -319,6 +319,10 @@ Click a picture in the legend to hide its line.</source>
         <translation>所比较运行的损失</translation>
     </message>
     <message>
+        <source>Loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
         <source>Settings that differ</source>
         <translation>不同的设置</translation>
     </message>

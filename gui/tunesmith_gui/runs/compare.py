@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
@@ -14,12 +13,11 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.models.metric_series import Floats, smooth
 from tunesmith_gui.runs.model import differing_settings
-from tunesmith_gui.theme import tokens
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
-from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 MAX_RUNS = 6
 _SMOOTHING = 0.8
@@ -67,8 +65,7 @@ class CompareDialog(QDialog):
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Compare runs"), role="title", parent=self))
         card = Card(self.tr("Loss, smoothed, with eval dots"), parent=self)
-        card.body.addLayout(self._legend(runs, card))
-        self.plot = MetricPlot(self.tr("Loss of the compared runs"), parent=card)
+        self.plot = MetricPlot(self.tr("Loss of the compared runs"), y_title=self.tr("Loss"), parent=card)
         self.plot.setMinimumHeight(SPACE * 25)
         self.plot.set_lines(_lines(runs))
         card.body.addWidget(self.plot, 1)
@@ -86,21 +83,6 @@ class CompareDialog(QDialog):
         column.addWidget(SafeLabel(words, role="heading", parent=self))
         self.table.setVisible(bool(differences))
         column.addWidget(self.table, 2)
-
-    def _legend(self, runs: list[ComparedRun], parent: QWidget) -> QHBoxLayout:
-        row = QHBoxLayout()
-        row.setSpacing(SPACE * 2)
-        palette = tokens().chart
-        for place, run in enumerate(runs):
-            swatch = QWidget(parent)
-            swatch.setFixedSize(SPACE * 2, SPACE // 2)
-            swatch.setAutoFillBackground(True)
-            colours = swatch.palette()
-            colours.setColor(swatch.backgroundRole(), palette[place % len(palette)])
-            swatch.setPalette(colours)
-            row.addWidget(swatch, 0, Qt.AlignmentFlag.AlignVCenter)
-            row.addWidget(ElidedLabel(run.name, role="caption", parent=parent), 1)
-        return row
 
 
 def _lines(runs: list[ComparedRun]) -> list[Line]:

@@ -18,6 +18,7 @@ from PySide6.QtGui import QBrush, QColor, QImage, QLinearGradient, QPen
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from tunesmith_gui.models.metric_series import Floats, decimate, nearest, thin
+from tunesmith_gui.stylesheet import mix
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import CHART_DASHES, SPACE
 from tunesmith_gui.tr import fill, number
@@ -26,8 +27,9 @@ from tunesmith_gui.widgets.plot_parts import Axis, Canvas, Sample, Tip, ZoomBox,
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 SMOOTH_POINTS = 500
-_FADE = 90
-"""Opacity of a raw line behind a smoothed one, of 255."""
+"""Points of a smoothed line 2 px wide; a wider one gets fewer, for its painting takes as long as its area is large."""
+_FADE = 0.35
+"""How much of its color a raw line behind a smoothed one keeps. Opaque: a wide translucent line takes seconds."""
 _FILL = 60
 """Opacity of the ground under a line at its highest point, of 255."""
 
@@ -87,6 +89,7 @@ class MetricPlot(QWidget):
         self._items: list[Any] = []  # Any: pyqtgraph has no types
         self._styles: list[tuple[str, Look, int, bool, bool]] = []
         self._zoomed = False
+        self._pointer: QPointF | None = None
         self._box = ZoomBox()
         self._canvas = Canvas(
             self,
@@ -125,6 +128,7 @@ class MetricPlot(QWidget):
         self._redraw_soon.setInterval(16)
         self._redraw_soon.timeout.connect(self._redraw)
         self._box.sigResized.connect(self._arrange)
+        self._box.sigRangeChanged.connect(self._on_range)
         self._box.sigRangeChangedManually.connect(self._on_zoomed)
         self._canvas.scene().sigMouseMoved.connect(self._on_pointer)
         self._canvas.double_clicked.connect(self.fit)
@@ -226,7 +230,8 @@ class MetricPlot(QWidget):
         self._cursor.setPos(shown_x)
         self._spots.setData(spots)
         at_x = self._box.mapViewToScene(QPointF(shown_x, 0.0)).x()
-        self._tip.show_at(QPointF(at_x, beside.y() if beside else 0.0), f"<table>{''.join(rows)}</table>")
+        below = self._chip.height() + SPACE if self._chip.isVisible() else 0
+        self._tip.show_at(QPointF(at_x, beside.y() if beside else 0.0), f"<table>{''.join(rows)}</table>", below)
 
     def image(self) -> QImage:
         """The chart as it is on the screen, on the card's background."""
@@ -299,12 +304,9 @@ class MetricPlot(QWidget):
                 symbolPen=pg.mkPen(edge, width=1.5 * theme().font_scale),
                 antialias=True,
             )
-        pen = QPen(ink)
+        pen = QPen(QColor(mix(ink.name(), tokens().raised, _FADE)) if line.look == "raw" else ink)
         pen.setCosmetic(True)
         pen.setWidthF(self._px(2.0 if line.look == "smooth" else 1.0))
-        if line.look == "raw":
-            ink.setAlpha(_FADE)
-            pen.setColor(ink)
         pattern = CHART_DASHES[line.colour % len(CHART_DASHES)]
         if line.dashed and pattern:
             pen.setDashPattern(list(pattern))
@@ -312,6 +314,7 @@ class MetricPlot(QWidget):
 
     def _redraw(self) -> None:
         width_px = max(self._canvas.width(), 100)
+        num_smooth = round(SMOOTH_POINTS * 2.0 / max(self._px(2.0), 2.0))
         (left, right), _ = self._box.viewRange()
         self._drawn = []
         for item, line in zip(self._items, self.lines, strict=True):
@@ -321,7 +324,7 @@ class MetricPlot(QWidget):
                 x, y = x[max(first - 1, 0) : end + 1], y[max(first - 1, 0) : end + 1]
             if self.log:
                 y = np.where(y > 0, y, np.nan)
-            x, y = thin(x, y, SMOOTH_POINTS) if line.look == "smooth" else decimate(x, y, width_px)
+            x, y = thin(x, y, num_smooth) if line.look == "smooth" else decimate(x, y, width_px)
             item.setData(x, y)
             self._drawn.append(y)
 
@@ -363,8 +366,13 @@ class MetricPlot(QWidget):
         self._chip.show()
         self._redraw_soon.start()
 
+    def _on_range(self, *_ranges: object) -> None:
+        if self._pointer is not None:
+            self._on_pointer(self._pointer)  # another step is under it now
+
     def _on_pointer(self, place: QPointF) -> None:
         inside = self._box.sceneBoundingRect().contains(place)
+        self._pointer = place if inside else None
         x = self._box.mapSceneToView(place).x() if inside else None
         self.point_at(x, place)
         self.pointed.emit(x)

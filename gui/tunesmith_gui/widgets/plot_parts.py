@@ -132,13 +132,13 @@ class Tip(pg.TextItem):
         self.setZValue(1e6)
         self.hide()
 
-    def show_at(self, place: QPointF, html: str) -> None:
-        """Tell something beside a place of the scene, on the side with room for it."""
+    def show_at(self, place: QPointF, html: str, below: float) -> None:
+        """Tell something beside a place of the scene, on the side with room for it; nearer the top only if it must."""
         self.textItem.setHtml(html)
         room, size = self.parentItem().rect(), self.textItem.boundingRect()
         at = self.parentItem().mapFromScene(place)
         left = at.x() + SPACE if at.x() + SPACE + size.width() <= room.right() else at.x() - SPACE - size.width()
-        top = min(at.y() - size.height() / 2, room.bottom() - size.height())
+        top = min(max(at.y() - size.height() / 2, below), room.bottom() - size.height())
         self.setPos(max(left, room.left()), max(top, room.top()))
 
     def restyle(self) -> None:

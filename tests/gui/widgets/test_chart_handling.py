@@ -182,6 +182,18 @@ def test_tool_tip_is_whole_in_every_corner_and_leaves_with_the_pointer(
     assert not plot._cursor.isVisible()
 
 
+def test_tool_tip_tells_what_is_under_a_still_pointer_after_a_zoom_and_keeps_off_the_chip(plot: MetricPlot) -> None:
+    move(plot, place(plot, 50))
+    plot._box.showAxRect(plot._box.viewRect().adjusted(5, 0, -40, 0))
+    shown = plot._box.mapSceneToView(plot._pointer).x()
+    assert shown < 30
+    assert told(plot).split("\n")[2].strip(" \xa0") == str(round(shown))
+    corner = plot._box.sceneBoundingRect().topRight()
+    move(plot, plot._canvas.mapFromScene(corner + QPointF(-3, 3)))
+    tip = plot._canvas.mapFromScene(plot._tip.sceneBoundingRect()).boundingRect()
+    assert not tip.intersects(plot._chip.geometry())
+
+
 def test_hovering_moves_nothing(plot: MetricPlot) -> None:
     before = plot._box.sceneBoundingRect(), plot.sizeHint(), plot.minimumSizeHint()
     for step in (1, 30, 59):
