@@ -42,7 +42,7 @@ PROXY_VARIABLES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
 
 _SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|API_?KEY|ACCESS_KEY)(_|$)")
 
-WSL_LIBRARIES = Path("/usr/lib/wsl/lib")
+WSL_LIBRARIES = "/usr/lib/wsl/lib"
 """Where the Windows Subsystem for Linux puts the driver's libraries; bitsandbytes and Triton look there only when
 told."""
 
@@ -145,6 +145,6 @@ def engine_environment(model: str = "") -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         paths.HOME_VARIABLE: str(paths.data_root()),
     }
-    if WSL_LIBRARIES.is_dir():
+    if Path(WSL_LIBRARIES).is_dir():
         environment |= dict.fromkeys(("LD_LIBRARY_PATH", "TRITON_LIBCUDA_PATH"), str(WSL_LIBRARIES))
     return environment

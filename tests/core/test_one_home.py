@@ -20,12 +20,14 @@ MOST_SHARED = 0.65
     [
         ("CHECKPOINT_MANIFEST", "runs.py"),
         ("COMPILE_CACHES", "environments.py"),
+        ("LAYOUT_ROWS", "datafmt/sniffing.py"),
         ("LIBRARY_BYTES", "fused_memory.py"),
         ("MANIFEST", "environments.py"),
         ("MEMORY_STEPS", "memory_steps.py"),
         ("NUM_SLOTS", "fused_memory.py"),
         ("PROOF", "environments.py"),
         ("USABLE_SHARE", "fused_memory.py"),
+        ("WSL_LIBRARIES", "environments.py"),
     ],
 )
 def test_a_shared_fact_has_one_home(name: str, home: str) -> None:

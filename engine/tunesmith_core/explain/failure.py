@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tunesmith_core import hardware
 from tunesmith_core.capped_log import STARTED_AGAIN
+from tunesmith_core.environments import WSL_LIBRARIES
 from tunesmith_core.error_codes import CODES, SYMPTOMS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.explain import facts
@@ -56,7 +57,7 @@ def this_machine() -> Machine:
     reading = hardware.nvidia_reading(DRIVER_TIMEOUT_S)
     return Machine(
         system="windows" if sys.platform == "win32" else "linux",
-        is_wsl=Path("/usr/lib/wsl/lib").is_dir(),
+        is_wsl=Path(WSL_LIBRARIES).is_dir(),
         gpus=reading.gpus if reading else None,
         driver=reading.driver if reading else None,
         leaks={name: os.environ[name] for name in facts.PTXAS_LEAKS if name in os.environ},

@@ -6,19 +6,17 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from tunesmith_core import files, paths
+from tunesmith_core.environments import WSL_LIBRARIES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.wsl import client
 
 RECORD = "wsl.json"
 PYTHON_NAMES = ("python3.12", "python3.11", "python3.13", "python3")
-MOUNTED_LIBRARIES = "/usr/lib/wsl/lib"
-"""Where the subsystem mounts the Windows driver's Linux libraries; a driver must never be installed inside."""
-
 _PYTHON_QUESTION = "import sys; print(sys.executable, *sys.version_info[:2])"
 _SUPPORTED = {("3", "11"), ("3", "12"), ("3", "13")}
 _GPU_QUESTION = (
-    f"test -e /dev/dxg && echo device; test -e {MOUNTED_LIBRARIES}/libcuda.so.1 && echo library; "
-    f"{MOUNTED_LIBRARIES}/nvidia-smi -L 2>/dev/null | grep -c '^GPU' "
+    f"test -e /dev/dxg && echo device; test -e {WSL_LIBRARIES}/libcuda.so.1 && echo library; "
+    f"{WSL_LIBRARIES}/nvidia-smi -L 2>/dev/null | grep -c '^GPU' "
 )
 
 
@@ -81,7 +79,7 @@ class Guest:
             hint = "Update the subsystem (wsl --update), and remove gpuSupport=false from .wslconfig."
             return TunesmithError("wsl-libcuda-missing", message, hint=hint)
         if "library" not in words:
-            message = f"{MOUNTED_LIBRARIES}/libcuda.so.1 is missing in {self.distribution}."
+            message = f"{WSL_LIBRARIES}/libcuda.so.1 is missing in {self.distribution}."
             hint = "Install a current NVIDIA driver in Windows (never one inside Linux), then run: wsl --shutdown"
             return TunesmithError("wsl-libcuda-missing", message, hint=hint)
         if not words[-1].isdecimal() or words[-1] == "0":

@@ -10,11 +10,11 @@ from typing import Any
 
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt.encoding import parse_error
+from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import SourceSpec
 
-LAYOUT_ROWS = 50
 PARQUET_BATCH_ROWS = 512
 
 

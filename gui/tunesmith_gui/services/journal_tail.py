@@ -21,7 +21,7 @@ from tunesmith_core.protocol import Event, JournalReader
 
 POLL_S = 0.1
 DRAIN_BUDGET_S = 0.008
-_REST_MS = 12
+REST_MS = 12
 _BLOCK_BYTES = 1 << 16
 _MAX_QUEUED = 16
 """Bites that may wait for the window; the worker stops reading ahead beyond them."""
@@ -82,7 +82,7 @@ class JournalTail(QObject):
         self._wake_pending = False
         self._rest = QTimer(self)
         self._rest.setSingleShot(True)
-        self._rest.setInterval(_REST_MS)
+        self._rest.setInterval(REST_MS)
         self._rest.timeout.connect(self._drain)
         self._woken.connect(self._drain)
         self._thread = threading.Thread(target=self._work, name="journal-tail", daemon=True)

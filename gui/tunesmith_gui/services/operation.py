@@ -17,9 +17,7 @@ from tunesmith_core.operations.folder import OperationState, OperationStatus
 from tunesmith_core.operations.kind import Kind
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.protocol import Event
-
-DRAIN_BUDGET_S = 0.008
-_REST_MS = 12
+from tunesmith_gui.services.journal_tail import DRAIN_BUDGET_S, REST_MS
 
 
 class OperationTask(QObject):
@@ -89,7 +87,7 @@ class OperationTask(QObject):
         while self._queue and not self._over:
             if time.perf_counter() > deadline:
                 # The window looks at its other events in between.
-                QTimer.singleShot(_REST_MS, self, self._drain)
+                QTimer.singleShot(REST_MS, self, self._drain)
                 return
             self._take(self._queue[0])
             self._queue.popleft()

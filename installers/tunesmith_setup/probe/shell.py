@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tunesmith_core.environments import REMOVED_VARIABLES
+from tunesmith_core.environments import REMOVED_VARIABLES, WSL_LIBRARIES
 from tunesmith_setup.probe.computer import Computer
 
 HARMLESS = frozenset("CUDA_VISIBLE_DEVICES HF_TOKEN HUGGING_FACE_HUB_TOKEN OMP_NUM_THREADS MKL_NUM_THREADS".split())
 """Removed as well, but a choice or a secret of the person, not a cause of failures."""
 
 LEAKING = (REMOVED_VARIABLES - HARMLESS) | {"PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE", "PYTHONSTARTUP"}
-WSL_LIBRARIES = "/usr/lib/wsl/lib"
 
 
 def facts(computer: Computer) -> dict[str, Any]:
