@@ -289,9 +289,12 @@ class DashboardModel:
         return result
 
     def step_s(self) -> float | None:
-        """Seconds per step over the last steps of this session, pauses for evaluation included."""
-        times = self.steps.column("t")[self._session_row :][-_RATE_WINDOW_STEPS:]
-        numbers = self.steps.column("step")[self._session_row :][-_RATE_WINDOW_STEPS:]
+        """Seconds per step over the last steps of this session, pauses for evaluation included.
+
+        Not from its first step on: after that one the base model is evaluated and sampled, which never comes again.
+        """
+        times = self.steps.column("t")[self._session_row + 1 :][-_RATE_WINDOW_STEPS:]
+        numbers = self.steps.column("step")[self._session_row + 1 :][-_RATE_WINDOW_STEPS:]
         if len(times) < 2 or numbers[-1] <= numbers[0]:
             return None
         return float((times[-1] - times[0]) / (numbers[-1] - numbers[0]))

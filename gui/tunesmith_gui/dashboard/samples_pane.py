@@ -29,7 +29,7 @@ class SamplesPane(QWidget):
         super().__init__(parent)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(SPACE)
+        column.setSpacing(SPACE * 3 // 2)
         self._asking = QWidget(self)
         row = QHBoxLayout(self._asking)
         row.setContentsMargins(0, 0, 0, 0)

@@ -52,6 +52,7 @@ class _Attached:
     live: LiveRun
     folded: RunStatus = field(default_factory=RunStatus)
     first_step: tuple[float, int] | None = None
+    num_steps: int = 0
     follow: Follow | None = None
     announced: bool = False
 
@@ -59,9 +60,11 @@ class _Attached:
         """Fold events on the tailing thread; return a copy of the status and the seconds left."""
         for event in events:
             if event.type == "hello":
-                self.first_step = None
+                self.first_step, self.num_steps = None, 0
             self.folded.fold(event)
-            if event.type == "step" and self.first_step is None:
+            self.num_steps += event.type == "step"
+            if self.num_steps == 2 and self.first_step is None:
+                # After the very first step the base model is evaluated and sampled, which never comes again.
                 self.first_step = (event.t, self.folded.step)
         return copy.copy(self.folded), self._eta_s()
 

@@ -104,10 +104,21 @@ def test_time_left_counts_from_the_newest_step() -> None:
     model = folded("crash")
     now = model.steps.last("t")
     # Fifteen steps a second apart, with an evaluation and a checkpoint after the tenth.
-    assert model.step_s() == pytest.approx(16 / 14)
-    assert model.eta_s(now) == pytest.approx(15 * 16 / 14)
-    assert model.eta_s(now + 2) == pytest.approx(15 * 16 / 14 - 2)
+    assert model.step_s() == pytest.approx(15 / 13)
+    assert model.eta_s(now) == pytest.approx(15 * 15 / 13)
+    assert model.eta_s(now + 2) == pytest.approx(15 * 15 / 13 - 2)
     assert folded("happy").eta_s(now) is None
+
+
+def test_look_at_the_base_model_after_the_first_step_is_no_part_of_the_pace() -> None:
+    model = DashboardModel()
+    times = {1: 1.0, 2: 61.0, 3: 62.0, 4: 63.0}
+    events = [Event(1, 0.0, "setup", {"total_steps": 14}), Event(2, 0.5, "phase", {"name": "training"})]
+    events += [Event(2 + step, t, "step", {"step": step}) for step, t in times.items()]
+    model.apply(pack(events[:4]))
+    assert model.eta_s(61.0) is None
+    model.apply(pack(events[4:]))
+    assert model.eta_s(63.0) == pytest.approx(10.0)
 
 
 def test_silence_is_noticed_by_heartbeat_and_events() -> None:
