@@ -5289,6 +5289,13 @@ The report is in {path}.</source>
     </message>
 </context>
 <context>
+    <name>LargeChartDialog</name>
+    <message>
+        <source>Close (Esc)</source>
+        <translation>关闭（Esc）</translation>
+    </message>
+</context>
+<context>
     <name>LengthHistogram</name>
     <message>
         <source>Lengths of the examples in tokens</source>

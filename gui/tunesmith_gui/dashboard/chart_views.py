@@ -12,6 +12,8 @@ from PySide6.QtWidgets import QDialog, QTableWidget, QTableWidgetItem, QVBoxLayo
 
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import translate
+from tunesmith_gui.widgets.buttons import IconButton
+from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -82,13 +84,15 @@ class LargeChartDialog(QDialog):
         self.setWindowState(Qt.WindowState.WindowFullScreen)
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
-        column.addWidget(SafeLabel(title, role="heading", parent=self))
-        self._original, self._plot = original, MetricPlot(title, y_title=original.y_title, parent=self)
+        card = Card(title, parent=self)
+        card.add_action(IconButton("close", self.tr("Close (Esc)"), self.close, parent=card))
+        self._original, self._plot = original, MetricPlot(title, y_title=original.y_title, parent=card)
         # A method, not a lambda: Qt disconnects it when the dialog is destroyed.
         original.lines_changed.connect(self._show_lines)
         self._show_lines()
-        column.addWidget(self._plot, 1)
-        column.addWidget(SafeLabel(mouse_help(), role="caption", tone="muted", parent=self))
+        card.body.addWidget(self._plot, 1)
+        card.body.addWidget(SafeLabel(mouse_help(), role="caption", tone="muted", parent=card))
+        column.addWidget(card)
         QShortcut(QKeySequence("F11"), self, self.close)
 
     def _show_lines(self) -> None:

@@ -83,7 +83,7 @@ class MetricPlot(QWidget):
         super().__init__(parent)
         self.lines: list[Line] = []
         self.x_title, self.x_whole, self.x_end = self.tr("Step"), True, 0.0
-        self.live = False
+        self.live: bool | None = None
         self.log = False
         self._drawn: list[Floats] = []
         self._items: list[Any] = []  # Any: pyqtgraph has no types
@@ -127,7 +127,7 @@ class MetricPlot(QWidget):
         self._redraw_soon.setSingleShot(True)
         self._redraw_soon.setInterval(16)
         self._redraw_soon.timeout.connect(self._redraw)
-        self._box.sigResized.connect(self._arrange)
+        self._box.sigResized.connect(self._on_resized)
         self._box.sigRangeChanged.connect(self._on_range)
         self._box.sigRangeChangedManually.connect(self._on_zoomed)
         self._canvas.scene().sigMouseMoved.connect(self._on_pointer)
@@ -168,8 +168,10 @@ class MetricPlot(QWidget):
             axis.setLabel(title)
             self.fit()
 
-    def set_live(self, live: bool) -> None:
+    def set_live(self, live: bool | None) -> None:
         """Tell whether more is to come: an empty chart and the way back from a zoom say so."""
+        if live is self.live:
+            return
         self.live = live
         self._empty.setText(self.tr("No data yet") if live else self.tr("No data"))
         words = self.tr("Zoomed: follow") if live else self.tr("Zoomed: show all")
@@ -212,7 +214,9 @@ class MetricPlot(QWidget):
         if x is None or not curves:
             return
         shown_x = min((float(line.x[nearest(line.x, x)]) for line in curves), key=lambda place: abs(place - x))
-        rows, spots = [f"<tr><td>{escape(self.x_title)}</td>{_right(self._place_text(shown_x))}</tr>"], []
+        rows, spots = [], []
+        if beside is not None:  # the chart under the pointer says where that is; its neighbors only tell their values
+            rows.append(f"<tr><td>{escape(self.x_title)}</td>{_right(self._place_text(shown_x))}</tr>")
         for line in shown:
             # A value of another place is told with that place; a mark counts only where it is.
             index = int(np.searchsorted(line.x, shown_x, side="right")) - 1
@@ -254,7 +258,7 @@ class MetricPlot(QWidget):
             self._redraw()
         return super().event(event)
 
-    def _arrange(self, *_resized: object) -> None:
+    def _arrange(self) -> None:
         """Gives the legend as many columns as fit, and puts the chip into the corner of the box."""
         widths = [sample.width() + label.itemRect().width() + SPACE * 2 for sample, label in self._legend.items]
         if widths:
@@ -360,6 +364,10 @@ class MetricPlot(QWidget):
                 gradient.setColorAt(1.0, bottom)
                 item.opts["fillLevel"] = low  # setFillLevel would draw once more
                 item.setFillBrush(QBrush(gradient))
+
+    def _on_resized(self, *_box: object) -> None:
+        self._arrange()
+        self._redraw_soon.start()  # a wider chart shows more points
 
     def _on_zoomed(self, *_which: object) -> None:
         self._zoomed = True

@@ -63,20 +63,24 @@ def told(card: ChartCard) -> list[str]:
     return [line.strip(" ●\xa0") for line in tip.textItem.toPlainText().split("\n")][1:] if tip.isVisible() else []
 
 
+def marked(card: ChartCard) -> float:
+    return card.plot._cursor.value() if card.plot._cursor.isVisible() else -1.0
+
+
 @pytest.mark.parametrize("axis", ["step", "time", "tokens"])
 def test_one_step_is_marked_in_all_charts(charts: DashboardCharts, axis: str) -> None:
     charts.loss.axis.set_value(axis)
     charts.show_model(run_of(40, 60))
+    unit = {"step": 1, "time": 2, "tokens": 512}[axis]
     hover(charts.rate, 25)
     assert told(charts.rate)[:2] == ["Step", "25"]
-    assert told(charts.norm)[:2] == ["Step", "25"]
-    assert told(charts.loss)[1] == {"step": "25", "time": "50", "tokens": "12,800"}[axis]
-    assert told(charts.memory)[:2] == ["Time (s)", "50"]
-    hover(charts.loss, {"step": 12, "time": 24, "tokens": 12 * 512}[axis])
-    assert told(charts.norm)[:2] == ["Step", "12"]
-    assert told(charts.memory)[1] == "24"
+    assert [marked(card) for card in (charts.rate, charts.norm, charts.loss, charts.memory)] == [25, 25, 25 * unit, 50]
+    assert told(charts.norm)[:2] == ["gradient norm", "0.5"]
+    hover(charts.loss, 12 * unit)
+    assert [marked(card) for card in (charts.rate, charts.norm, charts.loss, charts.memory)] == [12, 12, 12 * unit, 24]
+    assert told(charts.memory)[:2] == ["VRAM", "1"]
     QApplication.sendEvent(charts.loss.plot._canvas.viewport(), QEvent(QEvent.Type.Leave))
-    assert not any(told(card) for card in (charts.loss, charts.rate, charts.norm, charts.memory))
+    assert not any(told(card) or marked(card) >= 0 for card in (charts.loss, charts.rate, charts.norm, charts.memory))
 
 
 def geometries(root: QWidget) -> list[Any]:

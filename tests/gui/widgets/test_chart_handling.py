@@ -269,3 +269,11 @@ def test_ground_under_a_line_follows_the_data(plot: MetricPlot) -> None:
         gradient = item.opts["fillBrush"].gradient()
         assert gradient.start().y() == top
         assert gradient.finalStop().y() == item.opts["fillLevel"] < 1.0
+
+
+def test_wider_chart_shows_more_of_a_run_that_has_ended(plot: MetricPlot, qtbot: Any) -> None:
+    steps = np.arange(100_000.0)
+    plot.set_lines([Line("loss", steps, np.sin(steps))])
+    before = len(plot._drawn[0])
+    plot.resize(1200, 300)
+    qtbot.waitUntil(lambda: len(plot._drawn[0]) > 1.5 * before, timeout=2000)
