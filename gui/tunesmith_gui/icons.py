@@ -67,6 +67,8 @@ def _colour(role: str) -> str:
 
 @lru_cache(maxsize=512)
 def _render(name: str, colour: str, size_px: int, ratio: float) -> QPixmap:
+    if size_px <= 0:
+        return QPixmap()  # a button that was squeezed to nothing paints its icon too
     image = QPixmap(round(size_px * ratio), round(size_px * ratio))
     image.fill(Qt.GlobalColor.transparent)
     painter = QPainter(image)

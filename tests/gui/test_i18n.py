@@ -126,11 +126,11 @@ def test_chinese_reaches_widgets_core_texts_and_plurals(english_again: None) -> 
     assert tr.install_language("zh_CN") == "zh_CN"
     assert tr.translate("Rail", "Train") == "训练"
     assert tr.core_text(CODES["cuda-oom"].title) == "显存已满"
-    assert QCoreApplication.translate("MainWindow", "%n run(s) in the queue", "", 3) == "队列中有 3 个运行"
+    assert QCoreApplication.translate("MainWindow", "%n active run(s)", "", 3) == "3 个运行未结束"
     assert tr.install_language("en") == "en"
     assert tr.translate("Rail", "Train") == "Train"
-    assert QCoreApplication.translate("MainWindow", "%n run(s) in the queue", "", 1) == "1 run in the queue"
-    assert QCoreApplication.translate("MainWindow", "%n run(s) in the queue", "", 2) == "2 runs in the queue"
+    assert QCoreApplication.translate("MainWindow", "%n active run(s)", "", 1) == "1 active run"
+    assert QCoreApplication.translate("MainWindow", "%n active run(s)", "", 2) == "2 active runs"
 
 
 @pytest.mark.parametrize(

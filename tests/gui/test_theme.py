@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from PySide6.QtCore import QSize, Qt
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QFontMetricsF, QGuiApplication, QIcon, QPalette
+from PySide6.QtCore import QRect, QSize, Qt
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontDatabase,
+    QFontInfo,
+    QFontMetricsF,
+    QGuiApplication,
+    QIcon,
+    QPainter,
+    QPalette,
+    QPixmap,
+)
 from PySide6.QtWidgets import QApplication, QComboBox, QLabel
 from pytestqt.qtbot import QtBot
 
@@ -130,6 +141,15 @@ def test_checked_and_disabled_icons_have_their_own_colour() -> None:
     assert darkest(tinted, state=QIcon.State.On) == QColor(LIGHT.accent_text)
     faint = darkest(tinted, mode=QIcon.Mode.Disabled)
     assert faint == QColor(stylesheet.mix(LIGHT.muted, LIGHT.surface, 0.62))
+
+
+def test_icon_without_room_draws_nothing_and_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    assert icon("log").pixmap(QSize(0, 0)).isNull()
+    canvas = QPixmap(8, 8)
+    painter = QPainter(canvas)
+    icon("log").paint(painter, QRect(0, 0, 0, 0))
+    painter.end()
+    assert "QPainter" not in capfd.readouterr().err
 
 
 def test_unknown_icon_is_refused() -> None:

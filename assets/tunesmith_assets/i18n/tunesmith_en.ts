@@ -65,10 +65,10 @@
 <context>
     <name>MainWindow</name>
     <message numerus="yes">
-        <source>%n run(s) in the queue</source>
+        <source>%n active run(s)</source>
         <translation>
-            <numerusform>%n run in the queue</numerusform>
-            <numerusform>%n runs in the queue</numerusform>
+            <numerusform>%n active run</numerusform>
+            <numerusform>%n active runs</numerusform>
         </translation>
     </message>
 </context>

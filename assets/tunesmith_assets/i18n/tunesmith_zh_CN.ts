@@ -5466,9 +5466,9 @@ The report is in {path}.</source>
         <translation>%1：%2</translation>
     </message>
     <message numerus="yes">
-        <source>%n run(s) in the queue</source>
+        <source>%n active run(s)</source>
         <translation>
-            <numerusform>队列中有 %n 个运行</numerusform>
+            <numerusform>%n 个运行未结束</numerusform>
         </translation>
     </message>
     <message>

@@ -289,7 +289,7 @@ class MainWindow(QMainWindow):
             return tr.fill(self.tr("%1 %, %2"), round(100 * first.step / first.num_steps), first.name)
         if len(live) == 1:
             return tr.fill(self.tr("%1: %2"), state_word(first.state), first.name)
-        return self.tr("%n run(s) in the queue", "", len(live))
+        return self.tr("%n active run(s)", "", len(live))
 
     def _on_error(self, error: TunesmithError) -> None:
         self.toast.show_message("error", core_text(error.message))

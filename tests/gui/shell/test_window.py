@@ -306,7 +306,7 @@ class TestActivity:
         waiting = training("second", step=0)
         waiting.state = RunState.QUEUED
         runs.show(training(step=300), waiting)
-        assert window.rail.activity.words == "2 runs in the queue"
+        assert window.rail.activity.words == "2 active runs"
         assert window.activity._rows["id-second"].words.text() == ""
         runs.show(waiting)
         assert window.rail.activity.words == "Waiting: second"
