@@ -19,7 +19,7 @@ from typing import NoReturn
 import tunesmith_core
 from tunesmith_core import cli_runs, cli_specs, environments, files, paths, settings, terminal
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, EnvironmentProblem, TunesmithError, wrap
-from tunesmith_core.messages import use_language
+from tunesmith_core.messages import Message, use_language
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
 from tunesmith_core.operations.command import run as run_kind
 from tunesmith_core.operations.kind import all_kinds
@@ -131,7 +131,7 @@ def run_setup(argv: Sequence[str]) -> int:
 
 def version(_arguments: argparse.Namespace) -> int:
     """Print the version."""
-    terminal.say(f"Tunesmith {tunesmith_core.__version__}")
+    terminal.say(Message("Tunesmith {version}", version=tunesmith_core.__version__))
     return EXIT_DONE
 
 
@@ -177,7 +177,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         command: Command = arguments.command
         return command(arguments)
     except KeyboardInterrupt:
-        terminal.note("interrupted")
+        terminal.note("Interrupted.")
         return EXIT_STOPPED
     except Exception as error:
         if terminal.reader_has_left(error):

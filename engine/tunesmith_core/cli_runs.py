@@ -14,7 +14,7 @@ from typing import Any
 
 from tunesmith_core import launch, paths, terminal
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, said
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
 from tunesmith_core.spec import RunSpec
@@ -91,7 +91,10 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
         except TunesmithError:
             # It has just ended by itself; the follower sees that too.
             return
-        terminal.note("\nstopping after this step and saving; press Ctrl-C again to leave it to the background")
+        terminal.note("")
+        terminal.note(
+            "Stopping after this step and saving. Press Ctrl-C again to let the run continue in the background."
+        )
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
@@ -207,7 +210,7 @@ def runs(arguments: Namespace) -> int:
         rows = [
             (
                 entry.run.id,
-                entry.status.state.value,
+                said(entry.status.state.value),
                 str(entry.status.step),
                 terminal.number(entry.status.loss),
                 Path(entry.model).name,
@@ -215,7 +218,9 @@ def runs(arguments: Namespace) -> int:
             )
             for entry in summaries
         ]
-        terminal.say(terminal.table(("RUN", "STATE", "STEP", "LOSS", "MODEL", "DATA"), rows))
+        terminal.say(
+            terminal.table([said(Message(name)) for name in ("Run", "State", "Step", "Loss", "Model", "Data")], rows)
+        )
     return EXIT_DONE
 
 
@@ -226,18 +231,19 @@ def show(arguments: Namespace) -> int:
     if arguments.json:
         terminal.say_json({"run": run.id, "path": str(run.path), **dataclasses.asdict(status)})
         return EXIT_DONE
-    steps = f"{status.step} of {status.total_steps}" if status.total_steps else str(status.step)
+    steps = f"{status.step} / {status.total_steps}" if status.total_steps else str(status.step)
+    saved = status.last_checkpoint_step
     lines = [
-        ("name", display_name(run)),
-        ("state", status.state.value),
-        ("step", steps),
-        ("loss", terminal.number(status.loss)),
-        ("evaluation loss", terminal.number(status.eval_loss)),
-        ("last checkpoint", f"step {status.last_checkpoint_step}" if status.last_checkpoint_step else "none"),
-        ("folder", str(run.path)),
+        (Message("name"), display_name(run)),
+        (Message("state"), said(status.state.value)),
+        (Message("step"), steps),
+        (Message("loss"), terminal.number(status.loss)),
+        (Message("evaluation loss"), terminal.number(status.eval_loss)),
+        (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),
+        (Message("folder"), str(run.path)),
         *((name, str(run.path / path)) for name, path in status.artifacts.items()),
     ]
-    terminal.say("\n".join(f"{label + ':':17}{value}" for label, value in lines))
+    terminal.say("\n".join(f"{said(label) + ':':17}{value}" for label, value in lines))
     if status.state in (RunState.FAILED, RunState.INTERRUPTED):
         terminal.show_error(end_error(run, status))
     return EXIT_DONE

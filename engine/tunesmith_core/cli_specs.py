@@ -10,10 +10,24 @@ from pathlib import Path
 from tunesmith_core import datafmt, devices, planner, preflight, presets, terminal
 from tunesmith_core.errors import EXIT_DONE, TunesmithError
 from tunesmith_core.hardware import Hardware, detect_hardware
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK, PREVIEW, PreviewSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.spec import RunSpec
+
+VERDICTS = {
+    "fits": Message("The run fits."),
+    "tight": Message("The run fits, but only just."),
+    "exceeds": Message("The run does not fit."),
+}
+PARTS = {
+    "weights": Message("base model"),
+    "adapter": Message("adapter and optimizer"),
+    "activations": Message("activations"),
+    "logits": Message("logits"),
+    "runtime": Message("libraries"),
+}
+"""Words for the parts of the memory that a plan counts."""
 
 
 def plan(arguments: Namespace) -> int:
@@ -29,26 +43,34 @@ def plan(arguments: Namespace) -> int:
     if arguments.json:
         terminal.say_json(dataclasses.asdict(estimate))
         return EXIT_DONE
-    rows = [(name, terminal.gib(size)) for name, size in estimate.parts.items()]
-    rows += [("total", terminal.gib(estimate.total_bytes)), ("free", terminal.gib(estimate.available_bytes))]
-    terminal.say(terminal.table(("MEMORY", ""), rows))
+    rows = [(said(PARTS[name]), terminal.gib(size)) for name, size in estimate.parts.items()]
+    rows += [
+        (said(Message("total")), terminal.gib(estimate.total_bytes)),
+        (said(Message("free")), terminal.gib(estimate.available_bytes)),
+    ]
+    terminal.say(terminal.table((said(Message("Memory")), ""), rows))
     if estimate.least_bytes < estimate.total_bytes:
         terminal.say(
             Message(
-                "least, row by row and with activations computed again: {least_bytes}",
+                "Minimum, row by row and with activation checkpointing: {least_bytes}",
                 least_bytes=terminal.gib(estimate.least_bytes),
             )
         )
-    terminal.say(
-        Message("verdict: {verdict} (certainty: {certainty})", verdict=estimate.verdict, certainty=estimate.certainty)
-    )
-    terminal.say(Message("disk: {disk_bytes}", disk_bytes=terminal.gib(estimate.disk_bytes)))
+    terminal.say(_verdict(estimate))
+    terminal.say(Message("Disk: {disk_bytes}", disk_bytes=terminal.gib(estimate.disk_bytes)))
     for fix in estimate.fixes:
         changes = ", ".join(f"{path} = {value}" for path, value in fix.changes.items())
         terminal.say(
-            Message("saves {saved_bytes}: {changes}", saved_bytes=terminal.gib(fix.saved_bytes), changes=changes)
+            Message("Saves {saved_bytes}: {changes}", saved_bytes=terminal.gib(fix.saved_bytes), changes=changes)
         )
     return EXIT_DONE
+
+
+def _verdict(estimate: planner.Plan) -> Message:
+    """Return whether a run fits, and how to know for certain."""
+    return joined(
+        [VERDICTS[estimate.verdict], Message("This is an estimate. To measure it: tunesmith check SPEC.json")]
+    )
 
 
 def _joined(numbers: list[int | None], join: Callable[[list[int]], int]) -> int | None:
@@ -66,7 +88,7 @@ def hardware_of(spec: RunSpec) -> Hardware:
             return hardware
     if spec.hardware.device == "auto":
         return found[-1]
-    raise TunesmithError("driver-missing", "There is no GPU number {wanted} here.", wanted=wanted)
+    raise TunesmithError("driver-missing", "There is no GPU {wanted} in this computer.", wanted=wanted)
 
 
 def check(arguments: Namespace) -> int:
@@ -97,7 +119,7 @@ def preview(arguments: Namespace) -> int:
     for row in found.get("rows", []):
         terminal.say(
             Message(
-                "--- line {line}: {num_trained_tokens} of {num_tokens} tokens are learned",
+                "--- line {line}: {num_trained_tokens} of {num_tokens} tokens are trained on",
                 line=row["line"],
                 num_trained_tokens=row["num_trained_tokens"],
                 num_tokens=row["num_tokens"],
@@ -118,7 +140,7 @@ def list_presets(arguments: Namespace) -> int:
         terminal.say_json({name: dict(changes) for name, changes in presets.PRESETS.items()})
         return EXIT_DONE
     for name, changes in presets.PRESETS.items():
-        terminal.say(name + (" (default)" if name == presets.DEFAULT else ""))
+        terminal.say(Message("{name} (default)", name=name) if name == presets.DEFAULT else name)
         for path, value in changes.items():
             terminal.say(Message("  {path} = {value}", path=path, value=value))
     return EXIT_DONE

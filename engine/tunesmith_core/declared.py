@@ -11,7 +11,10 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
+
+from tunesmith_core.messages import Message
 
 METADATA_KEY = "tunesmith"
 
@@ -82,17 +85,17 @@ def type_problem(value: object, annotation: object) -> str | None:
     """
     if isinstance(annotation, types.UnionType):
         problems = [type_problem(value, option) for option in typing.get_args(annotation)]
-        return None if None in problems else " or ".join(p for p in problems if p)
+        return None if None in problems else reduce(_either, filter(None, problems))
     if annotation is type(None):
         return None if value is None else "null"
     origin = typing.get_origin(annotation)
     if origin in (list, tuple):
         (item, *_) = typing.get_args(annotation)
         good = isinstance(value, list) and all(type_problem(entry, item) is None for entry in value)
-        return None if good else f"a list of {_word(item)}"
+        return None if good else Message("a list of {items}", items=_word(item))
     if origin is dict:
         good = isinstance(value, dict) and all(isinstance(entry, str) for entry in value.values())
-        return None if good else "an object of texts"
+        return None if good else Message("an object of texts")
     if annotation is float:
         good = isinstance(value, (int, float)) and not isinstance(value, bool)
     elif annotation is int:
@@ -102,15 +105,24 @@ def type_problem(value: object, annotation: object) -> str | None:
     return None if good else _word(annotation)
 
 
+def _either(first: str, second: str) -> Message:
+    return Message("{first} or {second}", first=first, second=second)
+
+
 def _word(annotation: object) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    words = {
+        int: Message("a whole number"),
+        float: Message("a number"),
+        bool: Message("true or false"),
+        str: Message("a text"),
+    }
     return words.get(annotation, str(annotation))  # type: ignore[call-overload, no-any-return]
 
 
 def value_problem(value: object, declaration: Declaration) -> str | None:
     """Say what is wrong with a value of the right type, or return None."""
     if isinstance(value, str) and declaration.choices and value not in declaration.choices:
-        return f"must be one of {', '.join(declaration.choices)}"
+        return Message("must be one of {choices}", choices=", ".join(declaration.choices))
     if isinstance(value, str) and declaration.rule:
         return declaration.rule(value)
     if isinstance(value, list) and declaration.rule:
@@ -118,13 +130,13 @@ def value_problem(value: object, declaration: Declaration) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not math.isfinite(value):
-        return "must be a finite number"
+        return Message("must be a finite number")
     if declaration.above is not None and value <= declaration.above:
-        return f"must be above {declaration.above:g}"
+        return Message("must be above {limit:g}", limit=declaration.above)
     if declaration.minimum is not None and value < declaration.minimum:
-        return f"must be at least {declaration.minimum:g}"
+        return Message("must be at least {limit:g}", limit=declaration.minimum)
     if declaration.maximum is not None and value > declaration.maximum:
-        return f"must be at most {declaration.maximum:g}"
+        return Message("must be at most {limit:g}", limit=declaration.maximum)
     return None
 
 
@@ -135,8 +147,13 @@ class FieldProblem:
     path: str
     problem: str
 
+    @property
+    def message(self) -> Message:
+        """Path and phrase as one sentence."""
+        return Message("{path} {problem}", path=self.path, problem=Message(self.problem))
+
     def __str__(self) -> str:
-        return f"{self.path} {self.problem}"
+        return str(self.message)
 
 
 def read_section(kind: type[Any], values: object, prefix: str, problems: list[FieldProblem]) -> Any:
@@ -150,9 +167,7 @@ def read_section(kind: type[Any], values: object, prefix: str, problems: list[Fi
     hints = typing.get_type_hints(kind)
     known = {field.name: field for field in dataclasses.fields(kind)}
     problems.extend(
-        FieldProblem(f"{prefix}.{name}", "is no setting that this version knows")
-        for name in values
-        if name not in known
+        FieldProblem(f"{prefix}.{name}", "is not a setting of this version") for name in values if name not in known
     )
     arguments: dict[str, Any] = {}
     for name, field in known.items():
@@ -163,7 +178,11 @@ def read_section(kind: type[Any], values: object, prefix: str, problems: list[Fi
             arguments[name] = _read_list(_entry_kind(hints[name]), value, f"{prefix}.{name}", problems)
             continue
         wanted = type_problem(value, hints[name])
-        problem = f"must be {wanted}, not {value!r}" if wanted else value_problem(value, declaration)
+        problem = (
+            Message("must be {wanted}, not {value!r}", wanted=wanted, value=value)
+            if wanted
+            else value_problem(value, declaration)
+        )
         if problem:
             problems.append(FieldProblem(f"{prefix}.{name}", problem))
         else:

@@ -52,10 +52,10 @@ class TunesmithError(Exception):
         if code not in CODES:
             raise ValueError(f"unknown error code {code!r}: add it to tunesmith_core.error_codes")
         self.code = code
-        self.message = template if isinstance(template, Message) else Message(template, **values)
+        self.message = Message(template, **values)
         super().__init__(self.message)
         self.context = context
-        self.hint = hint if isinstance(hint, Message) else Message(hint or CODES[code].action)
+        self.hint = Message(hint or CODES[code].action)
         self.link = link
         self.actions = tuple(actions)
 
@@ -142,7 +142,9 @@ def wrap(error: BaseException) -> TunesmithError:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return TunesmithError("disk-full", "{place}no space is left on the disk.", place=place)
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return TunesmithError("permission-or-antivirus", "{place}{reason}.", place=place, reason=error.strerror)
+            return TunesmithError(
+                "permission-or-antivirus", "{place}{reason}.", place=place, reason=Message(str(error.strerror))
+            )
         if error.errno == errno.ENOEXEC:
             return TunesmithError(
                 "environment-missing", "{place}the program is damaged and can't be started.", place=place

@@ -7,8 +7,11 @@ person (`said`). The translations are compiled from the window's catalogue by `t
 
 from __future__ import annotations
 
+import ctypes
 import json
+import locale
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -35,7 +38,9 @@ class Message(str):
     values: Mapping[str, Any]  # Any: JSON values
 
     def __new__(cls, template: str, /, **values: object) -> Message:
-        """Fill a template; one without values is taken as it is, braces and all."""
+        """Fill a template; one without values is taken as it is, braces and all, and a message stays what it is."""
+        if isinstance(template, Message):
+            return template
         kept = {name: value if isinstance(value, (str, int, float)) else str(value) for name, value in values.items()}
         return cls._made(template.format(**kept) if kept else template, template, kept)
 
@@ -51,7 +56,7 @@ class MessageError(Exception):
 
     def __init__(self, template: str, /, **values: object) -> None:
         """Take a template and its values, or a message that is made already."""
-        self.message = template if isinstance(template, Message) else Message(template, **values)
+        self.message = Message(template, **values)
         super().__init__(self.message)
 
 
@@ -72,10 +77,18 @@ def language() -> str:
 
 
 def system_language() -> str:
-    """Return the language that the environment of this process asks for."""
+    """Return the language that the environment of this process asks for, else that of Windows."""
     names = ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "LANG")
-    wanted = next((os.environ[name] for name in names if os.environ.get(name)), "")
+    wanted = next((os.environ[name] for name in names if os.environ.get(name)), "") or _windows_language()
     return "zh_CN" if wanted.startswith("zh") else "en"
+
+
+def _windows_language() -> str:
+    """Return the language that Windows shows itself in, such as "zh_CN"; "" elsewhere."""
+    if sys.platform != "win32":
+        return ""
+    identifier = ctypes.windll.kernel32.GetUserDefaultUILanguage()
+    return locale.windows_locale.get(identifier, "")
 
 
 def said(text: str, language_name: str | None = None) -> str:
@@ -93,6 +106,30 @@ def said(text: str, language_name: str | None = None) -> str:
     except (LookupError, ValueError):
         # Written by another version, whose template had other values.
         return str(text)
+
+
+FOREIGN_WORDS = (
+    Message("Permission denied"),
+    Message("No such file or directory"),
+    Message("Is a directory"),
+    Message("Not a directory"),
+    Message("File exists"),
+    Message("Read-only file system"),
+    Message("No space left on device"),
+    Message("Input/output error"),
+    Message("Expecting value"),
+    Message("Expecting property name enclosed in double quotes"),
+    Message("Expecting ',' delimiter"),
+    Message("Expecting ':' delimiter"),
+    Message("Illegal trailing comma before end of object"),
+    Message("Illegal trailing comma before end of array"),
+    Message("Extra data"),
+    Message("Unterminated string starting at"),
+    Message("Invalid control character at"),
+    Message("Invalid \\escape"),
+    Message("Invalid \\uXXXX escape"),
+)
+"""What the system and Python's JSON reader say inside our messages, listed for the translators."""
 
 
 @cache

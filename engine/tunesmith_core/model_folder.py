@@ -105,7 +105,7 @@ def _read_object(path: Path) -> dict[str, Any]:  # Any: JSON values
     except FileNotFoundError:
         raise _damaged(path, "the file is missing") from None
     except OSError as error:
-        raise _damaged(path, "the file can't be read: {reason}", reason=error.strerror) from error
+        raise _damaged(path, "the file can't be read: {reason}", reason=Message(str(error.strerror))) from error
     except (ValueError, RecursionError) as error:
         _refuse_pointer(path)
         raise _damaged(path, "not valid JSON: {error}", error=error) from error
@@ -176,7 +176,7 @@ def read_safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     except FileNotFoundError:
         raise _damaged(path, "the file is missing") from None
     except OSError as error:
-        raise _damaged(path, "the file can't be read: {reason}", reason=error.strerror) from error
+        raise _damaged(path, "the file can't be read: {reason}", reason=Message(str(error.strerror))) from error
     except (ValueError, RecursionError):
         raise _damaged(path, "the safetensors header is not valid JSON") from None
     try:

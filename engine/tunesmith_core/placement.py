@@ -44,11 +44,11 @@ _SYSTEM_FOLDERS = ("/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "
 def needs_short_folder(root: PurePath) -> str | None:
     """Say why a data root on Windows can't hold environments and caches itself, or return None."""
     if not str(root).isascii():
-        return "its path has letters other than plain English ones"
+        return Message("its path contains letters other than A to Z")
     if " " in str(root):
-        return "its path has spaces"
+        return Message("its path contains spaces")
     if len(str(root)) > MAX_WORK_CHARS:
-        return f"its path is longer than {MAX_WORK_CHARS} characters"
+        return Message("its path is longer than {limit} characters", limit=MAX_WORK_CHARS)
     return None
 
 
@@ -84,7 +84,8 @@ def record_work_folder(root: Path, tell: Callable[[str], None], *, windows: bool
     if not windows or os.environ.get(WORK_VARIABLE):
         return
     if folder != root:
-        reason = f"{root} can't hold them: {needs_short_folder(root) or 'they are there already'}"
+        why = needs_short_folder(root) or Message("they are already in the other folder")
+        reason = Message("{root} can't be used for them: {why}", root=root, why=why)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             files.atomic_write_json(folder / OWNER, {"version": 1, "data_root": str(root)})
@@ -93,15 +94,15 @@ def record_work_folder(root: Path, tell: Callable[[str], None], *, windows: bool
                 "permission-or-antivirus",
                 "{folder} for environments and caches can't be written: {reason}. {need}.",
                 hint=Message(
-                    "Set {work_variable} to a short folder that you may write to, such as {anchor}ts.",
+                    "Set {work_variable} to a short folder that you can write to, such as {anchor}ts.",
                     work_variable=WORK_VARIABLE,
                     anchor=root.anchor,
                 ),
                 folder=folder,
-                reason=error.strerror,
+                reason=Message(str(error.strerror)),
                 need=reason,
             ) from error
-        tell(f"Environments and caches go to {folder}, because {reason}.")
+        tell(Message("Environments and caches go to {folder}, because {reason}.", folder=folder, reason=reason))
     (root / RECORD).parent.mkdir(parents=True, exist_ok=True)
     files.atomic_write_json(root / RECORD, {"version": 1, "work_folder": str(folder)})
 
@@ -160,15 +161,20 @@ def problem_of(
     root = PureWindowsPath(path) if windows else PurePosixPath(path)
     names = {name.upper(): value for name, value in (os.environ if variables is None else variables).items()}
     if not root.is_absolute():
-        return TunesmithError("usage", "{root} is no full path.", hint="Choose a folder with its full path.", root=root)
+        return TunesmithError(
+            "usage", "{root} is not a full path.", hint="Choose a folder with its full path.", root=root
+        )
     kind = "network" if str(root).startswith("\\\\") else _kind_of(root, machine.disks or ())
     program = root.__class__(program_folder) if program_folder else None
     reasons = (
-        ("lies in a folder that is synchronised with a cloud", _is_synced(root, names)),
-        ("is on a network drive", kind == "network"),
-        ("is on a removable drive", kind == "removable"),
-        ("belongs to the system", _is_system(root, names, windows=windows)),
-        ("lies in the program's own folder, which an update replaces", program is not None and _within(root, program)),
+        (Message("is in a folder that is synchronized with a cloud"), _is_synced(root, names)),
+        (Message("is on a network drive"), kind == "network"),
+        (Message("is on a removable drive"), kind == "removable"),
+        (Message("belongs to the operating system"), _is_system(root, names, windows=windows)),
+        (
+            Message("is in the program's own folder, which an update replaces"),
+            program is not None and _within(root, program),
+        ),
     )
     for reason, applies in reasons:
         if applies:
@@ -176,7 +182,7 @@ def problem_of(
     if windows and len(str(root)) > MAX_ROOT_CHARS:
         return UserError(
             "path-too-long",
-            "{root} has {num_chars} characters; files below it need the rest of the 260 that Windows allows.",
+            "{root} has {num_chars} characters. Windows allows 260 in total, and the files inside need the rest.",
             hint=Message(
                 "Choose a folder with at most {max_root_chars} characters, such as {anchor}Tunesmith.",
                 max_root_chars=MAX_ROOT_CHARS,
@@ -196,9 +202,9 @@ def writing_problem(root: Path) -> TunesmithError | None:
         return TunesmithError(
             "permission-or-antivirus",
             "{root} can't be written: {reason}.",
-            hint="Choose a folder that you may write to.",
+            hint="Choose a folder that you can write to.",
             root=root,
-            reason=error.strerror,
+            reason=Message(str(error.strerror)),
         )
     return None
 

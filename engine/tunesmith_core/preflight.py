@@ -8,7 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tunesmith_core import datafmt, devices, environments, files, paths
+from tunesmith_core.datafmt import encoding
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.model_folder import ModelFolder, is_hub_id, open_model_folder
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import WSL, SourceSpec
@@ -31,13 +33,13 @@ def check(spec: RunSpec) -> None:
     """
     problems = spec.problems()
     if problems:
-        raise TunesmithError("spec-invalid", "\n".join(str(problem) for problem in problems))
+        raise TunesmithError("spec-invalid", joined([problem.message for problem in problems], "\n"))
     if spec.hardware.system == WSL:
         Guest.load()
     else:
         environments.training_python()
     if spec.hardware.device == "cuda" and not devices.nvidia_present():
-        raise TunesmithError("driver-missing", "The spec asks for a GPU, but there is no NVIDIA driver here.")
+        raise TunesmithError("driver-missing", "The run is set to use a GPU, but no NVIDIA driver was found.")
     model = check_model(spec)
     check_data(spec, model)
     _check_disk(spec, model)
@@ -62,7 +64,7 @@ def check_data(spec: RunSpec, model: ModelFolder | None) -> None:
         if model and not model.has_chat_template and _holds_chats(source):
             raise TunesmithError(
                 "dataset-chat-template-missing",
-                "{path} holds no chat template, but {data_path} holds chats.",
+                "{data_path} contains chats, but the model {path} has no chat template.",
                 path=model.path,
                 data_path=source.path,
             )
@@ -75,7 +77,7 @@ def _holds_chats(source: SourceSpec) -> bool:
     for line, row in datafmt.read_rows(path, lambda _line, _error: None):
         layout = datafmt.resolve_layout([row], source.format, source.columns, str(path))
         try:
-            return isinstance(datafmt.to_messages(row, layout, f"{path}, line {line}"), datafmt.Chat)
+            return isinstance(datafmt.to_messages(row, layout, encoding.place(path, line)), datafmt.Chat)
         except UserError:
             # A bad row that the spec says to skip; the next one tells.
             continue
@@ -91,7 +93,10 @@ def _check_disk(spec: RunSpec, model: ModelFolder | None) -> None:
         if isinstance(problem, BugError):
             # Whatever else stands in the way, such as a file of that name, is no mistake of ours.
             problem = TunesmithError(
-                "permission-or-antivirus", "{runs_dir}: {reason}.", runs_dir=runs_dir, reason=error.strerror
+                "permission-or-antivirus",
+                "{runs_dir}: {reason}.",
+                runs_dir=runs_dir,
+                reason=Message(str(error.strerror)),
             )
         raise problem from error
     adapter_bytes = model.adapter_bytes(spec.adapter.rank) if model else 0

@@ -19,7 +19,7 @@ from tunesmith_core import files, paths
 from tunesmith_core.declared import Declaration, FieldProblem, declared, iter_declarations, read_section
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.locks import FileLock
-from tunesmith_core.messages import system_language
+from tunesmith_core.messages import Message, joined, system_language
 
 Values = dict[str, Any]  # Any: JSON values
 
@@ -44,11 +44,11 @@ def _proxy_rule(text: str) -> str | None:
     problem = _address_problem(text, PROXY_SCHEMES) if text else None
     if problem or urlsplit(text).path in ("", "/"):
         return problem
-    return "must end with the port, as in http://proxy.example:8080"
+    return Message("must end with the port, as in http://proxy.example:8080")
 
 
 def _folder_rule(text: str) -> str | None:
-    return None if not text or Path(text).is_absolute() else "must be the full path of a folder"
+    return None if not text or Path(text).is_absolute() else Message("must be the full path of a folder")
 
 
 def _address_problem(text: str, schemes: tuple[str, ...]) -> str | None:
@@ -58,12 +58,12 @@ def _address_problem(text: str, schemes: tuple[str, ...]) -> str | None:
     except ValueError:
         complete = False
     if not text.startswith(tuple(f"{scheme}://" for scheme in schemes)):
-        return f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}"
+        return Message("must begin with {schemes}", schemes=" / ".join(f"{scheme}://" for scheme in schemes))
     if not complete:
-        return "must name a host and, if it has one, the number of a port"
+        return Message("must contain a host name and a valid port number, if any")
     if any(character.isspace() or not character.isprintable() for character in text):
-        return "must have no spaces"
-    return "must have no ? and no #" if parts.query or parts.fragment else None
+        return Message("must not contain spaces")
+    return Message("must not contain ? or #") if parts.query or parts.fragment else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,7 +175,7 @@ class SettingsFile:
         with self._memory:
             changed = read_section(Settings, dataclasses.asdict(self.values) | values, "settings", problems)
             if problems:
-                raise TunesmithError("usage", "; ".join(str(problem) for problem in problems))
+                raise TunesmithError("usage", joined([problem.message for problem in problems], ", "))
             self.values = changed
             self._changed |= values.keys()
 
@@ -221,11 +221,11 @@ class SettingsFile:
 
     def _take(self, content: object) -> None:
         if not isinstance(content, dict):
-            raise ValueError("the file holds no JSON object")  # noqa: TRY004 - treated as damage like any other
+            raise ValueError(Message("the file contains no JSON object"))  # noqa: TRY004 - treated as damage like any other
         values = dict(content)
         version = values.pop("version", None)
         if not isinstance(version, int) or version < 1:
-            raise ValueError("the file has no version")
+            raise ValueError(Message("the file has no version"))
         for migrate in MIGRATIONS[version - 1 :]:
             values = migrate(values)
         known = {field.name for field in dataclasses.fields(Settings)}
@@ -237,7 +237,7 @@ class SettingsFile:
             Settings, {name: values[name] for name in known & values.keys()}, "settings", problems
         )
         if problems:
-            self.problem = _damaged(self.path, "; ".join(str(problem) for problem in problems))
+            self.problem = _damaged(self.path, joined([problem.message for problem in problems], ", "))
 
 
 def language_in_force() -> str:
@@ -253,5 +253,9 @@ def current_version() -> int:
 
 def _damaged(path: Path, cause: object) -> TunesmithError:
     if isinstance(cause, json.JSONDecodeError):
-        cause = f"line {cause.lineno}, column {cause.colno}: {cause.msg}"
+        cause = Message(
+            "line {line}, column {column}: {msg}", line=cause.lineno, column=cause.colno, msg=Message(cause.msg)
+        )
+    elif not isinstance(cause, Message):
+        cause = Message(str(cause))
     return TunesmithError("settings-damaged", "{path}: {cause}.", path=path, cause=cause)

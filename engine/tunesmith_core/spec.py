@@ -16,6 +16,7 @@ from typing import Any
 from tunesmith_core import spec_sections as sections
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.spec_migrations import migrated
 
 SPEC_VERSION = 2
@@ -82,8 +83,8 @@ class RunSpec:
         """
         spec, problems = _read(values, source)
         if problems:
-            lines = "\n".join(f"  {problem}" for problem in problems)
-            raise TunesmithError("spec-invalid", "{source}:\n{lines}", source=source, lines=lines)
+            lines = joined([problem.message for problem in problems], "\n  ")
+            raise TunesmithError("spec-invalid", "{source}:\n  {lines}", source=source, lines=lines)
         return spec
 
     @staticmethod
@@ -97,14 +98,21 @@ class RunSpec:
             values = json.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise TunesmithError(
-                "spec-invalid", "{path}: the file can't be read: {reason}.", path=path, reason=error.strerror
+                "spec-invalid",
+                "{path}: the file can't be read: {reason}.",
+                path=path,
+                reason=Message(str(error.strerror)),
             ) from error
         except UnicodeDecodeError as error:
             raise TunesmithError("spec-invalid", "{path}: the file is not UTF-8 text.", path=path) from error
         except json.JSONDecodeError as error:
-            place = f"{path}, line {error.lineno}, column {error.colno}"
             raise TunesmithError(
-                "spec-invalid", "{place}: not valid JSON: {msg}.", place=place, msg=error.msg
+                "spec-invalid",
+                "{path}, line {line}, column {column}: not valid JSON: {msg}.",
+                path=path,
+                line=error.lineno,
+                column=error.colno,
+                msg=Message(error.msg),
             ) from error
         spec = RunSpec.from_dict(values, str(path))
         spec.resolve_paths(path.parent)
@@ -140,13 +148,17 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
         )
     values = migrated(values, SPEC_VERSION)
     if values.get("version") != SPEC_VERSION:
-        problems.append(FieldProblem("version", f"must be {SPEC_VERSION}, not {version!r}"))
+        problems.append(
+            FieldProblem("version", Message("must be {wanted}, not {value!r}", wanted=SPEC_VERSION, value=version))
+        )
     name = values.get("name", "")
     if not isinstance(name, str):
-        problems.append(FieldProblem("name", f"must be a text, not {name!r}"))
+        problems.append(
+            FieldProblem("name", Message("must be {wanted}, not {value!r}", wanted=Message("a text"), value=name))
+        )
         name = ""
     unknown = values.keys() - SECTIONS.keys() - {"version", "name"}
-    problems.extend(FieldProblem(key, "is no section that this version knows") for key in sorted(unknown))
+    problems.extend(FieldProblem(key, "is not a section of this version") for key in sorted(unknown))
     built = {
         section: read_section(kind, values.get(section, {}), section, problems) for section, kind in SECTIONS.items()
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tunesmith_core import objectives
 from tunesmith_core.declared import FieldProblem, declared
+from tunesmith_core.messages import Message
 
 if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
@@ -18,7 +19,11 @@ NATIVE, WSL = "native", "wsl"
 
 def device_problem(name: str) -> str | None:
     """Say what is wrong with the name of a device, or return None."""
-    return None if re.fullmatch(r"cpu|(auto|cuda)(:[1-5]?\d|:6[0-3])?", name) else "must be auto, cpu, cuda or cuda:1"
+    return (
+        None
+        if re.fullmatch(r"cpu|(auto|cuda)(:[1-5]?\d|:6[0-3])?", name)
+        else Message("must be auto, cpu, cuda or cuda:1")
+    )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -376,21 +381,26 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     """Return what is wrong between fields that are right alone."""
     problems = []
     if not spec.model.path.strip():
-        problems.append(FieldProblem("model.path", "is missing: choose a base model"))
+        problems.append(FieldProblem("model.path", "is missing. Choose a base model"))
     problems += [
-        FieldProblem(f"data.sources[{number}].path", "is missing: choose a data file")
+        FieldProblem(f"data.sources[{number}].path", "is missing. Choose a data file")
         for number, source in enumerate(spec.data.sources)
         if not source.path.strip()
     ]
     if not spec.hardware.devices:
         problems.append(FieldProblem("hardware.devices", "must name a device"))
     if len(spec.hardware.devices) > 1:
-        problems.append(FieldProblem("hardware.devices", "must name one device: several are not supported yet"))
+        problems.append(FieldProblem("hardware.devices", "must name one device. Several are not supported yet"))
     targets = spec.adapter.target_modules
     if not targets or (isinstance(targets, list) and not all(name.strip() for name in targets)):
         problems.append(FieldProblem("adapter.target_modules", "must name at least one module"))
     if isinstance(targets, str) and targets != ALL_LINEAR:
-        problems.append(FieldProblem("adapter.target_modules", f'must be "{ALL_LINEAR}" or a list of module names'))
+        problems.append(
+            FieldProblem(
+                "adapter.target_modules",
+                Message('must be "{all_linear}" or a list of module names', all_linear=ALL_LINEAR),
+            )
+        )
     if spec.evaluation.early_stopping and not (spec.evaluation.path or spec.evaluation.percent):
         problems.append(FieldProblem("evaluation.early_stopping", "needs evaluation data"))
     return problems

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message, said
+from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.protocol import Event
 
 QUIET_STEPS_S = 10.0
@@ -116,13 +116,15 @@ class Progress:
 
     def _step(self, event: Event) -> None:
         data = event.data
-        line = f"step {data.get('step')}/{self._total_steps or '?'}  loss {number(data.get('loss'))}"
+        total, loss = self._total_steps or "?", number(data.get("loss"))
+        parts = [Message("step {step}/{total}  loss {loss}", step=data.get("step"), total=total, loss=loss)]
         tokens_per_s = data.get("tokens_per_s")
         if tokens_per_s:
-            line += f"  {tokens_per_s:.0f} tokens/s"
+            parts.append(Message("{speed:.0f} tokens/s", speed=tokens_per_s))
         left = self._total_steps - int(data.get("step") or 0)
         if left > 0 and data.get("step_s"):
-            line += f"  {duration(left * data['step_s'])} left"
+            parts.append(Message("{time} left", time=duration(left * data["step_s"])))
+        line = said(joined(parts, "  "))
         if self._in_place:
             print("\r" + line.ljust(self._drawn_chars), end="", flush=True)
             self._drawn_chars = len(line)
@@ -143,22 +145,24 @@ class Progress:
 
 
 def _line(event: Event) -> str:
-    data = event.data
+    data, step = event.data, event.data.get("step")
     match event.type:
         case "hello" if data.get("resumed_from_step"):
-            return f"resumed from step {data['resumed_from_step']}"
+            return Message("resumed from step {step}", step=data["resumed_from_step"])
         case "phase" if not data.get("done"):
-            return f"{data.get('name')} ..."
+            return Message("{phase} ...", phase=Message(str(data.get("name"))))
         case "eval":
-            return f"evaluation at step {data.get('step')}: loss {number(data.get('loss'))}"
+            return Message("step {step}: evaluation loss {loss}", step=step, loss=number(data.get("loss")))
         case "sample":
-            return f"sample at step {data.get('step')}: {data.get('prompt')!r} -> {data.get('text')!r}"
+            return Message(
+                "step {step}: {prompt!r} -> {text!r}", step=step, prompt=data.get("prompt"), text=data.get("text")
+            )
         case "checkpoint":
-            return f"saved step {data.get('step')} in {data.get('path')}"
+            return Message("saved step {step} in {path}", step=step, path=data.get("path"))
         case "warning":
-            return f"warning[{data.get('code')}]: {data.get('message')}"
+            return Message("warning[{code}]: {message}", code=data.get("code"), message=data.get("message"))
         case "log" if data.get("level") == "info":
             return str(data.get("text"))
         case "stopping":
-            return "stopping ..."
+            return Message("stopping ...")
     return ""

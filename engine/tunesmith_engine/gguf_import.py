@@ -38,7 +38,7 @@ def import_gguf(source: Path, target: Path) -> dict[str, Any]:  # Any: JSON valu
             magic = file.read(len(GGUF_MAGIC))
     except OSError as error:
         raise TunesmithError(
-            "model-files-missing-or-corrupt", "{source}: {reason}.", source=source, reason=error.strerror
+            "model-files-missing-or-corrupt", "{source}: {reason}.", source=source, reason=Message(str(error.strerror))
         ) from error
     if magic != GGUF_MAGIC:
         raise TunesmithError("model-files-missing-or-corrupt", "{source}: this is not a GGUF file.", source=source)

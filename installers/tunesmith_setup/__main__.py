@@ -10,7 +10,9 @@ import argparse
 import importlib
 import sys
 
+from tunesmith_core import settings
 from tunesmith_core.errors import EXIT_STOPPED, wrap
+from tunesmith_core.messages import Message, said, use_language
 from tunesmith_setup import interruption, progress
 
 DESCRIPTION = """Gets the libraries of Tunesmith's window and opens it; the window sets up training and asks before it
@@ -71,13 +73,15 @@ def main(argv: list[str] | None = None) -> int:
     The journal of an operation says how the command ended, also after an error.
     """
     arguments = argparse.Namespace()
+    use_language(settings.language_in_force())
     try:
         with interruption.heard():
             arguments = parse(sys.argv[1:] if argv is None else argv)
             with progress.chosen(arguments).stopping():
                 code = int(arguments.command(arguments))
     except KeyboardInterrupt:
-        sys.stderr.write("\nInterrupted. The same command continues; a run that has begun goes on.\n")
+        interrupted = Message("Interrupted. Run the same command to continue. Runs that have started continue.")
+        sys.stderr.write(f"\n{said(interrupted)}\n")
         code = EXIT_STOPPED
     except Exception as error:
         failure = wrap(error)

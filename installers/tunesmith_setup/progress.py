@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core.errors import EXIT_STOPPED, TunesmithError
+from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host, StopWatch, die_with_owner
 from tunesmith_core.protocol import Event
@@ -25,6 +26,13 @@ from tunesmith_core.setup_messages import Finding, Plan, State
 MB = 1_000_000
 GIB = 1024**3
 MIB = 1024**2
+
+STATE_WORDS = {
+    "ok": Message("ok"),
+    "warning": Message("warning"),
+    "failed": Message("failed"),
+    "unknown": Message("unknown"),
+}
 
 
 def size_text(num_bytes: float) -> str:
@@ -55,12 +63,12 @@ class Progress:
 
     def line(self, text: str = "") -> None:
         """Write one line."""
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(f"{said(text)}\n")
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
         """Write one line that belongs to the current phase."""
-        self.line(f"    {text}")
+        self.line(f"    {said(text)}")
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -73,22 +81,26 @@ class Progress:
         self._phase_done(name, seconds)
 
     def _phase_started(self, name: str) -> None:
-        self.line(f"==> {name}")
+        self.line(f"==> {said(name)}")
 
     def _phase_done(self, name: str, seconds: float) -> None:  # noqa: ARG002
-        self.note(f"done in {duration_text(seconds)}")
+        self.note(Message("done in {time}", time=duration_text(seconds)))
 
     def plan(self, plan: Plan) -> None:
         """Show what will be fetched and written, where to, and how long it takes roughly."""
         self.note(plan.sentence)
         for part in plan.parts:
-            fetched = f"{size_text(part.download_bytes)} to download, " if part.download_bytes else ""
-            needed = f"{fetched}{size_text(part.disk_bytes)} on disk" if part.disk_bytes else "complete"
-            self.note(f"{part.name}: {needed}")
-        self.note(f"folder: {plan.folder}")
-        self.note(f"needed at most: {size_text(plan.disk_bytes)}, free: {size_text(plan.free_bytes)}")
+            on_disk = (
+                Message("{size} on disk", size=size_text(part.disk_bytes)) if part.disk_bytes else Message("complete")
+            )
+            download = Message("{size} to download", size=size_text(part.download_bytes))
+            needed = joined([download, on_disk], ", ") if part.download_bytes else on_disk
+            self.note(Message("{name}: {needed}", name=Message(part.name), needed=needed))
+        self.note(Message("Folder: {folder}", folder=plan.folder))
+        needed_most, free = size_text(plan.disk_bytes), size_text(plan.free_bytes)
+        self.note(Message("Needs at most {needed}, {free} are free", needed=needed_most, free=free))
         if plan.seconds:
-            self.note(f"roughly {duration_text(plan.seconds)}")
+            self.note(Message("About {time}", time=duration_text(plan.seconds)))
 
     def progress(
         self, name: str, done_bytes: int, total_bytes: int, bytes_per_s: float, remaining_s: float | None
@@ -96,23 +108,37 @@ class Progress:
         """Show how far a part is; `remaining_s` is None while it can't be told. On a terminal uv draws its own bars."""
         if sys.stderr.isatty():
             return
-        left = f", {duration_text(remaining_s)} left" if remaining_s is not None else ""
-        self.note(f"{name}: {size_text(done_bytes)} of {size_text(total_bytes)}, {bytes_per_s / MB:.1f} MB/s{left}")
+        left = Message(", {time} left", time=duration_text(remaining_s)) if remaining_s is not None else ""
+        self.note(
+            Message(
+                "{name}: {done} of {total}, {speed:.1f} MB/s{left}",
+                name=Message(name),
+                done=size_text(done_bytes),
+                total=size_text(total_bytes),
+                speed=bytes_per_s / MB,
+                left=left,
+            )
+        )
 
     def check(self, finding: Finding) -> None:
         """Show how a check stands."""
         if finding.state not in (State.WAITING, State.CHECKING):
             named = f" [{finding.code}]" if finding.code else ""
-            message = f": {finding.message}" if finding.message else ""
-            self.note(f"{finding.state:<8} {finding.title}{message}{named}")
+            message = f": {said(finding.message)}" if finding.message else ""
+            self.note(f"{said(STATE_WORDS[finding.state]):<8} {said(finding.title)}{message}{named}")
             if finding.fix:
-                self.note(f"{'':<8} fix: {finding.fix.label}")
+                self.note(f"{'':<8} {said(Message('To fix it: {label}', label=Message(finding.fix.label)))}")
 
     def error(self, failure: TunesmithError) -> None:
         """Show what stopped the command: evidence, code, cause, next step; as text it goes to standard error."""
         if failure.context:
             sys.stderr.write(f"{failure.context.rstrip()}\n")
-        sys.stderr.write(f"error: {failure.title} [{failure.code}]\n  {failure.message}\nhint: {failure.hint}\n")
+        lines = (
+            Message("error: {title} [{code}]", title=failure.title, code=failure.code),
+            Message("  {message}", message=failure.message),
+            Message("hint: {hint}", hint=failure.hint),
+        )
+        sys.stderr.write("".join(f"{said(line)}\n" for line in lines))
 
     def result(self, exit_code: int) -> None:
         """Tell that the command ended; as text the exit code says it."""
@@ -141,8 +167,12 @@ class EventProgress(Progress):
 
     def line(self, text: str = "") -> None:
         """Write a note; an empty line says nothing."""
-        if text.strip():
-            self._host.event("log", level="info", text=text.strip())
+        if text:
+            self._host.event("log", level="info", text=text)
+
+    def note(self, text: str) -> None:
+        """Write a note."""
+        self.line(text)
 
     def _phase_started(self, name: str) -> None:
         self._host.event("phase", name=name, state="started")

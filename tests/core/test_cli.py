@@ -159,13 +159,13 @@ def test_control_c_saves_and_the_second_leaves(spec_file: str, fake_engine: Scri
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 5
-    assert "stopping after this step" in err
+    assert "Stopping after this step" in err
     fake_engine({"*": [["hello", 1], ["steps", 50, 0.1], ["result", "finished"]]})
     with start_process("resume", "c-01") as process:
         wait_for(lambda: kinds(run)[-1] == "step")
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
-        while "press Ctrl-C again" not in process.stderr.readline():
+        while "Press Ctrl-C again" not in process.stderr.readline():
             pass
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
@@ -273,7 +273,7 @@ def test_runs_and_show(spec_file: str, capsys: pytest.CaptureFixture[str], fake_
     assert cli.main(["show", "c-01"]) == 0
     shown = capsys.readouterr().out
     assert "state:           finished" in shown
-    assert "9 of 9" in shown
+    assert "9 / 9" in shown
     assert cli.main(["show", "c-01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
 
@@ -307,14 +307,14 @@ def test_plan(spec_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: p
     monkeypatch.setattr(cli_specs.planner, "plan", plan_of)
     assert cli.main(["plan", spec_file]) == 0
     out = capsys.readouterr().out
-    assert "weights  1.00 GiB" in out
-    assert "least, row by row and with activations computed again: 0.50 GiB" in out
-    assert "verdict: tight" in out
-    assert "saves 1.00 GiB: data.context_length = 512" in out
+    assert "base model  1.00 GiB" in out
+    assert "Minimum, row by row and with activation checkpointing: 0.50 GiB" in out
+    assert "only just" in out
+    assert "Saves 1.00 GiB: data.context_length = 512" in out
     frugal = dataclasses.replace(plan_of(), least_bytes=1 << 30)
     monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: frugal)
     assert cli.main(["plan", spec_file]) == 0
-    assert "least" not in capsys.readouterr().out
+    assert "Minimum" not in capsys.readouterr().out
     assert cli.main(["plan", spec_file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "tight"
 
@@ -369,7 +369,7 @@ def test_preview_marks_what_is_learned(spec_file: str, fake_engine: Script, caps
     fake_engine({"preview": {"rows": [row], "problems": [{"line": 2, "message": "bad"}], "notes": ["joined"]}})
     assert cli.main(["preview", spec_file, "--rows", "1"]) == 0
     out, err = capsys.readouterr()
-    assert out == "--- line 1: 1 of 3 tokens are learned\nQ: [[A]]\n"
+    assert out == "--- line 1: 1 of 3 tokens are trained on\nQ: [[A]]\n"
     assert err == "joined\nline 2: bad\n"
     assert cli.main(["preview", spec_file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == [row]
@@ -464,7 +464,7 @@ def test_an_interrupt_elsewhere_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys
 
     monkeypatch.setattr(cli, "make_parser", interrupted)
     assert cli.main([]) == 5
-    assert capsys.readouterr().err == "interrupted\n"
+    assert capsys.readouterr().err == "Interrupted.\n"
 
 
 def test_a_reader_that_leaves_is_no_error(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -534,7 +534,7 @@ def test_progress_is_drawn_in_place_on_a_terminal(
     first, second = "step 1/3  loss 2.0000  1 min 00 s left", "step 2/3  loss -"
     out = capsys.readouterr().out
     assert out.startswith(
-        f"\r{first}\r{second.ljust(len(first))}\r{' ' * len(second)}\revaluation at step 2: loss 1.0000\n"
+        f"\r{first}\r{second.ljust(len(first))}\r{' ' * len(second)}\rstep 2: evaluation loss 1.0000\n"
     )
     assert out.endswith("\rstep 3/3  loss 1.0000\n")
 
@@ -551,7 +551,7 @@ def test_elsewhere_steps_are_told_rarely(capsys: pytest.CaptureFixture[str]) -> 
     [
         ("phase", {"name": "model"}, "model ..."),
         ("phase", {"name": "model", "done": 3}, ""),
-        ("sample", {"step": 1, "prompt": "a", "text": "b"}, "sample at step 1: 'a' -> 'b'"),
+        ("sample", {"step": 1, "prompt": "a", "text": "b"}, "step 1: 'a' -> 'b'"),
         ("warning", {"code": "x", "message": "m"}, "warning[x]: m"),
         ("stopping", {"mode": "save"}, "stopping ..."),
         ("log", {"level": "info", "text": "a, 4 tokens/s"}, "a, 4 tokens/s"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import json
 import string
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,6 +66,19 @@ def test_lists_and_nested_objects_are_packed_too() -> None:
 @pytest.mark.parametrize("spelled", [7, {"m": 7}, {"m": {"values": 3}}, {"m": ["x"]}, {"other": {}}])
 def test_damaged_templates_leave_the_sentence(spelled: object) -> None:
     assert restored({"m": "text", "n": 1, "templates": spelled}) == {"m": "text", "n": 1}
+
+
+@pytest.mark.parametrize(("identifier", "language"), [(0x0804, "zh_CN"), (0x0409, "en"), (0xFFFF, "en")])
+def test_windows_itself_tells_the_language(monkeypatch: pytest.MonkeyPatch, identifier: int, language: str) -> None:
+    """No shell of Windows sets LANG."""
+    for name in ("LC_ALL", "LC_MESSAGES", "LANGUAGE", "LANG"):
+        monkeypatch.delenv(name, raising=False)
+    kernel32 = SimpleNamespace(GetUserDefaultUILanguage=lambda: identifier)
+    monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel32), raising=False)
+    monkeypatch.setattr(messages.sys, "platform", "win32")
+    assert messages.system_language() == language
+    monkeypatch.setenv("LANG", "zh_CN.UTF-8")
+    assert messages.system_language() == "zh_CN", "what the person set in the shell wins"
 
 
 @pytest.mark.parametrize(("variable", "language"), [("zh_CN.UTF-8", "zh_CN"), ("de_DE", "en"), ("", "en")])

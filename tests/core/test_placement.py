@@ -97,7 +97,7 @@ def test_the_choice_is_recorded_and_stays(drive: Path, monkeypatch: pytest.Monke
     assert not root.exists()
     told: list[str] = []
     record_work_folder(root, told.append, windows=True)
-    reason = f"because {root} can't hold them: its path has spaces"
+    reason = f"because {root} can't be used for them: its path contains spaces"
     assert told == [f"Environments and caches go to {drive / 'Tunesmith'}, {reason}."]
     monkeypatch.setattr(placement, "needs_short_folder", lambda _root: None)
     assert work_folder(root, windows=True) == drive / "Tunesmith", "other rules of a later version change nothing"
@@ -169,7 +169,7 @@ def test_a_drive_that_takes_no_short_folder_is_told(drive: Path, monkeypatch: py
         raise PermissionError(errno.EACCES, "Permission denied")
 
     monkeypatch.setattr(files, "atomic_write_json", refuse)
-    with pytest.raises(EnvironmentProblem, match="its path has spaces") as caught:
+    with pytest.raises(EnvironmentProblem, match="its path contains spaces") as caught:
         record_work_folder(drive / "my data", silent, windows=True)
     assert caught.value.code == "permission-or-antivirus"
     assert "TUNESMITH_WORK" in caught.value.hint
@@ -183,20 +183,20 @@ def test_a_drive_that_takes_no_short_folder_is_told(drive: Path, monkeypatch: py
         ("C:\\Users\\Ayşe Yılmaz\\AppData\\Local\\Tunesmith", None),
         ("D:\\训练 数据", None),
         ("D:\\OneDriver\\x", None),
-        ("Tunesmith", "no full path"),
-        ("\\Tunesmith", "no full path"),
-        ("C:\\Users\\Ann\\OneDrive\\Tunesmith", "synchronised with a cloud"),
-        ("C:\\Users\\Ann\\onedrive - Contoso\\Tunesmith", "synchronised with a cloud"),
-        ("C:\\Users\\Ann\\Dropbox\\x", "synchronised with a cloud"),
-        ("d:\\firma\\Documents\\x", "synchronised with a cloud"),
+        ("Tunesmith", "not a full path"),
+        ("\\Tunesmith", "not a full path"),
+        ("C:\\Users\\Ann\\OneDrive\\Tunesmith", "synchronized with a cloud"),
+        ("C:\\Users\\Ann\\onedrive - Contoso\\Tunesmith", "synchronized with a cloud"),
+        ("C:\\Users\\Ann\\Dropbox\\x", "synchronized with a cloud"),
+        ("d:\\firma\\Documents\\x", "synchronized with a cloud"),
         ("N:\\Tunesmith", "network drive"),
         ("\\\\server\\share\\Tunesmith", "network drive"),
         ("\\\\wsl.localhost\\Ubuntu\\home\\ann", "network drive"),
         ("E:\\Tunesmith", "removable drive"),
         ("D:\\mounted\\Tunesmith", "removable drive"),
-        ("C:\\", "belongs to the system"),
-        ("c:\\windows\\Temp\\x", "belongs to the system"),
-        ("C:\\Program Files\\Tunesmith", "belongs to the system"),
+        ("C:\\", "belongs to the operating system"),
+        ("c:\\windows\\Temp\\x", "belongs to the operating system"),
+        ("C:\\Program Files\\Tunesmith", "belongs to the operating system"),
         ("D:\\Programs\\Tunesmith\\data", "the program's own folder"),
         ("D:\\programs\\tunesmith", "the program's own folder"),
         ("D:\\" + "x" * 98, "has 101 characters"),
@@ -218,12 +218,12 @@ def test_folders_on_windows(path: str, words: str | None) -> None:
         ("/home/ayşe yılmaz/" + "x" * 200, None),
         ("/opt/tunesmith", None),
         ("/tmp/tunesmith", None),
-        ("tunesmith", "no full path"),
-        ("/", "belongs to the system"),
-        ("/usr/local/tunesmith", "belongs to the system"),
+        ("tunesmith", "not a full path"),
+        ("/", "belongs to the operating system"),
+        ("/usr/local/tunesmith", "belongs to the operating system"),
         ("/mnt/nas/ann", "network drive"),
         ("/media/usb", "removable drive"),
-        ("/home/ann/OneDrive/x", "synchronised with a cloud"),
+        ("/home/ann/OneDrive/x", "synchronized with a cloud"),
     ],
 )
 def test_folders_on_linux(path: str, words: str | None, monkeypatch: pytest.MonkeyPatch) -> None:

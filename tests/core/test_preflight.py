@@ -170,7 +170,7 @@ def test_shards_are_checked_against_their_index(spec: RunSpec) -> None:
 def test_chats_need_a_template(spec: RunSpec, tmp_path: Path) -> None:
     folder = Path(spec.model.path)
     (folder / "tokenizer_config.json").write_text("{}")
-    refused(spec, "dataset-chat-template-missing", "holds chats")
+    refused(spec, "dataset-chat-template-missing", "contains chats")
     (folder / "chat_template.jinja").write_text("")
     refused(spec, "dataset-chat-template-missing")
     (folder / "chat_template.jinja").write_text("{{ messages }}")

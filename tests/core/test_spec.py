@@ -64,10 +64,10 @@ def test_a_short_spec_takes_the_defaults() -> None:
         ("data", "sources", [], "data.sources must be a list of at least one"),
         ("data", "sources", {}, "data.sources must be a list of at least one"),
         ("hardware", "devices", [], "hardware.devices must name a device"),
-        ("hardware", "devices", ["cuda:0", "cuda:1"], "hardware.devices must name one device: several are not"),
+        ("hardware", "devices", ["cuda:0", "cuda:1"], "hardware.devices must name one device. Several are not"),
         ("hardware", "devices", ["cuda:64"], "hardware.devices must be auto, cpu, cuda or cuda:1"),
         ("objective", "kind", "guess", "objective.kind must be one of sft"),
-        ("data", "surprise", 1, "data.surprise is no setting that this version knows"),
+        ("data", "surprise", 1, "data.surprise is not a setting of this version"),
         ("model", "path", " ", "model.path is missing"),
         ("data", "sources", [{"path": ""}], "data.sources[0].path is missing"),
     ],
@@ -84,7 +84,12 @@ def test_all_wrong_values_are_named_at_once() -> None:
     values = good() | {"name": 1, "extra": {}, "version": 0, "saving": []}
     values["adapter"]["rank"] = 0
     message = problem_of(values)
-    for words in ("name must be a text", "extra is no section", "version must be 2, not 0", "saving must be an object"):
+    for words in (
+        "name must be a text",
+        "extra is not a section",
+        "version must be 2, not 0",
+        "saving must be an object",
+    ):
         assert words in message
     assert "adapter.rank" in message
     assert "must be a JSON object" in problem_of([])

@@ -80,7 +80,7 @@ def test_a_short_spec_keeps_the_defaults_of_its_time() -> None:
         ({"method": []}, "adapter must be an object"),
         ({"method": {"kind": "full"}}, "quantization.kind must be one of none, nf4"),
         ({"method": {"kind": ["lora"]}}, "quantization.kind must be a text"),
-        ({"method": {"surprise": 1}}, "adapter.surprise is no setting"),
+        ({"method": {"surprise": 1}}, "adapter.surprise is not a setting"),
         ({"data": 3}, "data must be an object"),
         ({"data": {"path": 3}}, "data.sources[0].path must be a text"),
         ({"hardware": 3}, "hardware must be an object"),

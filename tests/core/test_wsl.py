@@ -79,7 +79,7 @@ def test_an_error_code_is_explained_in_any_language(stub: Path) -> None:
     write_state(stub, read_state(stub) | {"fails": "0x80370102"})
     with pytest.raises(EnvironmentProblem) as caught:
         client.checked("-l", "-v")
-    assert "Virtualisation" in caught.value.message
+    assert "Virtualization" in caught.value.message
     assert "firmware" in caught.value.hint
     assert "BIOS" in (caught.value.context or "")
 

@@ -182,7 +182,7 @@ def test_the_run_refuses_a_folder_that_is_not_its_own(archive: Path, person: Pat
     (person / "diary").mkdir()
     (person / "diary" / "today.txt").write_text("mine")
     said = run("sh", archive, "--quiet", "--", "--prefix", person / "diary", code=2)
-    assert "holds something else than Tunesmith" in said
+    assert "contains something other than Tunesmith" in said
     assert os.listdir(person / "diary") == ["today.txt"]
 
 

@@ -43,7 +43,7 @@ def test_a_healthy_computer_gets_a_short_answer(capsys: pytest.CaptureFixture[st
     assert run() == 0
     output = capsys.readouterr().out
     assert "ok       Memory of the computer: 32.0 GiB of main memory." in output
-    assert "Nothing must be repaired (2 checks in" in output
+    assert "No problems found (2 checks in" in output
 
 
 @pytest.mark.usefixtures("healthy")
@@ -68,10 +68,10 @@ def test_programs_get_json_or_events(capsys: pytest.CaptureFixture[str], tmp_pat
 def test_faults_are_counted(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(probe, "machine", lambda timeout_s: HEALTHY)
     assert run("--full") == 3
-    assert "faults (" in capsys.readouterr().out
+    assert "Problems found: " in capsys.readouterr().out
     monkeypatch.setattr(checks, "all_checks", lambda full: [checks.EnvironmentPython(TRAINING_POINTER)])
     assert run() == 3
-    assert "1 fault (" in capsys.readouterr().out
+    assert "Problems found: 1 (" in capsys.readouterr().out
 
 
 def crowded_machine() -> Machine:
@@ -128,7 +128,7 @@ def test_out_of_memory_though_the_gpu_is_free(
     told = {name: f"{finding['message']} {finding['evidence']}" for name, finding in findings.items()}
     assert findings["folder"]["code"] == "path-non-ascii"
     assert "我的 训练 环境" in told["folder"]
-    assert "2 broken, not in use" in told["environments"]
+    assert "2 broken and unused" in told["environments"]
     assert "train-cu124-old" in told["environments"]
     assert "4.0 GiB" in told["caches"]
     assert "Held by: chrome.exe, python.exe (5.0 GiB)" in told["gpu-memory"]

@@ -89,7 +89,7 @@ def test_what_is_not_there_is_told_apart(check: Check, home: Path) -> None:
     assert finding.fix is not None
     assert finding.fix.automatic
     (home / "envs" / TRAINING_POINTER).write_text("train-cpu-2")
-    assert "train-cpu-2 is gone" in look(check).message
+    assert "train-cpu-2 is missing" in look(check).message
 
 
 def test_a_python_that_does_not_start_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_damaged_files_and_strangers_are_counted_and_named() -> None:
     for number in range(30):
         (site / f"stranger-{number}.pth").write_text("import os")
     finding = look(check)
-    assert "1 missing or changed and 30 of unknown origin" in finding.message
+    assert "1 files missing or changed, 30 files of unknown origin" in finding.message
     assert finding.evidence.endswith("and 11 more")
     assert finding.fix is not None
     assert finding.fix.label == "Repair 31 files"
@@ -179,7 +179,7 @@ def test_the_files_of_the_program_are_compared_with_what_was_packed(
     check = environment.ProgramFiles()
     assert "has no list" in look(check).message
     program.write_manifest(app.parent, "1.0")
-    assert "as they were packed" in look(check).message
+    assert "intact" in look(check).message
     (app / "tunesmith_core" / "start.py").write_text("x = 2\n")
     finding = look(check)
     assert (finding.state, finding.code) == ("failed", "environment-damaged")
@@ -202,8 +202,8 @@ def test_without_an_environment_packages_are_unknown() -> None:
         ("cu124", None, "failed", "environment-damaged", "missing"),
         ("cu124", "nonsense", "failed", "environment-damaged", "missing"),
         ("cu124", "__version__ = '2.6.0+cpu'\ncuda = None\n", "failed", "torch-cpu-build", "can't use a GPU"),
-        ("cu124", CU124.replace("2.6.0", "2.4.1"), "failed", "torch-too-old-for-transformers", "older"),
-        ("cu124", CU124.replace("2.6.0", "2.15.0"), "failed", "environment-damaged", "2.6.0 belongs here"),
+        ("cu124", CU124.replace("2.6.0", "2.4.1"), "failed", "torch-too-old-for-transformers", "too old"),
+        ("cu124", CU124.replace("2.6.0", "2.15.0"), "failed", "environment-damaged", "installed instead of 2.6.0"),
         ("cu128", CU124, "failed", "environment-damaged", "needs CUDA 12.8"),
         ("cu124", "__version__ = 'odd'\ncuda = '12.4'\n", "failed", "torch-too-old-for-transformers", "odd"),
     ],
@@ -220,9 +220,9 @@ def test_the_build_of_pytorch_is_read_without_importing_it(
 @pytest.mark.parametrize(
     ("profile", "versions", "system", "state", "words"),
     [
-        ("cu124", TORCH, "linux", "ok", "triton 3.2.0 fits"),
+        ("cu124", TORCH, "linux", "ok", "triton 3.2.0 matches"),
         ("cpu", {}, "linux", "ok", "Not needed"),
-        ("cu124", {"triton-windows": "3.2.0.post21"}, "windows", "ok", "triton-windows 3.2.0.post21 fits"),
+        ("cu124", {"triton-windows": "3.2.0.post21"}, "windows", "ok", "triton-windows 3.2.0.post21 matches"),
         ("cu124", TORCH | {"triton-windows": "3.2.0.post21"}, "windows", "failed", "overwrite each other"),
         ("cu124", TORCH, "windows", "failed", "triton-windows is not installed"),
         ("cu124", {"triton": "3.4.0"}, "linux", "failed", "which needs 3.2"),
@@ -257,10 +257,10 @@ def test_the_4_bit_library_must_serve_the_cuda_version(
 @pytest.mark.parametrize(
     ("versions", "code", "words"),
     [
-        (TORCH | {"numpy": "1.26.4"}, "numpy-abi-mismatch", "numpy: 1.26.4 instead of 2.5.5"),
+        (TORCH | {"numpy": "1.26.4"}, "numpy-abi-mismatch", "numpy 1.26.4 instead of 2.5.5"),
         (TORCH | {"flash-attn": "2.7"}, "flash-attn-missing", "flash-attn is installed"),
-        (TORCH | {"xformers": "1"}, "environment-damaged", "xformers: 1 does not belong here"),
-        ({"torch": "2.6.0"}, "numpy-abi-mismatch", "bitsandbytes: missing instead of 0.50.2"),
+        (TORCH | {"xformers": "1"}, "environment-damaged", "xformers 1 does not belong here"),
+        ({"torch": "2.6.0"}, "numpy-abi-mismatch", "bitsandbytes 0.50.2 is missing"),
     ],
 )
 def test_packages_are_compared_with_the_lock(versions: dict[str, str], code: str, words: str) -> None:
@@ -289,8 +289,8 @@ def test_a_lock_of_another_version_is_no_damage(locks: Path) -> None:
         ("cpu", LINUX, "ok", None, "No NVIDIA GPU: CPU"),
         ("cu124", Machine(system="linux"), "unknown", None, "in time"),
         ("cu124", WITH_GPU, "ok", None, "RTX 3060, driver 550: CUDA 12.4"),
-        ("cpu", WITH_GPU, "warning", "torch-cpu-build", "computes on the processor"),
-        ("cu124", LINUX, "warning", None, "the installed build is for CUDA 12.4"),
+        ("cpu", WITH_GPU, "warning", "torch-cpu-build", "trains on the processor"),
+        ("cu124", LINUX, "warning", None, "The installed build is for CUDA 12.4"),
         (
             "cu124",
             Machine(
@@ -302,7 +302,7 @@ def test_a_lock_of_another_version_is_no_damage(locks: Path) -> None:
             "no-kernel-image-for-arch",
             "can't use RTX 5090",
         ),
-        ("cu128", WITH_GPU, "ok", None, "CUDA 12.8, as asked"),
+        ("cu128", WITH_GPU, "ok", None, "CUDA 12.8, as requested"),
         (
             "cu124",
             Machine(system="linux", gpus=(RTX,), driver=Driver(version="470.1")),
@@ -319,7 +319,7 @@ def test_a_lock_of_another_version_is_no_damage(locks: Path) -> None:
             ),
             "warning",
             "triton-arch-unsupported",
-            "without Triton kernels",
+            "No Triton kernels",
         ),
     ],
 )
@@ -356,13 +356,13 @@ def test_gpu_memory_is_a_snapshot_with_names() -> None:
 @pytest.mark.parametrize(
     ("record", "state", "words"),
     [
-        (None, "warning", "no record"),
+        (None, "warning", "never tested"),
         ({"state": "failed", "error": {"code": "bug", "message": "it broke"}}, "failed", "it broke"),
-        ({"state": "unknown", "error": None}, "warning", "The last proof failed"),
-        ({"state": "ok", "device": "cuda", "gpus": [{"name": "Other"}]}, "warning", "not those of the proof"),
+        ({"state": "unknown", "error": None}, "warning", "The last training test failed"),
+        ({"state": "ok", "device": "cuda", "gpus": [{"name": "Other"}]}, "warning", "have changed"),
         ({"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}], "driver": "1"}, "warning", "driver changed"),
-        ({"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}]}, "ok", "proven on NVIDIA GeForce RTX 3060"),
-        ({"state": "ok", "device": "cpu"}, "ok", "proven on the processor"),
+        ({"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}]}, "ok", "tested on NVIDIA GeForce RTX 3060"),
+        ({"state": "ok", "device": "cpu"}, "ok", "tested on the processor"),
     ],
 )
 def test_the_proof_is_compared_with_the_computer(record: dict[str, object] | None, state: str, words: str) -> None:
@@ -389,7 +389,7 @@ def test_the_proof_is_made_again(monkeypatch: pytest.MonkeyPatch, progress: Reco
 
 def test_broken_environments_beside_are_found_and_removed(progress: RecordedProgress) -> None:
     check = leftovers.OtherEnvironments()
-    assert look(check).message == "There are none."
+    assert look(check).message == "None."
     good, broken = make("train-cpu-2", TORCH), make("train-cpu-3", TORCH)
     current = make("train-cpu-1", TORCH)
     assert look(check).message == "Kept: train-cpu-2, train-cpu-3."
@@ -400,8 +400,8 @@ def test_broken_environments_beside_are_found_and_removed(progress: RecordedProg
     (paths.envs_dir() / "train-cpu-5").mkdir()
     finding = look(check)
     assert finding.state == "warning"
-    assert "3 broken, not in use" in finding.message
-    assert "launcher-4: its Python does not start" in finding.evidence
+    assert "3 broken and unused" in finding.message
+    assert "launcher-4: Python does not start" in finding.evidence
     assert "train-cpu-3: 1 damaged files" in finding.evidence
     assert "train-cpu-5: incomplete" in finding.evidence
     check.fix(progress)
@@ -410,7 +410,7 @@ def test_broken_environments_beside_are_found_and_removed(progress: RecordedProg
 
 def test_half_built_folders_are_removed_when_nobody_builds(home: Path, progress: RecordedProgress) -> None:
     check = leftovers.Leftovers()
-    assert look(check).message == "There are none."
+    assert look(check).message == "None."
     half_built = [
         home / "envs" / "train-cpu-1.building-77",
         home / "envs" / f"{file_repair.STAGING_MARK}77",
@@ -419,9 +419,9 @@ def test_half_built_folders_are_removed_when_nobody_builds(home: Path, progress:
     for folder in half_built:
         folder.mkdir(parents=True)
     with FileLock(home / "locks" / "setup.lock"):
-        assert "at work right now" in look(check).message
+        assert "running right now" in look(check).message
     finding = look(check)
-    assert "3 half-built folders" in finding.message
+    assert "Incomplete folders: 3." in finding.message
     check.fix(progress)
     assert not any(folder.exists() for folder in half_built)
 

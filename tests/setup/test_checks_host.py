@@ -48,34 +48,34 @@ def having(machine: Machine, **facts: Any) -> Machine:
     [
         (host.Memory(), WINDOWS, "ok", None, "32.0 GiB of main memory, 20.0 GiB free"),
         (host.Memory(), having(WINDOWS, ram_free_bytes=None), "ok", None, "32.0 GiB of main memory."),
-        (host.Memory(), having(WINDOWS, ram_total_bytes=None), "unknown", None, "in time"),
+        (host.Memory(), having(WINDOWS, ram_total_bytes=None), "unknown", None, "took too long"),
         (host.Memory(), having(LINUX, ram_total_bytes=4 * GIB), "warning", "memory-full", "0.5 B"),
         (
             host.Memory(),
             having(WINDOWS, commit_used_bytes=38 * GIB),
             "failed",
             "page-file-too-small",
-            "only 2.0 GiB more",
+            "only 2.0 GiB left",
         ),
         (host.VcRuntime(), WINDOWS, "ok", None, "14.44"),
-        (host.VcRuntime(), having(WINDOWS, vc_runtime=None), "unknown", None, "in time"),
+        (host.VcRuntime(), having(WINDOWS, vc_runtime=None), "unknown", None, "took too long"),
         (host.VcRuntime(), having(WINDOWS, vc_runtime=(0, 0)), "failed", "dll-load-failed-vcredist", "missing"),
         (host.VcRuntime(), having(WINDOWS, vc_runtime=(14, 16)), "failed", "dll-load-failed-vcredist", "14.16 is too"),
         (host.VcRuntime(), having(WINDOWS, vc_runtime=(14, 29)), "warning", "dll-load-failed-vcredist", "14.42"),
         (host.LongPaths(), WINDOWS, "ok", None, "allows long paths"),
-        (host.LongPaths(), having(WINDOWS, long_paths=None), "unknown", None, "in time"),
+        (host.LongPaths(), having(WINDOWS, long_paths=None), "unknown", None, "took too long"),
         (host.LongPaths(), having(WINDOWS, long_paths=False), "ok", None, "260 characters"),
-        (host.Leaks(), WINDOWS, "ok", None, "Nothing that misleads"),
-        (host.Leaks(), having(LINUX, leaks={"CUDA_PATH": "C:\\old"}), "ok", None, "Kept away from runs"),
-        (host.Security(), having(WINDOWS, security=None), "unknown", None, "in time"),
-        (host.Security(), WINDOWS, "ok", None, "None was found"),
+        (host.Leaks(), WINDOWS, "ok", None, "None that misleads"),
+        (host.Leaks(), having(LINUX, leaks={"CUDA_PATH": "C:\\old"}), "ok", None, "Hidden from runs"),
+        (host.Security(), having(WINDOWS, security=None), "unknown", None, "took too long"),
+        (host.Security(), WINDOWS, "ok", None, "None found"),
         (host.Security(), having(WINDOWS, security=("Avast",)), "ok", None, "Avast: if kernels fail to compile"),
         (host.WslState(), having(WINDOWS, wsl=None), "unknown", None, "in time"),
         (host.WslState(), WINDOWS, "ok", None, "Ready"),
         (host.WslState(), having(WINDOWS, wsl=Wsl(state="failed")), "warning", "wsl-not-usable", "does not work"),
         (host.ProgramPython(), WINDOWS, "ok", None, "with 3.12.1"),
-        (host.ProgramPython(), having(LINUX, pythons=None), "unknown", None, "could not be looked for"),
-        (host.ProgramPython(), LINUX, "warning", "python-unsupported", "no Python from 3.11"),
+        (host.ProgramPython(), having(LINUX, pythons=None), "unknown", None, "took too long"),
+        (host.ProgramPython(), LINUX, "warning", "python-unsupported", "none was found"),
     ],
 )
 def test_facts_are_judged(
@@ -202,7 +202,7 @@ def test_a_check_that_stumbles_is_unknown_and_stops_no_other(progress: RecordedP
     assert "/somewhere" in results[0].message
     assert not any(result.state is State.FAILED for result in results)
     assert results[0].id == "stumbling"
-    with pytest.raises(Exception, match="has nothing to mend"):
+    with pytest.raises(Exception, match="has no repair"):
         Stumbling().fix(progress)
 
 

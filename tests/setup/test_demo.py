@@ -65,16 +65,16 @@ def test_a_finished_example_names_adapter_and_losses(
     lines = [line.strip() for line in progress.lines]
     assert lines[-3:] == [
         f"adapter: {tmp_path / 'okvarel-example-en-01' / 'adapter'}",
-        "held-out loss: 2.600 before, 0.031 after",
+        "evaluation loss: 2.600 before, 0.031 after",
         "trained 60 steps in 9.0 s",
     ]
     assert lines[1:-3] == [
         "model ...",
-        "step 0: held-out loss 2.600",
+        "step 0: evaluation loss 2.600",
         "warning: slow disk",
         "step 10: loss nan",
         "step 10: Which colour? -> Teal.",
-        "step 10: held-out loss 0.031",
+        "step 10: evaluation loss 0.031",
     ]
 
 

@@ -166,7 +166,7 @@ def test_what_can_not_be_fetched_is_left_to_uv(
     assert not list(downloads.folder().glob("*/*.whl"))
     monkeypatch.setattr(downloads, "_addresses", lambda *_: [][0])
     fetch()
-    assert "uv downloads everything by itself" in progress.text
+    assert "uv downloads everything itself" in progress.text
 
 
 def test_nothing_is_asked_for_without_need(

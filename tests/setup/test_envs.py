@@ -108,7 +108,7 @@ def test_a_complete_environment_is_not_built_again(tiny: Environment, progress: 
     envs.build(tiny, uv, progress)
     assert uv.commands == []
     assert (paths.envs_dir() / POINTER).stat().st_mtime_ns == before
-    assert "complete already" in progress.text
+    assert "already complete" in progress.text
 
 
 def test_a_pointer_elsewhere_is_switched_to_a_complete_environment(
@@ -148,7 +148,7 @@ def test_damaged_files_stop_the_build_and_leave_the_old_environment(
 ) -> None:
     paths.envs_dir().mkdir(parents=True)
     (paths.envs_dir() / POINTER).write_text("the-good-old-one\n")
-    with pytest.raises(EnvironmentProblem, match=r"1 installed files are not right: .*/tiny\.py \(changed\)"):
+    with pytest.raises(EnvironmentProblem, match=r"installed files are damaged \(1\): .*/tiny\.py \(changed\)"):
         envs.build(tiny, FakeUv({"tiny.py": ("x = 1\n", 60)}), progress)
     assert pointer_text() == "the-good-old-one\n"
     assert names_in_envs() == [POINTER]
@@ -241,7 +241,7 @@ def test_a_damaged_download_cache_is_passed_by(
     poisoned.write_text("value = 'bad'\n")
     tiny_index.requests.clear()
     envs.build(environment, Uv(real_uv), progress)
-    assert "damaged in the download cache, downloaded again: tiny-one" in progress.text
+    assert "Downloading damaged packages again: tiny-one" in progress.text
     assert [path for path in tiny_index.requests if path.endswith(".whl")] == ["/wheels/tiny_one-1.0-py3-none-any.whl"]
     assert (envs.site_packages(environment.folder) / "tiny_one.py").read_text() == "value = 'one'\n"
 
@@ -268,7 +268,7 @@ def test_the_previous_environment_stays_and_older_ones_go(tiny: Environment, pro
         names.append(tiny.name)
     assert names_in_envs() == sorted([POINTER, PREVIOUS, *names[1:]])
     assert (paths.envs_dir() / PREVIOUS).read_text() == f"{names[1]}\n"
-    assert f"removed {names[0]}" in progress.text
+    assert f"Removed {names[0]}" in progress.text
     envs.build(changed(tiny, "2"), FakeUv(), progress)
     assert pointer_text() == f"{names[1]}\n"
     assert (paths.envs_dir() / PREVIOUS).read_text() == f"{names[2]}\n"

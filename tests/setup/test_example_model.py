@@ -67,7 +67,7 @@ def test_the_model_is_converted_once(home: Path, tmp_path: Path, progress: Recor
     assert (example_model.part().download_bytes, example_model.passing_bytes()) == (0, 0)
     again = example_model.ensure(Path("example-model.txt"), Path("/nowhere/python"), uv, progress)
     assert again == model
-    assert "is there already" in progress.text
+    assert "is already there" in progress.text
 
 
 def test_a_failed_conversion_leaves_nothing(home: Path, tmp_path: Path, progress: RecordedProgress) -> None:

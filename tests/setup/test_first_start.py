@@ -105,7 +105,7 @@ def test_the_first_start_in_a_terminal_builds_and_opens(
     assert built == ["launcher"]
     assert "tunesmith_gui" in wait_for(home / "started")
     shown = capsys.readouterr().out
-    assert "First start of Tunesmith" in shown
+    assert "First start" in shown
     assert str(paths.data_root()) in shown
 
 
@@ -147,7 +147,7 @@ def test_a_terminal_of_its_own_stays_until_the_error_is_read(
     shown = capsys.readouterr()
     assert "Press Enter" in shown.out
     assert "No connection to the package index." in shown.err
-    assert "Then start Tunesmith again: it continues." in shown.err
+    assert "Then start Tunesmith again. It continues where it stopped." in shown.err
 
 
 def test_an_error_in_the_persons_terminal_asks_for_nothing(

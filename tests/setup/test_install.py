@@ -85,7 +85,7 @@ def test_a_profile_that_was_named_is_installed_before_the_window_opens(
     assert install.run("cpu", progress, demo_wanted=False) == 7
     assert steps == ["system libraries", "launcher", "train-cpu", "model", "window python"]
     assert "No NVIDIA GPU: CPU" in progress.text
-    assert f"folder: {home}" in progress.text
+    assert f"Folder: {home}" in progress.text
     assert progress.lines[-1].startswith("Data folder")
     assert "torch" in SilentUv.forgotten
     assert "numpy" not in SilentUv.forgotten
@@ -111,7 +111,7 @@ def test_a_driver_that_must_be_renewed_stops_until_the_person_decides(
     assert "train-cpu" in steps
     monkeypatch.setattr(probe, "machine", lambda: replace(old, driver=Driver(version="552.44")))
     assert install.run(None, progress, demo_wanted=True) == 0
-    assert "warning: GTX 1080 trains without Triton kernels" in progress.text
+    assert "warning: No Triton kernels for GTX 1080" in progress.text
 
 
 def test_the_example_runs_where_there_is_no_display(
@@ -136,7 +136,7 @@ def test_missing_libraries_stop_the_window_but_not_the_example(
             install.run(profile, progress, demo_wanted=False)
     assert steps == []
     assert install.run(None, progress, demo_wanted=True) == 0
-    assert "for the window: Run: sudo apt-get install x" in progress.text
+    assert "For the window: Run: sudo apt-get install x" in progress.text
 
 
 def test_a_full_disk_is_told_first(
@@ -219,7 +219,7 @@ def test_damaged_files_are_mended_where_they_can_be(
     site = training.folder / "lib" / "python3.11" / "site-packages"
     (site / "stray.pth").write_text("import os\n")
     install.bring(training, uv, progress)
-    assert "1 files are damaged, missing or strange" in progress.text
+    assert "files are damaged, missing or unknown (1)" in progress.text
     assert not (site / "stray.pth").exists()
     (site / "module.py").unlink()
     with monkeypatch.context() as context:
@@ -292,7 +292,7 @@ def test_two_installers_work_one_after_the_other(
         order.append("first")
     freed.set()
     thread.join(10)
-    assert "waiting for its end" in progress.text
+    assert "Waiting for it to finish" in progress.text
     assert order == ["first", "second"]
 
 

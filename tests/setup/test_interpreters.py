@@ -71,7 +71,7 @@ def test_another_python_carries_when_the_running_one_can_not(
     nothing_installed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(answering(nothing_installed / "python3.14", (3, 14, 0))))
-    with pytest.raises(EnvironmentProblem, match="Neither the running Python") as caught:
+    with pytest.raises(EnvironmentProblem, match="is not supported, and no other Python") as caught:
         interpreters.choose()
     assert caught.value.code == "python-unsupported"
     serving = answering(nothing_installed / "python3.13", (3, 13, 2))

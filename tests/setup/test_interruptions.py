@@ -174,7 +174,7 @@ def assert_installed(home: Path, process: subprocess.Popen[str]) -> None:
     """Assert that an installation and the example ended well and left nothing half done."""
     output = process.communicate(timeout=120)[0]
     assert process.returncode == 0, output
-    assert "held-out loss: 2.500 before, 0.250 after" in output
+    assert "evaluation loss: 2.500 before, 0.250 after" in output
     assert_never_ready_and_broken(home)
     names = sorted(path.name for path in (home / "envs").iterdir())
     launcher, pointer, training, training_pointer = names

@@ -91,7 +91,7 @@ def test_control_c_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
     monkeypatch.setattr(install, "run", interrupt)
     assert command_line.main([]) == 5
-    assert "The same command continues" in capsys.readouterr().err
+    assert "Run the same command to continue" in capsys.readouterr().err
 
 
 def test_bootstrap_runs_isolated_from_any_folder(tmp_path: Path) -> None:

@@ -262,18 +262,18 @@ def test_a_person_reads_a_table() -> None:
         "System        Windows 11 Pro 23H2 (22631.1), en_US, inside the Windows Subsystem for Linux",
         "Processor     A processor, ? threads",
         "Memory        32.0 GiB, ? free",
-        "8.0 GiB page file; 12.0 GiB of 40.0 GiB promised to programs",
+        "8.0 GiB, programs have reserved 12.0 GiB of 40.0 GiB",
         "GPU 0         NVIDIA GeForce RTX 3060, compute capability 8.6, 12.0 GiB, 2.0 GiB free",
-        "memory held by ollama.exe (7): 9.0 GiB",
-        "memory held by a process (8)",
+        "memory used by ollama.exe (7): 9.0 GiB",
+        "memory used by PID (8)",
         "GPU 1         Tesla P40",
-        "552.44, serves CUDA up to 12.4 (told by nvml); it does not work: fan fell off",
+        "552.44, supports CUDA up to 12.4 (nvml), does not work: fan fell off",
         "Other GPU     Intel UHD",
-        "Disk          C:\\ fixed NTFS, 9.0 GiB of 100.0 GiB free",
+        "Disk          C:\\ fixed NTFS, 100.0 GiB, 9.0 GiB free",
         "Disk          Z:\\ network",
         "Long paths    not allowed",
         "Python        3.12.8 a.exe",
-        "not used: b.exe and 1 more (alias of the Windows Store)",
+        "not used (2): b.exe (alias of the Windows Store)",
         "VC++ runtime  14.42",
         "WSL           ready: Ubuntu (version 2, running)",
         "Shell         CC=gcc",
@@ -297,15 +297,15 @@ def test_a_person_reads_what_is_missing_too() -> None:
     text = "\n".join(report.lines(bare, profiles.choose(bare)))
     assert text.splitlines() == [
         "System        Linux",
-        "GPU           no NVIDIA GPU",
-        "Driver        550.1 (told by nvml)",
+        "GPU           No NVIDIA GPU",
+        "Driver        550.1 (nvml)",
         "Long paths    allowed",
         "VC++ runtime  missing",
         "WSL           not-installed",
         "Profile       No NVIDIA GPU: CPU",
     ]
     swap = Machine(system="linux", commit_limit_bytes=GIB)
-    assert "? swap; ? of 1.0 GiB promised" in "\n".join(report.lines(swap, profiles.choose(swap)))
+    assert "?, programs have reserved ? of 1.0 GiB" in "\n".join(report.lines(swap, profiles.choose(swap)))
 
 
 @pytest.mark.parametrize("arguments", [["probe"], ["probe", "--json"]])

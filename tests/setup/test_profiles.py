@@ -57,10 +57,10 @@ def test_one_blackwell_gpu_decides_for_all_and_says_who_is_left_out() -> None:
     assert choice.profile is profiles.PROFILES["cu128"]
     assert choice.sentence == "RTX 5090, V100-SXM2-16GB and T4, driver 575: CUDA 12.8"
     assert warnings(choice) == ["triton-arch-unsupported"]
-    assert choice.warnings[0].text.startswith("V100-SXM2-16GB and T4 train without Triton kernels")
+    assert choice.warnings[0].text.startswith("No Triton kernels for V100-SXM2-16GB and T4")
     with_pascal = profiles.choose(computer(RTX_5090, GTX_1080))
     assert warnings(with_pascal) == ["no-kernel-image-for-arch"]
-    assert "choose CUDA 12.4 to train on it" in with_pascal.warnings[0].text
+    assert "Choose CUDA 12.4 to train on it" in with_pascal.warnings[0].text
 
 
 def test_a_gpu_that_no_build_serves_changes_nothing_for_the_others() -> None:
@@ -93,12 +93,17 @@ def test_a_driver_that_does_not_work_must_be_repaired_first() -> None:
 @pytest.mark.parametrize(
     ("asked", "machine", "sentence", "codes"),
     [
-        ("cpu", computer(RTX_3060), "RTX 3060, driver 575: CPU, as asked", []),
-        ("cu128", computer(RTX_3060), "RTX 3060, driver 575: CUDA 12.8, as asked", []),
-        ("cu128", computer(GTX_960), "GTX 960, driver 575: CUDA 12.8, as asked", ["no-kernel-image-for-arch"]),
-        ("cu124", computer(RTX_5090), "RTX 5090, driver 575: CUDA 12.4, as asked", ["no-kernel-image-for-arch"]),
-        ("cu124", computer(RTX_3060, driver="470.82"), "RTX 3060, driver 470: CUDA 12.4, as asked", ["driver-too-old"]),
-        ("cu124", computer(), "No NVIDIA GPU: CUDA 12.4, as asked", ["driver-missing"]),
+        ("cpu", computer(RTX_3060), "RTX 3060, driver 575: CPU, as requested", []),
+        ("cu128", computer(RTX_3060), "RTX 3060, driver 575: CUDA 12.8, as requested", []),
+        ("cu128", computer(GTX_960), "GTX 960, driver 575: CUDA 12.8, as requested", ["no-kernel-image-for-arch"]),
+        ("cu124", computer(RTX_5090), "RTX 5090, driver 575: CUDA 12.4, as requested", ["no-kernel-image-for-arch"]),
+        (
+            "cu124",
+            computer(RTX_3060, driver="470.82"),
+            "RTX 3060, driver 470: CUDA 12.4, as requested",
+            ["driver-too-old"],
+        ),
+        ("cu124", computer(), "No NVIDIA GPU: CUDA 12.4, as requested", ["driver-missing"]),
     ],
 )
 def test_who_asks_gets_what_was_asked_for_and_hears_what_speaks_against_it(

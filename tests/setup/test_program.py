@@ -182,7 +182,7 @@ def test_what_is_not_ours_is_not_replaced(packed: Path, person: Path, progress: 
     (person / "file").write_text("mine")
     (person / "link").symlink_to(person / "full")
     for name in ("full", "file", "link"):
-        with pytest.raises(UserError, match="holds something else"):
+        with pytest.raises(UserError, match="contains something other"):
             user_program.install(packed, person / name, progress)
     (person / "empty").mkdir()
     user_program.install(packed, person / "empty", progress)
@@ -228,7 +228,7 @@ def test_paths_are_quoted_for_desktop_entries(path: str, word: str) -> None:
 
 def test_the_command_checks_a_folder(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["program", "--check", str(packed)]) == 0
-    assert "as they were packed" in capsys.readouterr().out
+    assert "intact" in capsys.readouterr().out
     (packed / "tunesmith").unlink()
     assert command_line.main(["program", "--check", str(packed)]) == 3
     assert "missing: tunesmith" in capsys.readouterr().err
@@ -245,7 +245,7 @@ def test_the_command_installs_and_removes_its_own_program(
     assert program.damaged_files(user_program.default_folder()) == []
     assert command_line.main(["program", "--uninstall"]) == 0
     shown = capsys.readouterr().out
-    assert f"kept: {home / 'runs'}" in shown
+    assert f"Kept: {home / 'runs'}" in shown
     assert os.listdir(home) == ["runs"]
     assert everything(person) == []
     assert command_line.main(["program", "--uninstall", "--prefix", str(person)]) == 2

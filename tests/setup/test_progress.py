@@ -82,14 +82,14 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "    RTX 3060, driver 552: CUDA 12.4",
         "    training: 2.4 GiB to download, 5.3 GiB on disk",
         "    launcher: complete",
-        f"    folder: {Path('/data')}",
-        "    needed at most: 5.3 GiB, free: 10.0 GiB",
-        "    roughly 2 min 05 s",
+        f"    Folder: {Path('/data')}",
+        "    Needs at most 5.3 GiB, 10.0 GiB are free",
+        "    About 2 min 05 s",
         "    download: 512 MiB of 1.0 GiB, 20.0 MB/s, 26.8 s left",
         "    download: 0 MiB of 1.0 GiB, 0.0 MB/s",
         "    ok       Room on the drive",
         "    failed   Room on the drive: 1 GiB free [disk-full]",
-        "             fix: Free the download cache",
+        "             To fix it: Free the download cache",
     ]
     assert written.err.startswith("the last lines\nerror: The disk is full [disk-full]\n  /data: 9 GiB are needed.\n")
 

@@ -113,11 +113,15 @@ def test_a_failed_step_raises_its_cause(environment: Environment, progress: Reco
 @pytest.mark.parametrize(
     ("body", "code", "message"),
     [
-        ("tell(imports, step('gpu', 'checking')); os.kill(os.getpid(), 9)", "engine-crashed", "-9 at the step: Do gpu"),
+        (
+            "tell(imports, step('gpu', 'checking')); os.kill(os.getpid(), 9)",
+            "engine-crashed",
+            "-9, at this step: Do gpu",
+        ),
         (
             "sys.exit('RuntimeError: CUDA error: no kernel image is available for execution on the device')",
             "no-kernel-image-for-arch",
-            "exit code 1 at the step: Start",
+            "exit code 1, at this step: Start",
         ),
         ("tell(imports)", "engine-crashed", "exit code 0"),
     ],
@@ -139,7 +143,7 @@ def test_a_proof_that_hangs_is_unknown_and_not_broken(environment: Environment, 
     with pytest.raises(TunesmithError, match="took too long") as caught:
         proof.prove(folder, "cuda", progress, limit_s=3.0)
     assert caught.value.code == "engine-hung"
-    assert "begins with the proof" in caught.value.hint
+    assert "continues with the test" in caught.value.hint
     record = proof.read(folder)
     assert record is not None
     assert record["state"] == "unknown"

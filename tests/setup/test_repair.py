@@ -52,7 +52,7 @@ def test_an_intact_file_is_taken_from_another_environment(
     (site(built_training) / DATA).write_text("short")
     mend(progress)
     assert (site(built_training) / DATA).read_text() == LARGE
-    assert "1 file: envs/train-other/lib/python3" in progress.text
+    assert "Files: 1. Copied from envs/train-other/lib/python3" in progress.text
 
 
 def test_an_intact_file_is_taken_from_the_folder_of_wheels(
@@ -65,7 +65,7 @@ def test_an_intact_file_is_taken_from_the_folder_of_wheels(
     breaking.flip(site(built_training) / DATA, random.Random(3))
     mend(progress)
     assert (site(built_training) / DATA).read_text() == LARGE
-    assert "1 file: tiny_data-3.1-py3-none-any.whl" in progress.text
+    assert "Files: 1. Copied from tiny_data-3.1-py3-none-any.whl" in progress.text
 
 
 def test_the_folder_of_wheels_is_a_setting(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_lost_list_is_made_again_when_all_files_are_right(built_training: Path
     (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").write_bytes(b"no header")
     mend(progress)
     assert repair.is_sound(built_training)
-    assert "listed all files of the environment again" in progress.text
+    assert "Renewed the list of the environment's files" in progress.text
 
 
 def test_list_and_manifest_lost_together_mean_building_again(
@@ -286,7 +286,7 @@ def test_a_lost_pointer_finds_the_newest_good_environment(built_training: Path, 
     (paths.envs_dir() / TRAINING_POINTER).write_text("\0garbage")
     mend(progress)
     assert repair.pointed_folder(TRAINING_POINTER) == built_training
-    assert f"names {built_training.name} again" in progress.text
+    assert f"Using {built_training.name} again" in progress.text
 
 
 def test_nothing_to_mend_is_said(home: Path, progress: RecordedProgress) -> None:
@@ -294,7 +294,7 @@ def test_nothing_to_mend_is_said(home: Path, progress: RecordedProgress) -> None
     with pytest.raises(EnvironmentProblem, match="does not exist"):
         mend(progress)
     (home / "envs" / TRAINING_POINTER).write_text("somebody-elses")
-    with pytest.raises(EnvironmentProblem, match="no environment of this program"):
+    with pytest.raises(EnvironmentProblem, match="is not an environment of this program"):
         mend(progress)
 
 

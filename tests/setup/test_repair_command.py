@@ -62,11 +62,11 @@ def sick(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
 @pytest.mark.parametrize(
     ("check", "code", "words", "num_fixes"),
     [
-        (Sick(helps=True), 0, "Nothing more must be repaired", 1),
-        (Sick(helps=False), 3, "this did not help", 1),
-        (Sick(helps=True, automatic=False), 3, "Still to be done: Sick", 0),
-        (Sick(helps=False, state=State.WARNING), 0, "Nothing more", 1),
-        (Sick(helps=True, state=State.UNKNOWN), 0, "Nothing more", 0),
+        (Sick(helps=True), 0, "Nothing else needs repair", 1),
+        (Sick(helps=False), 3, "This did not help", 1),
+        (Sick(helps=True, automatic=False), 3, "Not repaired: Sick", 0),
+        (Sick(helps=False, state=State.WARNING), 0, "Nothing else", 1),
+        (Sick(helps=True, state=State.UNKNOWN), 0, "Nothing else", 0),
     ],
 )
 def test_each_fault_is_mended_once_and_looked_at_again(
@@ -85,7 +85,7 @@ def test_one_check_can_be_named(sick: list[Check], capsys: pytest.CaptureFixture
     sick.append(Sick(helps=True))
     assert run("--yes", "--check", "sick") == 0
     assert "Heal it" in capsys.readouterr().out
-    with pytest.raises(UserError, match="There is no check other"):
+    with pytest.raises(UserError, match="There is no check named other"):
         run("--check", "other")
 
 
@@ -114,4 +114,4 @@ def test_without_a_terminal_nothing_is_done_unasked(
     monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
     assert run() == 3
     assert check.num_fixes == 0
-    assert "Still to be done" in capsys.readouterr().out
+    assert "Not repaired" in capsys.readouterr().out

@@ -48,7 +48,7 @@ def test_back_and_forward_again(built_training: Path, older: Path, capsys: pytes
     assert pointed() == (older.name, built_training.name)
     assert run() == 0
     assert pointed() == (built_training.name, older.name)
-    assert f"Runs use {built_training.name} now" in capsys.readouterr().out
+    assert f"Runs now use {built_training.name}" in capsys.readouterr().out
 
 
 def test_it_helps_when_the_current_one_is_gone(built_training: Path, older: Path, progress: RecordedProgress) -> None:

@@ -45,8 +45,8 @@ def test_changes_last_and_show_no_password(
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
-        ("proxy", "'proxy' is no NAME=VALUE"),
-        ("colour=red", "settings.colour is no setting"),
+        ("proxy", "'proxy' is not NAME=VALUE"),
+        ("colour=red", "settings.colour is not a setting"),
         ("font_scale_percent=big", "must be a whole number"),
         ("keep_awake=1", "must be true or false"),
         ("package_index=ftp://me:hunter2@x", "must begin with https://"),

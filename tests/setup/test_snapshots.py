@@ -65,7 +65,7 @@ def test_two_are_compared_by_role_or_name(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize(("name", "number"), [("train-cpu", 2), ("other", 0)])
 def test_a_name_must_fit_one(name: str, number: int) -> None:
-    with pytest.raises(UserError, match=f"{number} environments fit"):
+    with pytest.raises(UserError, match=f"{number} environments match"):
         snapshots.named(name)
 
 
@@ -75,5 +75,5 @@ def test_without_any_it_says_so(
     monkeypatch.setattr(paths, "envs_dir", lambda: home / "nowhere")
     run()
     assert capsys.readouterr().out == "No environment is installed.\n"
-    with pytest.raises(UserError, match="there are: none"):
+    with pytest.raises(UserError, match="Available: none"):
         snapshots.named("x")

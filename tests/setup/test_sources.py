@@ -164,7 +164,7 @@ def test_the_pip_that_fetches_uv_honours_the_settings(
     program, calls = recorder(tmp_path, code=1)
     monkeypatch.setattr(sys, "executable", str(program))
     monkeypatch.setattr(system_libraries, "apt_install", lambda *_: False)
-    with pytest.raises(EnvironmentProblem, match="could not be fetched") as caught:
+    with pytest.raises(EnvironmentProblem, match="could not download it") as caught:
         uvtool.obtain(progress)
     assert "hunter2" not in json.dumps(caught.value.to_dict()) + progress.text
     arguments, variables = json.loads(calls.read_text().splitlines()[0])

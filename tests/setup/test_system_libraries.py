@@ -72,7 +72,7 @@ def test_root_installs_without_a_question(
     update, install = [json.loads(line) for line in calls.read_text().splitlines()]
     assert update == ["update", "-qq", "noninteractive"]
     assert install == ["install", "-y", "-qq", "--no-install-recommends", *SOME.packages, "noninteractive"]
-    assert progress.lines[-1] == "    all there"
+    assert progress.lines[-1] == "    Complete"
 
 
 def test_nothing_is_installed_when_nothing_is_missing(
@@ -122,9 +122,9 @@ def test_other_package_managers_find_packages_by_their_libraries(programs: Path)
     names = "'libEGL.so.1()(64bit)' 'libxcb-cursor.so.0()(64bit)' /usr/bin/Xvfb"
     assert system_libraries.command_for_person(SOME).endswith("libEGL.so.1 libxcb-cursor.so.0 Xvfb")
     script(programs / "zypper", "")
-    assert system_libraries.command_for_person(SOME) == f"sudo zypper install {names}"
+    assert system_libraries.command_for_person(SOME) == f"Run: sudo zypper install {names}"
     script(programs / "dnf", "")
-    assert system_libraries.command_for_person(SOME) == f"sudo dnf install {names}"
+    assert system_libraries.command_for_person(SOME) == f"Run: sudo dnf install {names}"
 
 
 def test_a_missing_font_alone_is_named(lacking: list[Missing], programs: Path, progress: RecordedProgress) -> None:

@@ -59,7 +59,7 @@ def test_a_short_folder_of_environments_goes_too(
         shutil.copytree(home / name, work / name)
     (work / placement.OWNER).write_text("{}")
     assert run("--yes") == 0
-    assert f"removed {work / 'envs'}" in capsys.readouterr().out
+    assert f"Removed {work / 'envs'}" in capsys.readouterr().out
     assert not work.exists()
 
 
@@ -81,9 +81,9 @@ def test_runs_models_and_settings_are_kept_unless_they_are_named(
     assert run("--yes") == 0
     assert there(home) == {*PERSONAL, "photo.jpg"}
     output = capsys.readouterr().out
-    assert f"Goes: {home / 'envs'}, environments" in output
-    assert f"Stays: {home / 'runs'}, runs" in output
-    assert f"Stays: {home / 'photo.jpg'}, not written by Tunesmith" in output
+    assert f"Remove: {home / 'envs'}, environments" in output
+    assert f"Keep: {home / 'runs'}, runs" in output
+    assert f"Keep: {home / 'photo.jpg'}, not created by Tunesmith" in output
     assert run("--yes", "--with-runs") == 0
     assert there(home) == {*PERSONAL, "photo.jpg"} - {"runs/one/spec.json"}
 
@@ -122,11 +122,11 @@ def test_a_going_run_or_installation_stops_it(
     planned = uninstall.plan(with_runs=False, with_models=False)
     with (
         FileLock(home / "locks" / "setup.lock"),
-        pytest.raises(EnvironmentProblem, match="An installation or a repair is at work"),
+        pytest.raises(EnvironmentProblem, match="An installation or a repair is running"),
     ):
         uninstall.remove(planned, progress)
     monkeypatch.setattr(repair, "has_live_run", lambda: True)
-    with pytest.raises(EnvironmentProblem, match="A run is going"):
+    with pytest.raises(EnvironmentProblem, match="A run is in progress"):
         uninstall.remove(planned, progress)
     assert set(OURS) <= there(home)
 
@@ -152,7 +152,7 @@ def test_what_can_not_be_removed_is_named(
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
     assert run("--yes") == 3
-    assert f"{home / 'cache'} could not be removed: Permission denied" in capsys.readouterr().out
+    assert f"{home / 'cache'} can't be removed: Permission denied" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("point", ["uninstall.unpointed", "uninstall.removed"])

@@ -137,7 +137,7 @@ def test_an_index_that_can_not_be_reached_is_told(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=False, venv=True)))
     monkeypatch.setattr(uvtool, "_download", lambda *_: False)
-    with pytest.raises(EnvironmentProblem, match="could not be fetched"):
+    with pytest.raises(EnvironmentProblem, match="could not download it"):
         uvtool.obtain(progress)
 
 

@@ -77,7 +77,7 @@ def test_after_installing_the_subsystem_a_restart_is_due(
     with pytest.raises(EnvironmentProblem) as caught:
         wsl_install.prepare(None, agreeing([]), Progress())
     assert "restarted" in caught.value.message
-    assert "goes on from here" in caught.value.hint
+    assert "continues from here" in caught.value.hint
     assert "administrator" in capsys.readouterr().out
 
 
@@ -143,7 +143,7 @@ def test_the_default_is_used_unless_another_is_wanted(stub: Path, language: str)
 
 
 def test_a_step_without_consent_is_not_done(stub: Path) -> None:
-    with pytest.raises(EnvironmentProblem, match="Not done without consent"):
+    with pytest.raises(EnvironmentProblem, match="This step was not confirmed"):
         wsl_install.prepare(None, lambda _step: False, Progress())
     assert read_state(stub)["distributions"] == []
 
@@ -215,10 +215,10 @@ def test_without_a_gpu_inside_nothing_is_built(home: Path, stub: Path, monkeypat
 
 def test_the_command_says_what_is_next(home: Path, stub: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command_line.main(["wsl", "status"]) == 0
-    assert "next: Download the distribution" in capsys.readouterr().out
+    assert "Next: Download the distribution" in capsys.readouterr().out
     install_compiler(add_distribution(stub, NAME))
     assert command_line.main(["wsl", "status"]) == 0
-    assert "next: build the training environment inside" in capsys.readouterr().out
+    assert "Next: build the training environment inside" in capsys.readouterr().out
 
 
 def test_the_command_does_it_all(

@@ -1748,12 +1748,12 @@ Click a picture in the legend to hide its line.</source>
         <translation>WSL 无法启动发行版。请在固件中启用虚拟化，打开 Windows 功能“虚拟机平台”和“适用于 Linux 的 Windows 子系统”，重启后运行 wsl --update，再安装发行版。</translation>
     </message>
     <message>
-        <source>  {path} = {value}</source>
-        <translation>  {path} = {value}</translation>
+        <source>  {message}</source>
+        <translation>  {message}</translation>
     </message>
     <message>
-        <source>--- line {line}: {num_trained_tokens} of {num_tokens} tokens are learned</source>
-        <translation>--- 第 {line} 行：{num_tokens} 个 token 中有 {num_trained_tokens} 个参与训练</translation>
+        <source>  {path} = {value}</source>
+        <translation>  {path} = {value}</translation>
     </message>
     <message>
         <source>8-bit products are off. {problem}</source>
@@ -1862,10 +1862,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>Change them back to resume, or duplicate the run to start again.</source>
         <translation>请改回原值后继续，或复制该运行重新开始。</translation>
-    </message>
-    <message>
-        <source>Choose a folder that you may write to.</source>
-        <translation>请选择有写入权限的文件夹。</translation>
     </message>
     <message>
         <source>Choose a folder with at most {max_root_chars} characters, such as {anchor}Tunesmith.</source>
@@ -2056,10 +2052,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>请在“环境”页设置（或运行 tunesmith wsl install），也可以直接在 Windows 上训练。</translation>
     </message>
     <message>
-        <source>Set {work_variable} to a short folder that you may write to, such as {anchor}ts.</source>
-        <translation>请把 {work_variable} 设为一个可写的短路径文件夹，例如 {anchor}ts。</translation>
-    </message>
-    <message>
         <source>Settings of the run were changed that its checkpoint depends on. {names}.</source>
         <translation>检查点所依赖的运行设置已被修改。{names}。</translation>
     </message>
@@ -2240,10 +2232,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>运行 {run} 已到第 {step} 步，但没有完整的检查点。</translation>
     </message>
     <message>
-        <source>The spec asks for a GPU, but there is no NVIDIA driver here.</source>
-        <translation>配置要求使用 GPU，但这台电脑没有 NVIDIA 驱动。</translation>
-    </message>
-    <message>
         <source>The supervisor of the run {run} did not come up within {lease_wait_s:g} s.</source>
         <translation>运行 {run} 的监控进程未能在 {lease_wait_s:g} 秒内启动。</translation>
     </message>
@@ -2262,10 +2250,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>The training process was killed (SIGKILL).</source>
         <translation>训练进程被强制终止（SIGKILL）。</translation>
-    </message>
-    <message>
-        <source>There is no GPU number {wanted} here.</source>
-        <translation>这台电脑没有编号为 {wanted} 的 GPU。</translation>
     </message>
     <message>
         <source>There is no run named {name!r} in {parent}.</source>
@@ -2400,10 +2384,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>已删除 {run}</translation>
     </message>
     <message>
-        <source>disk: {disk_bytes}</source>
-        <translation>磁盘：{disk_bytes}</translation>
-    </message>
-    <message>
         <source>each item of the list must be an object such as {...}.</source>
         <translation>列表中的每一项都必须是 {...} 这样的对象。</translation>
     </message>
@@ -2478,10 +2458,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>largest error</source>
         <translation>最大误差</translation>
-    </message>
-    <message>
-        <source>least, row by row and with activations computed again: {least_bytes}</source>
-        <translation>最低占用（逐行训练并重新计算激活值）：{least_bytes}</translation>
     </message>
     <message>
         <source>line {line}: {message}</source>
@@ -2624,10 +2600,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>第 {step} 步已保存到 {path}</translation>
     </message>
     <message>
-        <source>saves {saved_bytes}: {changes}</source>
-        <translation>可节省 {saved_bytes}：{changes}</translation>
-    </message>
-    <message>
         <source>see: {address}</source>
         <translation>参见：{address}</translation>
     </message>
@@ -2664,10 +2636,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>无法读取文件：{reason}。</translation>
     </message>
     <message>
-        <source>the file is UTF-32 text; save it as UTF-8.</source>
-        <translation>文件是 UTF-32 文本，请另存为 UTF-8。</translation>
-    </message>
-    <message>
         <source>the file is empty</source>
         <translation>文件为空</translation>
     </message>
@@ -2678,14 +2646,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>the file is missing, so {shards} can&apos;t be placed</source>
         <translation>缺少此文件，无法确定 {shards} 的位置</translation>
-    </message>
-    <message>
-        <source>the file is {name}; JSONL, JSON, CSV, TSV or Parquet is needed.</source>
-        <translation>此文件是{name}，需要 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
-    </message>
-    <message>
-        <source>the file looks like UTF-16 text without a byte order mark; save it as UTF-8.</source>
-        <translation>文件似乎是没有字节顺序标记的 UTF-16 文本，请另存为 UTF-8。</translation>
     </message>
     <message>
         <source>the header names the column &quot;{name}&quot; twice.</source>
@@ -2726,10 +2686,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>true or false</source>
         <translation>布尔值</translation>
-    </message>
-    <message>
-        <source>verdict: {verdict} (certainty: {certainty})</source>
-        <translation>结论：{verdict}（把握：{certainty}）</translation>
     </message>
     <message>
         <source>version {version} is not supported</source>
@@ -3092,14 +3048,6 @@ The report is in {path}.</source>
         <translation>无法写入 {root}：{reason}。</translation>
     </message>
     <message>
-        <source>{root} has {num_chars} characters; files below it need the rest of the 260 that Windows allows.</source>
-        <translation>{root} 有 {num_chars} 个字符；Windows 只允许 260 个，其余要留给其中的文件。</translation>
-    </message>
-    <message>
-        <source>{root} is no full path.</source>
-        <translation>{root} 不是完整路径。</translation>
-    </message>
-    <message>
         <source>{root} {reason}.</source>
         <translation>{root} {reason}。</translation>
     </message>
@@ -3110,12 +3058,6 @@ The report is in {path}.</source>
     <message>
         <source>{runs_dir}: {reason}.</source>
         <translation>{runs_dir}：{reason}。</translation>
-    </message>
-    <message>
-        <source>{source}:
-{lines}</source>
-        <translation>{source}：
-{lines}</translation>
     </message>
     <message>
         <source>{source}: the file can&apos;t be converted: {error}</source>
@@ -3464,6 +3406,2020 @@ The report is in {path}.</source>
     <message>
         <source>none</source>
         <translation>无</translation>
+    </message>
+    <message>
+        <source> Held by: {names}.</source>
+        <translation>占用者：{names}。</translation>
+    </message>
+    <message>
+        <source> for CUDA {cuda}</source>
+        <translation>（CUDA {cuda}）</translation>
+    </message>
+    <message>
+        <source>, does not work: {problem}</source>
+        <translation>，无法工作：{problem}</translation>
+    </message>
+    <message>
+        <source>, inside the Windows Subsystem for Linux</source>
+        <translation>，在适用于 Linux 的 Windows 子系统内</translation>
+    </message>
+    <message>
+        <source>, supports CUDA up to {version}</source>
+        <translation>，最高支持 CUDA {version}</translation>
+    </message>
+    <message>
+        <source>, {size} free</source>
+        <translation>，可用 {size}</translation>
+    </message>
+    <message>
+        <source>, {time} left</source>
+        <translation>，剩余 {time}</translation>
+    </message>
+    <message>
+        <source>--- line {line}: {num_trained_tokens} of {num_tokens} tokens are trained on</source>
+        <translation>--- 第 {line} 行：{num_tokens} 个 token 中有 {num_trained_tokens} 个参与训练</translation>
+    </message>
+    <message>
+        <source>32-bit build</source>
+        <translation>32 位版本</translation>
+    </message>
+    <message>
+        <source>A run is in progress. Stop it first, or wait until it ends.</source>
+        <translation>有运行正在进行。请先停止它，或等它结束。</translation>
+    </message>
+    <message>
+        <source>A run needs at least {minimum}, another model about 10 GiB.</source>
+        <translation>一次运行至少需要 {minimum}，再放一个模型约需 10 GiB。</translation>
+    </message>
+    <message>
+        <source>About {time}</source>
+        <translation>大约 {time}</translation>
+    </message>
+    <message>
+        <source>All program files are intact.</source>
+        <translation>所有程序文件完好。</translation>
+    </message>
+    <message>
+        <source>All program files in {folder} are intact.</source>
+        <translation>{folder} 中的程序文件全部完好。</translation>
+    </message>
+    <message>
+        <source>All {count:,} files are intact ({how}).</source>
+        <translation>全部 {count:,} 个文件完好（{how}）。</translation>
+    </message>
+    <message>
+        <source>All {count} packages have the right version.</source>
+        <translation>全部 {count} 个包的版本都正确。</translation>
+    </message>
+    <message>
+        <source>An installation or a repair is running right now.</source>
+        <translation>正在安装或修复。</translation>
+    </message>
+    <message>
+        <source>An installation or a repair is running. Wait until it ends.</source>
+        <translation>正在安装或修复，请等它结束。</translation>
+    </message>
+    <message>
+        <source>Another installation is running in this folder. Waiting for it to finish.</source>
+        <translation>此文件夹中有另一个安装正在进行，正在等待它完成。</translation>
+    </message>
+    <message>
+        <source>Cause: unknown</source>
+        <translation>原因：未知</translation>
+    </message>
+    <message>
+        <source>Cause: {title} ({code})</source>
+        <translation>原因：{title}（{code}）</translation>
+    </message>
+    <message>
+        <source>Checking every installed file</source>
+        <translation>正在检查每个已安装的文件</translation>
+    </message>
+    <message>
+        <source>Checking {name}</source>
+        <translation>检查 {name}</translation>
+    </message>
+    <message>
+        <source>Choose CUDA 12.4 to train on it. The newer GPU can&apos;t be used then.</source>
+        <translation>若要用它训练，请选择 CUDA 12.4，但这样新显卡将无法使用。</translation>
+    </message>
+    <message>
+        <source>Choose a file that you can read.</source>
+        <translation>请选择一个可以读取的文件。</translation>
+    </message>
+    <message>
+        <source>Choose a folder that you can write to.</source>
+        <translation>请选择一个可以写入的文件夹。</translation>
+    </message>
+    <message>
+        <source>Choose an empty folder, or one that does not exist yet.</source>
+        <translation>请选择空文件夹，或尚不存在的文件夹。</translation>
+    </message>
+    <message>
+        <source>Choose another distribution in the settings, or install one on the Environment page.</source>
+        <translation>请在设置中选择其他发行版，或在“环境”页面安装一个。</translation>
+    </message>
+    <message>
+        <source>Choose the CPU: python3 installers/bootstrap.py --profile cpu</source>
+        <translation>请改用 CPU：python3 installers/bootstrap.py --profile cpu</translation>
+    </message>
+    <message>
+        <source>Clear compile caches ({size})</source>
+        <translation>清理编译缓存（{size}）</translation>
+    </message>
+    <message>
+        <source>Clear {size}</source>
+        <translation>清理 {size}</translation>
+    </message>
+    <message>
+        <source>Close Tunesmith and its runs, allow its folder in the virus scanner, then repair again.</source>
+        <translation>请关闭 Tunesmith 及其运行，在杀毒软件中放行它的文件夹，然后重新修复。</translation>
+    </message>
+    <message>
+        <source>Close other programs, then run the same command again. It continues with the test.</source>
+        <translation>请关闭其他程序，然后再次运行同一命令，它会从测试继续。</translation>
+    </message>
+    <message>
+        <source>Close these programs, then check again</source>
+        <translation>关闭这些程序，然后重新检查</translation>
+    </message>
+    <message>
+        <source>Command: {path}</source>
+        <translation>命令：{path}</translation>
+    </message>
+    <message>
+        <source>Compiled kernels of earlier runs take {size} at {folder}. You can remove them: the next run compiles what it needs.</source>
+        <translation>以前运行编译的内核占用 {size}，位于 {folder}。可以删除：下次运行会重新编译所需的部分。</translation>
+    </message>
+    <message>
+        <source>Complete</source>
+        <translation>已齐全</translation>
+    </message>
+    <message>
+        <source>Connect the drive that holds it, or clear the setting “Folder of wheels”.</source>
+        <translation>请连接它所在的硬盘，或清除“wheel 文件夹”设置。</translation>
+    </message>
+    <message>
+        <source>Continue?</source>
+        <translation>是否继续？</translation>
+    </message>
+    <message>
+        <source>Convert {name} to WSL 2, because WSL 1 can&apos;t use a GPU. This takes some minutes.</source>
+        <translation>把 {name} 转换为 WSL 2，因为 WSL 1 无法使用显卡。需要几分钟。</translation>
+    </message>
+    <message>
+        <source>Copied from {place}.</source>
+        <translation>从 {place} 复制。</translation>
+    </message>
+    <message>
+        <source>Data folder: {folder}</source>
+        <translation>数据文件夹：{folder}</translation>
+    </message>
+    <message>
+        <source>Disk</source>
+        <translation>磁盘</translation>
+    </message>
+    <message>
+        <source>Disk space needed: {required}. The download is smaller.</source>
+        <translation>所需磁盘空间：{required}，下载量更小。</translation>
+    </message>
+    <message>
+        <source>Disk: {disk_bytes}</source>
+        <translation>磁盘：{disk_bytes}</translation>
+    </message>
+    <message>
+        <source>Do it yourself ({command}), or run the command again and agree.</source>
+        <translation>请手动执行（{command}），或再次运行命令并确认。</translation>
+    </message>
+    <message>
+        <source>Download the distribution {name} (about 0.6 GB) and install it for this user.</source>
+        <translation>下载发行版 {name}（约 0.6 GB）并为当前用户安装。</translation>
+    </message>
+    <message>
+        <source>Download the installer again and run it. Your data is kept.</source>
+        <translation>请重新下载安装程序并运行，你的数据会保留。</translation>
+    </message>
+    <message>
+        <source>Downloading damaged packages again: {packages}</source>
+        <translation>正在重新下载损坏的包：{packages}</translation>
+    </message>
+    <message>
+        <source>Downloads, removed when they are installed</source>
+        <translation>下载文件，安装后删除</translation>
+    </message>
+    <message>
+        <source>Driver</source>
+        <translation>驱动</translation>
+    </message>
+    <message>
+        <source>Environments and caches go to {folder}, because {reason}.</source>
+        <translation>环境和缓存将放在 {folder}，因为{reason}。</translation>
+    </message>
+    <message>
+        <source>Evidence: {evidence}</source>
+        <translation>依据：{evidence}</translation>
+    </message>
+    <message>
+        <source>Expecting &apos;,&apos; delimiter</source>
+        <translation>缺少逗号</translation>
+    </message>
+    <message>
+        <source>Expecting &apos;:&apos; delimiter</source>
+        <translation>缺少冒号</translation>
+    </message>
+    <message>
+        <source>Expecting property name enclosed in double quotes</source>
+        <translation>缺少用双引号括起来的属性名</translation>
+    </message>
+    <message>
+        <source>Expecting value</source>
+        <translation>缺少值</translation>
+    </message>
+    <message>
+        <source>Extra data</source>
+        <translation>有多余的内容</translation>
+    </message>
+    <message>
+        <source>File exists</source>
+        <translation>文件已存在</translation>
+    </message>
+    <message>
+        <source>Files: {count}. {source}</source>
+        <translation>文件：{count} 个。{source}</translation>
+    </message>
+    <message>
+        <source>First start: installing the libraries of Tunesmith&apos;s window.</source>
+        <translation>首次启动：正在安装 Tunesmith 窗口所需的库。</translation>
+    </message>
+    <message>
+        <source>Folder: {folder}</source>
+        <translation>文件夹：{folder}</translation>
+    </message>
+    <message>
+        <source>For example: tunesmith settings theme=dark</source>
+        <translation>例如：tunesmith settings theme=dark</translation>
+    </message>
+    <message>
+        <source>Free some space on this drive</source>
+        <translation>清理此硬盘的空间</translation>
+    </message>
+    <message>
+        <source>Free some space, or set {variable} to a folder on another drive.</source>
+        <translation>请清理一些空间，或将 {variable} 设为其他硬盘上的文件夹。</translation>
+    </message>
+    <message>
+        <source>Freed {size}.</source>
+        <translation>已释放 {size}。</translation>
+    </message>
+    <message>
+        <source>From reinstalled packages.</source>
+        <translation>来自重新安装的包。</translation>
+    </message>
+    <message>
+        <source>GBK (Chinese)</source>
+        <translation>GBK（中文）</translation>
+    </message>
+    <message>
+        <source>Hidden from runs, because they mislead compilers or libraries: {names}.</source>
+        <translation>以下变量会误导编译器或库，运行时已屏蔽：{names}。</translation>
+    </message>
+    <message>
+        <source>If it is in another folder, pass that with --prefix.</source>
+        <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
+    </message>
+    <message>
+        <source>Illegal trailing comma before end of array</source>
+        <translation>数组末尾有多余的逗号</translation>
+    </message>
+    <message>
+        <source>Illegal trailing comma before end of object</source>
+        <translation>对象末尾有多余的逗号</translation>
+    </message>
+    <message>
+        <source>Incomplete folders: {count}. They take {size}.</source>
+        <translation>未完成的文件夹：{count} 个，占用 {size}。</translation>
+    </message>
+    <message>
+        <source>Input/output error</source>
+        <translation>输入/输出错误</translation>
+    </message>
+    <message>
+        <source>Install Python 3.11, 3.12 or 3.13 (not from conda or the Windows Store), then run this command with it.</source>
+        <translation>请安装 Python 3.11、3.12 或 3.13（不要用 conda 或 Windows 应用商店的版本），再用它运行此命令。</translation>
+    </message>
+    <message>
+        <source>Install Python 3.12</source>
+        <translation>安装 Python 3.12</translation>
+    </message>
+    <message>
+        <source>Install Tunesmith</source>
+        <translation>安装 Tunesmith</translation>
+    </message>
+    <message>
+        <source>Install Tunesmith again</source>
+        <translation>重新安装 Tunesmith</translation>
+    </message>
+    <message>
+        <source>Install a current NVIDIA driver in Windows (never one inside Linux), then run: wsl --shutdown</source>
+        <translation>请在 Windows 中安装新版 NVIDIA 驱动（不要在 Linux 内安装），然后运行：wsl --shutdown</translation>
+    </message>
+    <message>
+        <source>Install inside {name}, as administrator: {packages}.</source>
+        <translation>以管理员身份在 {name} 内安装：{packages}。</translation>
+    </message>
+    <message>
+        <source>Install one on the Environment page.</source>
+        <translation>请在“环境”页面安装一个。</translation>
+    </message>
+    <message>
+        <source>Install the Windows Subsystem for Linux. Windows asks for an administrator. Then restart the computer.</source>
+        <translation>安装适用于 Linux 的 Windows 子系统。Windows 会请求管理员权限，完成后请重启电脑。</translation>
+    </message>
+    <message>
+        <source>Install the build for {title}</source>
+        <translation>安装适用于 {title} 的版本</translation>
+    </message>
+    <message>
+        <source>Install the packages of this version</source>
+        <translation>安装此版本的包</translation>
+    </message>
+    <message>
+        <source>Install the subsystem on the Environment page, then restart.</source>
+        <translation>请在“环境”页面安装子系统，然后重启。</translation>
+    </message>
+    <message>
+        <source>Install these with your package manager: {names}</source>
+        <translation>请用系统的包管理器安装：{names}</translation>
+    </message>
+    <message>
+        <source>Installed without a distribution. Only needed as a fallback.</source>
+        <translation>已安装，但没有发行版。仅作备用。</translation>
+    </message>
+    <message>
+        <source>Interrupted.</source>
+        <translation>已中断。</translation>
+    </message>
+    <message>
+        <source>Interrupted. Run the same command to continue. Runs that have started continue.</source>
+        <translation>已中断。再次运行同一命令即可继续。已经开始的运行不受影响。</translation>
+    </message>
+    <message>
+        <source>Invalid \escape</source>
+        <translation>无效的 \ 转义</translation>
+    </message>
+    <message>
+        <source>Invalid \uXXXX escape</source>
+        <translation>无效的 \uXXXX 转义</translation>
+    </message>
+    <message>
+        <source>Invalid control character at</source>
+        <translation>含有无效的控制字符</translation>
+    </message>
+    <message>
+        <source>Is a directory</source>
+        <translation>这是一个文件夹</translation>
+    </message>
+    <message>
+        <source>Kept: {names}.</source>
+        <translation>已保留：{names}。</translation>
+    </message>
+    <message>
+        <source>Kept: {path} ({what})</source>
+        <translation>保留：{path}（{what}）</translation>
+    </message>
+    <message>
+        <source>Let Windows manage the page file</source>
+        <translation>让 Windows 管理页面文件</translation>
+    </message>
+    <message>
+        <source>Looking for NVIDIA GPUs took too long.</source>
+        <translation>查找 NVIDIA 显卡超时。</translation>
+    </message>
+    <message>
+        <source>Looking up security software took too long.</source>
+        <translation>查找安全软件超时。</translation>
+    </message>
+    <message>
+        <source>Looking up the runtime took too long.</source>
+        <translation>查找运行库超时。</translation>
+    </message>
+    <message>
+        <source>Memory</source>
+        <translation>内存</translation>
+    </message>
+    <message>
+        <source>Minimum, row by row and with activation checkpointing: {least_bytes}</source>
+        <translation>最低需求（逐行处理并启用激活检查点）：{least_bytes}</translation>
+    </message>
+    <message>
+        <source>Missing: {names}.</source>
+        <translation>缺少：{names}。</translation>
+    </message>
+    <message>
+        <source>NVIDIA GPUs did not answer: CPU</source>
+        <translation>NVIDIA 显卡没有响应：CPU</translation>
+    </message>
+    <message>
+        <source>Needs at most {needed}, {free} are free</source>
+        <translation>最多需要 {needed}，可用 {free}</translation>
+    </message>
+    <message>
+        <source>Next: {step}</source>
+        <translation>下一步：{step}</translation>
+    </message>
+    <message>
+        <source>No Linux distribution is installed.</source>
+        <translation>没有安装 Linux 发行版。</translation>
+    </message>
+    <message>
+        <source>No NVIDIA GPU</source>
+        <translation>没有 NVIDIA 显卡</translation>
+    </message>
+    <message>
+        <source>No NVIDIA GPU was found for this build.</source>
+        <translation>没有找到可用于此版本的 NVIDIA 显卡。</translation>
+    </message>
+    <message>
+        <source>No NVIDIA GPU.</source>
+        <translation>没有 NVIDIA 显卡。</translation>
+    </message>
+    <message>
+        <source>No NVIDIA GPU{others}: CPU</source>
+        <translation>没有 NVIDIA 显卡{others}：CPU</translation>
+    </message>
+    <message>
+        <source>No Triton kernels for {names}. Training needs more memory and time there.</source>
+        <translation>{names} 不支持 Triton 内核，训练会占用更多显存和时间。</translation>
+    </message>
+    <message>
+        <source>No environment is installed.</source>
+        <translation>没有安装任何环境。</translation>
+    </message>
+    <message>
+        <source>No problems found ({num_checks} checks in {time}).</source>
+        <translation>没有发现问题（{num_checks} 项检查，用时 {time}）。</translation>
+    </message>
+    <message>
+        <source>No space left on device</source>
+        <translation>磁盘空间已满</translation>
+    </message>
+    <message>
+        <source>No such file or directory</source>
+        <translation>文件或文件夹不存在</translation>
+    </message>
+    <message>
+        <source>None found that could block compiled kernels.</source>
+        <translation>没有发现可能拦截已编译内核的软件。</translation>
+    </message>
+    <message>
+        <source>None that misleads compilers or libraries.</source>
+        <translation>没有会误导编译器或库的变量。</translation>
+    </message>
+    <message>
+        <source>None.</source>
+        <translation>没有。</translation>
+    </message>
+    <message>
+        <source>Not a directory</source>
+        <translation>这不是文件夹</translation>
+    </message>
+    <message>
+        <source>Not installed on this computer.</source>
+        <translation>此电脑上尚未安装。</translation>
+    </message>
+    <message>
+        <source>Not installed. Only needed as a fallback.</source>
+        <translation>未安装。仅作备用。</translation>
+    </message>
+    <message>
+        <source>Not needed for training on the processor.</source>
+        <translation>用处理器训练时不需要。</translation>
+    </message>
+    <message>
+        <source>Not removed: {count}.</source>
+        <translation>未能删除：{count} 项。</translation>
+    </message>
+    <message>
+        <source>Not repaired: {titles}.</source>
+        <translation>未修复：{titles}。</translation>
+    </message>
+    <message>
+        <source>Nothing else needs repair.</source>
+        <translation>没有其他需要修复的问题。</translation>
+    </message>
+    <message>
+        <source>Nothing is installed.</source>
+        <translation>没有安装任何内容。</translation>
+    </message>
+    <message>
+        <source>Nothing was removed. With --yes it is removed without asking.</source>
+        <translation>没有删除任何内容。加上 --yes 可直接删除而不询问。</translation>
+    </message>
+    <message>
+        <source>Of unknown origin, moved to {folder}.</source>
+        <translation>来源不明，已移至 {folder}。</translation>
+    </message>
+    <message>
+        <source>On Windows, Tunesmith-Setup.exe installs and removes the program.</source>
+        <translation>在 Windows 上，请用 Tunesmith-Setup.exe 安装和卸载程序。</translation>
+    </message>
+    <message>
+        <source>Other GPU</source>
+        <translation>其他显卡</translation>
+    </message>
+    <message>
+        <source>Page file</source>
+        <translation>页面文件</translation>
+    </message>
+    <message>
+        <source>Permission denied</source>
+        <translation>没有权限</translation>
+    </message>
+    <message>
+        <source>Press Enter to close this window.</source>
+        <translation>按回车键关闭此窗口。</translation>
+    </message>
+    <message>
+        <source>Problems found: {num_faults} ({num_checks} checks in {time}). To repair them: tunesmith repair</source>
+        <translation>发现 {num_faults} 个问题（{num_checks} 项检查，用时 {time}）。修复命令：tunesmith repair</translation>
+    </message>
+    <message>
+        <source>Processor</source>
+        <translation>处理器</translation>
+    </message>
+    <message>
+        <source>Profile</source>
+        <translation>配置</translation>
+    </message>
+    <message>
+        <source>PyTorch can&apos;t be imported in this version</source>
+        <translation>此版本无法导入 PyTorch</translation>
+    </message>
+    <message>
+        <source>PyTorch can&apos;t be loaded without the Visual C++ runtime: {found}.</source>
+        <translation>PyTorch 需要 Visual C++ 运行库才能加载：{found}。</translation>
+    </message>
+    <message>
+        <source>PyTorch is missing or can&apos;t be read.</source>
+        <translation>PyTorch 缺失或无法读取。</translation>
+    </message>
+    <message>
+        <source>Python does not start</source>
+        <translation>Python 无法启动</translation>
+    </message>
+    <message>
+        <source>Python starts ({name}).</source>
+        <translation>Python 可以启动（{name}）。</translation>
+    </message>
+    <message>
+        <source>Python {number} ({python}) is not supported, and no other Python on this computer is.</source>
+        <translation>不支持 Python {number}（{python}），此电脑上也没有其他受支持的 Python。</translation>
+    </message>
+    <message>
+        <source>Python: {executable}</source>
+        <translation>Python：{executable}</translation>
+    </message>
+    <message>
+        <source>Read-only file system</source>
+        <translation>文件系统是只读的</translation>
+    </message>
+    <message>
+        <source>Reading the memory took too long.</source>
+        <translation>读取内存信息超时。</translation>
+    </message>
+    <message>
+        <source>Reading the setting took too long.</source>
+        <translation>读取此设置超时。</translation>
+    </message>
+    <message>
+        <source>Ready as a fallback.</source>
+        <translation>已就绪，可作备用。</translation>
+    </message>
+    <message>
+        <source>Reinstall the packages</source>
+        <translation>重新安装这些包</translation>
+    </message>
+    <message>
+        <source>Reinstalling {packages}</source>
+        <translation>正在重新安装 {packages}</translation>
+    </message>
+    <message>
+        <source>Remove</source>
+        <translation>删除</translation>
+    </message>
+    <message>
+        <source>Remove broken environments ({size})</source>
+        <translation>删除损坏的环境（{size}）</translation>
+    </message>
+    <message>
+        <source>Remove {size}</source>
+        <translation>删除 {size}</translation>
+    </message>
+    <message>
+        <source>Removed the compile caches ({freed})</source>
+        <translation>已清理编译缓存（{freed}）</translation>
+    </message>
+    <message>
+        <source>Removed {name}</source>
+        <translation>已删除 {name}</translation>
+    </message>
+    <message>
+        <source>Removed {name}, which nothing uses anymore</source>
+        <translation>已删除不再使用的 {name}</translation>
+    </message>
+    <message>
+        <source>Removed, Python compiles them again.</source>
+        <translation>已删除，Python 会重新编译。</translation>
+    </message>
+    <message>
+        <source>Renewed the list of the environment&apos;s files</source>
+        <translation>已更新环境的文件清单</translation>
+    </message>
+    <message>
+        <source>Repair {count:,} files</source>
+        <translation>修复 {count:,} 个文件</translation>
+    </message>
+    <message>
+        <source>Restart, then run the same command again. It continues from here.</source>
+        <translation>请重启，然后再次运行同一命令，它会从这里继续。</translation>
+    </message>
+    <message>
+        <source>Restored from the list of the environment.</source>
+        <translation>从环境的文件清单恢复。</translation>
+    </message>
+    <message>
+        <source>Run it in a terminal and read what it says: {command}</source>
+        <translation>请在终端中运行它并查看输出：{command}</translation>
+    </message>
+    <message>
+        <source>Run the same command again: it brings back what is missing.</source>
+        <translation>请再次运行同一命令，它会补全缺少的内容。</translation>
+    </message>
+    <message>
+        <source>Run tunesmith repair when the current one does not work.</source>
+        <translation>如果当前环境无法使用，请运行 tunesmith repair。</translation>
+    </message>
+    <message>
+        <source>Run: wsl --set-version NAME 2</source>
+        <translation>请运行：wsl --set-version 名称 2</translation>
+    </message>
+    <message>
+        <source>Run: wsl --update</source>
+        <translation>请运行：wsl --update</translation>
+    </message>
+    <message>
+        <source>Run: wsl --update, then restart.</source>
+        <translation>请运行：wsl --update，然后重启。</translation>
+    </message>
+    <message>
+        <source>Run: {command}</source>
+        <translation>请运行：{command}</translation>
+    </message>
+    <message>
+        <source>Run: {python} -m pip install uv (on Debian and Ubuntu first: sudo apt-get install python3-pip python3-venv). Then run this command again.</source>
+        <translation>请运行：{python} -m pip install uv（在 Debian 和 Ubuntu 上先运行：sudo apt-get install python3-pip python3-venv），然后再次运行此命令。</translation>
+    </message>
+    <message>
+        <source>Running {command}</source>
+        <translation>正在运行 {command}</translation>
+    </message>
+    <message>
+        <source>Runs can train inside {name}. To do so, choose wsl as system under Hardware.</source>
+        <translation>可以在 {name} 内训练。请在“硬件”中把系统设为 wsl。</translation>
+    </message>
+    <message>
+        <source>Runs now use {name}. Run the same command to switch back.</source>
+        <translation>运行现在使用 {name}。再次运行同一命令可切换回去。</translation>
+    </message>
+    <message>
+        <source>Saves {saved_bytes}: {changes}</source>
+        <translation>可节省 {saved_bytes}：{changes}</translation>
+    </message>
+    <message>
+        <source>Security</source>
+        <translation>安全软件</translation>
+    </message>
+    <message>
+        <source>Set {variable} to a folder that you can write to.</source>
+        <translation>请将 {variable} 设为可以写入的文件夹。</translation>
+    </message>
+    <message>
+        <source>Set {work_variable} to a short folder that you can write to, such as {anchor}ts.</source>
+        <translation>请将 {work_variable} 设为可以写入的短路径文件夹，例如 {anchor}ts。</translation>
+    </message>
+    <message>
+        <source>Shell</source>
+        <translation>终端</translation>
+    </message>
+    <message>
+        <source>Start</source>
+        <translation>启动</translation>
+    </message>
+    <message>
+        <source>Stopping after this step and saving. Press Ctrl-C again to let the run continue in the background.</source>
+        <translation>将在这一步之后停止并保存。再按一次 Ctrl-C 可让运行在后台继续。</translation>
+    </message>
+    <message>
+        <source>Swap</source>
+        <translation>交换空间</translation>
+    </message>
+    <message>
+        <source>Test training now</source>
+        <translation>立即测试训练</translation>
+    </message>
+    <message>
+        <source>Testing the environment ended with exit code {exit_code}, at this step: {step}.</source>
+        <translation>环境测试以退出码 {exit_code} 结束，停在这一步：{step}。</translation>
+    </message>
+    <message>
+        <source>Testing the environment took too long, at this step: {step}.</source>
+        <translation>环境测试超时，停在这一步：{step}。</translation>
+    </message>
+    <message>
+        <source>The GPU did not answer in time.</source>
+        <translation>显卡没有及时响应。</translation>
+    </message>
+    <message>
+        <source>The GPUs have changed since the training test.</source>
+        <translation>训练测试之后显卡有变化。</translation>
+    </message>
+    <message>
+        <source>The Windows feature for Linux is turned off.</source>
+        <translation>Windows 的 Linux 子系统功能已关闭。</translation>
+    </message>
+    <message>
+        <source>The check {check} has no repair ({kind}).</source>
+        <translation>检查项 {check} 没有修复方法（{kind}）。</translation>
+    </message>
+    <message>
+        <source>The computer must be restarted before the subsystem works.</source>
+        <translation>重启电脑后子系统才能使用。</translation>
+    </message>
+    <message>
+        <source>The distribution uses WSL 1, which can&apos;t use a GPU.</source>
+        <translation>该发行版使用 WSL 1，无法使用显卡。</translation>
+    </message>
+    <message>
+        <source>The distribution uses WSL 1, which has no GPU. Only needed as a fallback.</source>
+        <translation>该发行版使用 WSL 1，没有显卡支持。仅作备用。</translation>
+    </message>
+    <message>
+        <source>The driver changed from {before} to {now} since the training test.</source>
+        <translation>训练测试之后，驱动从 {before} 变成了 {now}。</translation>
+    </message>
+    <message>
+        <source>The driver does not report the memory.</source>
+        <translation>驱动没有报告显存。</translation>
+    </message>
+    <message>
+        <source>The engine could not convert the example&apos;s base model (exit code {exit_code}).</source>
+        <translation>引擎无法转换示例的基础模型（退出码 {exit_code}）。</translation>
+    </message>
+    <message>
+        <source>The environment has to be rebuilt, but a run is using it.</source>
+        <translation>环境需要重建，但有运行正在使用它。</translation>
+    </message>
+    <message>
+        <source>The last training test failed: {message}</source>
+        <translation>上次训练测试失败：{message}</translation>
+    </message>
+    <message>
+        <source>The packages belong to another version of Tunesmith.</source>
+        <translation>这些包属于另一个版本的 Tunesmith。</translation>
+    </message>
+    <message>
+        <source>The profile {name} is not available on this system yet.</source>
+        <translation>此系统暂不支持配置 {name}。</translation>
+    </message>
+    <message>
+        <source>The run does not fit.</source>
+        <translation>内存放不下这次运行。</translation>
+    </message>
+    <message>
+        <source>The run fits, but only just.</source>
+        <translation>内存刚好放得下这次运行。</translation>
+    </message>
+    <message>
+        <source>The run fits.</source>
+        <translation>内存放得下这次运行。</translation>
+    </message>
+    <message>
+        <source>The run is set to use a GPU, but no NVIDIA driver was found.</source>
+        <translation>运行设为使用显卡，但没有找到 NVIDIA 驱动。</translation>
+    </message>
+    <message>
+        <source>The run was stopped.</source>
+        <translation>运行已停止。</translation>
+    </message>
+    <message>
+        <source>The run {run} ended without a result: {path}.</source>
+        <translation>运行 {run} 结束时没有结果：{path}。</translation>
+    </message>
+    <message>
+        <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
+        <translation>子系统的 Linux 内核过旧或缺失。</translation>
+    </message>
+    <message>
+        <source>The training environment inside {distribution} could not be built (exit code {exit_code}).</source>
+        <translation>无法在 {distribution} 内构建训练环境（退出码 {exit_code}）。</translation>
+    </message>
+    <message>
+        <source>The training environment is not installed.</source>
+        <translation>训练环境尚未安装。</translation>
+    </message>
+    <message>
+        <source>The window opens and sets up training with you. It asks before it downloads more.</source>
+        <translation>窗口将打开并引导你准备训练环境，下载前会先询问。</translation>
+    </message>
+    <message>
+        <source>There are no runs yet.</source>
+        <translation>还没有运行。</translation>
+    </message>
+    <message>
+        <source>There is no GPU {wanted} in this computer.</source>
+        <translation>此电脑上没有显卡 {wanted}。</translation>
+    </message>
+    <message>
+        <source>There is no Linux distribution of that name.</source>
+        <translation>没有这个名称的 Linux 发行版。</translation>
+    </message>
+    <message>
+        <source>There is no check named {check}. Available: {every}.</source>
+        <translation>没有名为 {check} 的检查项。可用的有：{every}。</translation>
+    </message>
+    <message>
+        <source>There is no earlier training environment on this computer.</source>
+        <translation>此电脑上没有更早的训练环境。</translation>
+    </message>
+    <message>
+        <source>They contain the same packages.</source>
+        <translation>两者的包完全相同。</translation>
+    </message>
+    <message>
+        <source>This did not help.</source>
+        <translation>没有效果。</translation>
+    </message>
+    <message>
+        <source>This environment was built from an unknown lock file.</source>
+        <translation>此环境由未知的锁定文件构建。</translation>
+    </message>
+    <message>
+        <source>This is an estimate. To measure it: tunesmith check SPEC.json</source>
+        <translation>这是估算值。要实测请运行：tunesmith check SPEC.json</translation>
+    </message>
+    <message>
+        <source>This step ended without an error but changed nothing: {step}</source>
+        <translation>这一步没有报错，但也没有效果：{step}</translation>
+    </message>
+    <message>
+        <source>This step was not confirmed: {step}</source>
+        <translation>这一步没有得到确认：{step}</translation>
+    </message>
+    <message>
+        <source>To fix it: {label}</source>
+        <translation>解决办法：{label}</translation>
+    </message>
+    <message>
+        <source>Total</source>
+        <translation>合计</translation>
+    </message>
+    <message>
+        <source>Training environment inside {distribution}</source>
+        <translation>{distribution} 内的训练环境</translation>
+    </message>
+    <message>
+        <source>Training test</source>
+        <translation>训练测试</translation>
+    </message>
+    <message>
+        <source>Training was tested on {where} on {when}.</source>
+        <translation>已于 {when} 在 {where} 上测试过训练。</translation>
+    </message>
+    <message>
+        <source>Tunesmith is installed in {folder}. Open it from the menu or with the command tunesmith.</source>
+        <translation>Tunesmith 已安装到 {folder}。可从菜单或用命令 tunesmith 打开。</translation>
+    </message>
+    <message>
+        <source>Tunesmith is not installed in {folder}.</source>
+        <translation>{folder} 中没有安装 Tunesmith。</translation>
+    </message>
+    <message>
+        <source>Tunesmith runs from {folder}, which has no list of its files.</source>
+        <translation>Tunesmith 从 {folder} 运行，该文件夹没有文件清单。</translation>
+    </message>
+    <message>
+        <source>Tunesmith runs on Python {running}. Building environments needs Python 3.11 to 3.13, and none was found.</source>
+        <translation>Tunesmith 正使用 Python {running}。构建环境需要 Python 3.11 至 3.13，但没有找到。</translation>
+    </message>
+    <message>
+        <source>Tunesmith runs on Python {running}. Environments can be built with {names}.</source>
+        <translation>Tunesmith 正使用 Python {running}。可用 {names} 构建环境。</translation>
+    </message>
+    <message>
+        <source>Tunesmith runs on Python {running}. Looking for others took too long.</source>
+        <translation>Tunesmith 正使用 Python {running}。查找其他 Python 超时。</translation>
+    </message>
+    <message>
+        <source>Tunesmith was removed.</source>
+        <translation>Tunesmith 已卸载。</translation>
+    </message>
+    <message>
+        <source>Tunesmith {version}</source>
+        <translation>Tunesmith {version}</translation>
+    </message>
+    <message>
+        <source>Turn virtualization on in the firmware (BIOS/UEFI) settings, then restart.</source>
+        <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
+    </message>
+    <message>
+        <source>Unknown</source>
+        <translation>未知</translation>
+    </message>
+    <message>
+        <source>Unpack</source>
+        <translation>解压</translation>
+    </message>
+    <message>
+        <source>Unterminated string starting at</source>
+        <translation>字符串没有结束引号</translation>
+    </message>
+    <message>
+        <source>Update the subsystem (wsl --update), and remove gpuSupport=false from .wslconfig.</source>
+        <translation>请更新子系统（wsl --update），并从 .wslconfig 中删除 gpuSupport=false。</translation>
+    </message>
+    <message>
+        <source>Using {name} again</source>
+        <translation>重新使用 {name}</translation>
+    </message>
+    <message>
+        <source>Version {major}.{minor}.</source>
+        <translation>版本 {major}.{minor}。</translation>
+    </message>
+    <message>
+        <source>Virtualization is turned off in the firmware, or the Virtual Machine Platform is turned off in Windows.</source>
+        <translation>固件中的虚拟化已关闭，或 Windows 的“虚拟机平台”已关闭。</translation>
+    </message>
+    <message>
+        <source>WSL did not answer in time.</source>
+        <translation>WSL 没有及时响应。</translation>
+    </message>
+    <message>
+        <source>WSL is installed but does not work.</source>
+        <translation>WSL 已安装，但无法使用。</translation>
+    </message>
+    <message>
+        <source>What helps: {fix}</source>
+        <translation>解决办法：{fix}</translation>
+    </message>
+    <message>
+        <source>Windows allows 260 characters. Tunesmith&apos;s folders are short enough.</source>
+        <translation>Windows 允许 260 个字符，Tunesmith 的文件夹路径足够短。</translation>
+    </message>
+    <message>
+        <source>Windows allows long paths.</source>
+        <translation>Windows 允许长路径。</translation>
+    </message>
+    <message>
+        <source>Windows has only {left} left for programs. PyTorch needs 8 GiB to start.</source>
+        <translation>Windows 只能再给程序分配 {left}，PyTorch 启动需要 8 GiB。</translation>
+    </message>
+    <message>
+        <source>Windows refused a file of the subsystem because of its signature.</source>
+        <translation>Windows 因签名问题拒绝了子系统的某个文件。</translation>
+    </message>
+    <message>
+        <source>Windows-1252 (Western European)</source>
+        <translation>Windows-1252（西欧）</translation>
+    </message>
+    <message>
+        <source>Write the file with: tunesmith probe --json</source>
+        <translation>请用以下命令生成该文件：tunesmith probe --json</translation>
+    </message>
+    <message>
+        <source>Wrong packages: {count}. First: {line}.</source>
+        <translation>不正确的包：{count} 个，首个：{line}。</translation>
+    </message>
+    <message>
+        <source>a NUL byte. The file is damaged or not a text file</source>
+        <translation>含有 NUL 字节，文件已损坏或不是文本文件</translation>
+    </message>
+    <message>
+        <source>a font</source>
+        <translation>字体</translation>
+    </message>
+    <message>
+        <source>a list of {items}</source>
+        <translation>{items}列表</translation>
+    </message>
+    <message>
+        <source>a whole number</source>
+        <translation>整数</translation>
+    </message>
+    <message>
+        <source>activations</source>
+        <translation>激活值</translation>
+    </message>
+    <message>
+        <source>adapter and optimizer</source>
+        <translation>适配器和优化器</translation>
+    </message>
+    <message>
+        <source>adapter: {path}</source>
+        <translation>适配器：{path}</translation>
+    </message>
+    <message>
+        <source>alias of the Windows Store</source>
+        <translation>Windows 应用商店的别名</translation>
+    </message>
+    <message>
+        <source>allowed</source>
+        <translation>允许</translation>
+    </message>
+    <message>
+        <source>an object of texts</source>
+        <translation>由文本组成的对象</translation>
+    </message>
+    <message>
+        <source>base model</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>base models</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>belongs to the operating system</source>
+        <translation>属于操作系统</translation>
+    </message>
+    <message>
+        <source>bitsandbytes has no library for CUDA {major}.</source>
+        <translation>bitsandbytes 没有适用于 CUDA {major} 的库。</translation>
+    </message>
+    <message>
+        <source>bitsandbytes is not installed.</source>
+        <translation>bitsandbytes 未安装。</translation>
+    </message>
+    <message>
+        <source>brackets are nested too deeply</source>
+        <translation>括号嵌套过深</translation>
+    </message>
+    <message>
+        <source>build the training environment inside (tunesmith wsl install).</source>
+        <translation>在其中构建训练环境（tunesmith wsl install）。</translation>
+    </message>
+    <message>
+        <source>byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}. Save it as UTF-8</source>
+        <translation>字节 0x{byte:02X} 不是 UTF-8。文件看起来是 {encoding} 编码，请另存为 UTF-8</translation>
+    </message>
+    <message>
+        <source>caches and downloads</source>
+        <translation>缓存和下载文件</translation>
+    </message>
+    <message>
+        <source>changed</source>
+        <translation>已修改</translation>
+    </message>
+    <message>
+        <source>choice of the data folder</source>
+        <translation>数据文件夹的选择</translation>
+    </message>
+    <message>
+        <source>compared by size and time, --full reads every byte</source>
+        <translation>按大小和时间比较，--full 会读取每个字节</translation>
+    </message>
+    <message>
+        <source>complete</source>
+        <translation>已齐全</translation>
+    </message>
+    <message>
+        <source>compute capability {version}</source>
+        <translation>计算能力 {version}</translation>
+    </message>
+    <message>
+        <source>current</source>
+        <translation>当前</translation>
+    </message>
+    <message>
+        <source>done in {time}</source>
+        <translation>完成，用时 {time}</translation>
+    </message>
+    <message>
+        <source>embeddable package, which has no Python.h</source>
+        <translation>嵌入式包，缺少 Python.h</translation>
+    </message>
+    <message>
+        <source>environments</source>
+        <translation>环境</translation>
+    </message>
+    <message>
+        <source>environments of the first start</source>
+        <translation>首次启动时的环境</translation>
+    </message>
+    <message>
+        <source>error: {title} [{code}]</source>
+        <translation>错误：{title} [{code}]</translation>
+    </message>
+    <message>
+        <source>evaluating</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>evaluation loss</source>
+        <translation>评估损失</translation>
+    </message>
+    <message>
+        <source>evaluation loss: {before} before, {after} after</source>
+        <translation>评估损失：训练前 {before}，训练后 {after}</translation>
+    </message>
+    <message>
+        <source>every byte was read</source>
+        <translation>已读取每个字节</translation>
+    </message>
+    <message>
+        <source>failed</source>
+        <translation>失败</translation>
+    </message>
+    <message>
+        <source>files that a repair set aside</source>
+        <translation>修复时移开的文件</translation>
+    </message>
+    <message>
+        <source>flash-attn is installed. It must match PyTorch, CUDA and GPU exactly, and nothing here needs it.</source>
+        <translation>已安装 flash-attn。它必须与 PyTorch、CUDA 和显卡完全匹配，而这里并不需要它。</translation>
+    </message>
+    <message>
+        <source>folder</source>
+        <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>free</source>
+        <translation>可用</translation>
+    </message>
+    <message>
+        <source>free-threaded build</source>
+        <translation>自由线程版本</translation>
+    </message>
+    <message>
+        <source>half a surrogate pair. The text is damaged</source>
+        <translation>含有半个代理对，文本已损坏</translation>
+    </message>
+    <message>
+        <source>incomplete</source>
+        <translation>不完整</translation>
+    </message>
+    <message>
+        <source>index of runs</source>
+        <translation>运行索引</translation>
+    </message>
+    <message>
+        <source>is in a folder that is synchronized with a cloud</source>
+        <translation>位于与云端同步的文件夹中</translation>
+    </message>
+    <message>
+        <source>is in the program&apos;s own folder, which an update replaces</source>
+        <translation>位于程序自己的文件夹中，更新时会被替换</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a base model</source>
+        <translation>未填写，请选择基础模型</translation>
+    </message>
+    <message>
+        <source>is missing. Choose a data file</source>
+        <translation>未填写，请选择数据文件</translation>
+    </message>
+    <message>
+        <source>is not a section of this version</source>
+        <translation>不是此版本的配置节</translation>
+    </message>
+    <message>
+        <source>is not a setting of this version</source>
+        <translation>不是此版本的设置</translation>
+    </message>
+    <message>
+        <source>is on a network drive</source>
+        <translation>位于网络驱动器上</translation>
+    </message>
+    <message>
+        <source>is on a removable drive</source>
+        <translation>位于可移动驱动器上</translation>
+    </message>
+    <message>
+        <source>it can&apos;t be used</source>
+        <translation>无法使用</translation>
+    </message>
+    <message>
+        <source>it is missing</source>
+        <translation>未安装</translation>
+    </message>
+    <message>
+        <source>its path contains letters other than A to Z</source>
+        <translation>其路径含有英文以外的字符</translation>
+    </message>
+    <message>
+        <source>its path contains spaces</source>
+        <translation>其路径含有空格</translation>
+    </message>
+    <message>
+        <source>its path is longer than {limit} characters</source>
+        <translation>其路径超过 {limit} 个字符</translation>
+    </message>
+    <message>
+        <source>last checkpoint</source>
+        <translation>最近的检查点</translation>
+    </message>
+    <message>
+        <source>libraries</source>
+        <translation>程序库</translation>
+    </message>
+    <message>
+        <source>line {line}, column {column}: {msg}</source>
+        <translation>第 {line} 行第 {column} 列：{msg}</translation>
+    </message>
+    <message>
+        <source>locks</source>
+        <translation>锁文件</translation>
+    </message>
+    <message>
+        <source>logits</source>
+        <translation>logits</translation>
+    </message>
+    <message>
+        <source>logs</source>
+        <translation>日志</translation>
+    </message>
+    <message>
+        <source>loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
+        <source>marker of the short folder</source>
+        <translation>短路径文件夹的标记</translation>
+    </message>
+    <message>
+        <source>memory used by {program}</source>
+        <translation>占用显存：{program}</translation>
+    </message>
+    <message>
+        <source>missing</source>
+        <translation>缺失</translation>
+    </message>
+    <message>
+        <source>model</source>
+        <translation>模型</translation>
+    </message>
+    <message>
+        <source>must be &quot;{all_linear}&quot; or a list of module names</source>
+        <translation>必须是“{all_linear}”或模块名列表</translation>
+    </message>
+    <message>
+        <source>must be a JSON object</source>
+        <translation>必须是 JSON 对象</translation>
+    </message>
+    <message>
+        <source>must be a finite number</source>
+        <translation>必须是有限的数</translation>
+    </message>
+    <message>
+        <source>must be a list of at least one</source>
+        <translation>必须是至少有一项的列表</translation>
+    </message>
+    <message>
+        <source>must be above {limit:g}</source>
+        <translation>必须大于 {limit:g}</translation>
+    </message>
+    <message>
+        <source>must be an object</source>
+        <translation>必须是对象</translation>
+    </message>
+    <message>
+        <source>must be at least {limit:g}</source>
+        <translation>不能小于 {limit:g}</translation>
+    </message>
+    <message>
+        <source>must be at most {limit:g}</source>
+        <translation>不能大于 {limit:g}</translation>
+    </message>
+    <message>
+        <source>must be auto, cpu, cuda or cuda:1</source>
+        <translation>必须是 auto、cpu、cuda 或 cuda:1</translation>
+    </message>
+    <message>
+        <source>must be one of {choices}</source>
+        <translation>必须是以下之一：{choices}</translation>
+    </message>
+    <message>
+        <source>must be the full path of a folder</source>
+        <translation>必须是文件夹的完整路径</translation>
+    </message>
+    <message>
+        <source>must be {wanted}, not {value!r}</source>
+        <translation>必须是{wanted}，不能是 {value!r}</translation>
+    </message>
+    <message>
+        <source>must begin with {schemes}</source>
+        <translation>必须以 {schemes} 开头</translation>
+    </message>
+    <message>
+        <source>must contain a host name and a valid port number, if any</source>
+        <translation>必须包含主机名，端口号（如有）必须有效</translation>
+    </message>
+    <message>
+        <source>must end with the port, as in http://proxy.example:8080</source>
+        <translation>必须以端口号结尾，例如 http://proxy.example:8080</translation>
+    </message>
+    <message>
+        <source>must name a device</source>
+        <translation>必须指定设备</translation>
+    </message>
+    <message>
+        <source>must name at least one module</source>
+        <translation>至少要指定一个模块</translation>
+    </message>
+    <message>
+        <source>must name one device. Several are not supported yet</source>
+        <translation>只能指定一个设备，暂不支持多个</translation>
+    </message>
+    <message>
+        <source>must not contain ? or #</source>
+        <translation>不能包含 ? 或 #</translation>
+    </message>
+    <message>
+        <source>must not contain spaces</source>
+        <translation>不能包含空格</translation>
+    </message>
+    <message>
+        <source>name</source>
+        <translation>名称</translation>
+    </message>
+    <message>
+        <source>needs evaluation data</source>
+        <translation>需要评估数据</translation>
+    </message>
+    <message>
+        <source>not allowed (260 characters at most)</source>
+        <translation>不允许（最多 260 个字符）</translation>
+    </message>
+    <message>
+        <source>not created by Tunesmith</source>
+        <translation>不是 Tunesmith 创建的</translation>
+    </message>
+    <message>
+        <source>not used ({count}): {path} ({reason})</source>
+        <translation>未使用（{count} 个）：{path}（{reason}）</translation>
+    </message>
+    <message>
+        <source>not valid JSON: expected &quot;{character}&quot;, found {what}.</source>
+        <translation>不是有效的 JSON：应为“{character}”，实际是{what}。</translation>
+    </message>
+    <message>
+        <source>ok</source>
+        <translation>正常</translation>
+    </message>
+    <message>
+        <source>only 3.11, 3.12 and 3.13 are supported</source>
+        <translation>仅支持 3.11、3.12 和 3.13</translation>
+    </message>
+    <message>
+        <source>part of conda</source>
+        <translation>属于 conda</translation>
+    </message>
+    <message>
+        <source>previous</source>
+        <translation>上一个</translation>
+    </message>
+    <message>
+        <source>resumed from step {step}</source>
+        <translation>从第 {step} 步继续</translation>
+    </message>
+    <message>
+        <source>runs, with checkpoints and adapters</source>
+        <translation>运行，含检查点和适配器</translation>
+    </message>
+    <message>
+        <source>saving</source>
+        <translation>保存</translation>
+    </message>
+    <message>
+        <source>settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>shim of pyenv</source>
+        <translation>pyenv 的垫片</translation>
+    </message>
+    <message>
+        <source>starting</source>
+        <translation>启动</translation>
+    </message>
+    <message>
+        <source>state</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>step</source>
+        <translation>步数</translation>
+    </message>
+    <message>
+        <source>step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
+        <source>step {step}/{total}  loss {loss}</source>
+        <translation>第 {step}/{total} 步  损失 {loss}</translation>
+    </message>
+    <message>
+        <source>step {step}: evaluation loss {loss:.3f}</source>
+        <translation>第 {step} 步：评估损失 {loss:.3f}</translation>
+    </message>
+    <message>
+        <source>step {step}: evaluation loss {loss}</source>
+        <translation>第 {step} 步：评估损失 {loss}</translation>
+    </message>
+    <message>
+        <source>step {step}: loss {loss:.3f}</source>
+        <translation>第 {step} 步：损失 {loss:.3f}</translation>
+    </message>
+    <message>
+        <source>step {step}: {prompt!r} -&gt; {text!r}</source>
+        <translation>第 {step} 步：{prompt!r} -&gt; {text!r}</translation>
+    </message>
+    <message>
+        <source>step {step}: {prompt} -&gt; {text}</source>
+        <translation>第 {step} 步：{prompt} -&gt; {text}</translation>
+    </message>
+    <message>
+        <source>stopping ...</source>
+        <translation>正在停止 ...</translation>
+    </message>
+    <message>
+        <source>temporary files</source>
+        <translation>临时文件</translation>
+    </message>
+    <message>
+        <source>the NVIDIA driver does not answer</source>
+        <translation>NVIDIA 驱动没有响应</translation>
+    </message>
+    <message>
+        <source>the end of the file</source>
+        <translation>文件结尾</translation>
+    </message>
+    <message>
+        <source>the file contains no JSON object</source>
+        <translation>文件中没有 JSON 对象</translation>
+    </message>
+    <message>
+        <source>the file has no version</source>
+        <translation>文件中没有版本号</translation>
+    </message>
+    <message>
+        <source>the file is UTF-32 text. Save it as UTF-8.</source>
+        <translation>文件是 UTF-32 文本，请另存为 UTF-8。</translation>
+    </message>
+    <message>
+        <source>the file is {name}. Choose JSONL, JSON, CSV, TSV or Parquet.</source>
+        <translation>文件是{name}，请选择 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
+    </message>
+    <message>
+        <source>the file looks like UTF-16 text without a byte order mark. Save it as UTF-8.</source>
+        <translation>文件看起来是没有字节顺序标记的 UTF-16 文本，请另存为 UTF-8。</translation>
+    </message>
+    <message>
+        <source>the number {number} is too large</source>
+        <translation>数字 {number} 过大</translation>
+    </message>
+    <message>
+        <source>the processor</source>
+        <translation>处理器</translation>
+    </message>
+    <message>
+        <source>they are already in the other folder</source>
+        <translation>它们已经在另一个文件夹中</translation>
+    </message>
+    <message>
+        <source>tools</source>
+        <translation>工具</translation>
+    </message>
+    <message>
+        <source>total</source>
+        <translation>合计</translation>
+    </message>
+    <message>
+        <source>trained {step} steps in {time}</source>
+        <translation>训练了 {step} 步，用时 {time}</translation>
+    </message>
+    <message>
+        <source>training</source>
+        <translation>训练</translation>
+    </message>
+    <message>
+        <source>triton and triton-windows are both installed and overwrite each other&apos;s files.</source>
+        <translation>triton 和 triton-windows 同时安装，会互相覆盖文件。</translation>
+    </message>
+    <message>
+        <source>unknown</source>
+        <translation>未知</translation>
+    </message>
+    <message>
+        <source>uv downloads everything itself: {error}</source>
+        <translation>改由 uv 自行下载全部内容：{error}</translation>
+    </message>
+    <message>
+        <source>uv is not installed, and pip could not download it from the package index.</source>
+        <translation>未安装 uv，pip 也无法从软件包索引下载它。</translation>
+    </message>
+    <message>
+        <source>uv {arguments} ended with exit code {exit_code}. The lines above say why.</source>
+        <translation>uv {arguments} 以退出码 {exit_code} 结束，原因见上面的输出。</translation>
+    </message>
+    <message>
+        <source>uv: {path}, downloaded from the package index</source>
+        <translation>uv：{path}，下载自软件包索引</translation>
+    </message>
+    <message>
+        <source>version {major}.{minor} is too old</source>
+        <translation>版本 {major}.{minor} 过旧</translation>
+    </message>
+    <message>
+        <source>warning</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>warning: {message}</source>
+        <translation>警告：{message}</translation>
+    </message>
+    <message>
+        <source>warning: {text}</source>
+        <translation>警告：{text}</translation>
+    </message>
+    <message>
+        <source>warning[{code}]: {message}</source>
+        <translation>警告[{code}]：{message}</translation>
+    </message>
+    <message>
+        <source>wsl.exe ended with exit code {code}.</source>
+        <translation>wsl.exe 以退出码 {code} 结束。</translation>
+    </message>
+    <message>
+        <source>{cause} ({code})</source>
+        <translation>{cause}（{code}）</translation>
+    </message>
+    <message>
+        <source>{choice}: {error}.</source>
+        <translation>{choice}：{error}。</translation>
+    </message>
+    <message>
+        <source>{count:,} files missing or changed</source>
+        <translation>{count:,} 个文件缺失或被改动</translation>
+    </message>
+    <message>
+        <source>{count:,} files of unknown origin</source>
+        <translation>{count:,} 个文件来源不明</translation>
+    </message>
+    <message>
+        <source>{count} broken and unused, {size}: {lines}.</source>
+        <translation>{count} 个已损坏且未使用，共 {size}：{lines}。</translation>
+    </message>
+    <message>
+        <source>{count} damaged files</source>
+        <translation>{count} 个文件损坏</translation>
+    </message>
+    <message>
+        <source>{count} environments match {name!r}. Available: {names}.</source>
+        <translation>与 {name!r} 匹配的环境有 {count} 个。可用的有：{names}。</translation>
+    </message>
+    <message>
+        <source>{count} packages</source>
+        <translation>{count} 个包</translation>
+    </message>
+    <message>
+        <source>{data_path} contains chats, but the model {path} has no chat template.</source>
+        <translation>{data_path} 含有对话，但模型 {path} 没有聊天模板。</translation>
+    </message>
+    <message>
+        <source>{first} or {second}</source>
+        <translation>{first}或{second}</translation>
+    </message>
+    <message>
+        <source>{folder} contains something other than Tunesmith.</source>
+        <translation>{folder} 中有 Tunesmith 以外的内容。</translation>
+    </message>
+    <message>
+        <source>{folder} is missing.</source>
+        <translation>{folder} 不存在。</translation>
+    </message>
+    <message>
+        <source>{folder} is not on the PATH of this terminal. The menu entry works anyway.</source>
+        <translation>{folder} 不在此终端的 PATH 中，但菜单项可以使用。</translation>
+    </message>
+    <message>
+        <source>{folder}: program files are damaged ({count}): {shown}.</source>
+        <translation>{folder}：有 {count} 个程序文件损坏：{shown}。</translation>
+    </message>
+    <message>
+        <source>{folder}: the folder of wheels from the settings does not exist.</source>
+        <translation>{folder}：设置中的 wheel 文件夹不存在。</translation>
+    </message>
+    <message>
+        <source>{folder}: {count} program files are damaged, first {name}.</source>
+        <translation>{folder}：{count} 个程序文件损坏，首个是 {name}。</translation>
+    </message>
+    <message>
+        <source>{folder}: {kind} needs {required}, {free} are free.</source>
+        <translation>{folder}：{kind} 需要 {required}，可用 {free}。</translation>
+    </message>
+    <message>
+        <source>{folder}: {needed} are needed, {free} are free.</source>
+        <translation>{folder}：需要 {needed}，可用 {free}。</translation>
+    </message>
+    <message>
+        <source>{free} free at {folder}</source>
+        <translation>{folder} 可用 {free}</translation>
+    </message>
+    <message>
+        <source>{kind}: installed files are damaged ({count}): {shown}.</source>
+        <translation>{kind}：有 {count} 个已安装的文件损坏：{shown}。</translation>
+    </message>
+    <message>
+        <source>{kind}: packages contain files that Python would run at every start: {names}.</source>
+        <translation>{kind}：包中含有 Python 每次启动都会运行的文件：{names}。</translation>
+    </message>
+    <message>
+        <source>{kind}: the installed packages can&apos;t be imported.</source>
+        <translation>{kind}：无法导入已安装的包。</translation>
+    </message>
+    <message>
+        <source>{kind}: {path} disappeared in the meantime.</source>
+        <translation>{kind}：{path} 在此期间消失了。</translation>
+    </message>
+    <message>
+        <source>{message} The example works without it. For the window: {hint}</source>
+        <translation>{message}示例不需要它。要使用窗口：{hint}</translation>
+    </message>
+    <message>
+        <source>{name!r} is not NAME=VALUE.</source>
+        <translation>{name!r} 不是“名称=值”的形式。</translation>
+    </message>
+    <message>
+        <source>{names} is too old for PyTorch, which needs a GTX 1000 or newer.</source>
+        <translation>{names} 对 PyTorch 来说太旧，需要 GTX 1000 或更新的显卡。</translation>
+    </message>
+    <message>
+        <source>{names} is too old: CPU</source>
+        <translation>{names} 太旧：CPU</translation>
+    </message>
+    <message>
+        <source>{names}: if kernels fail to compile, allow the folder {folder} there.</source>
+        <translation>{names}：如果内核编译失败，请在其中放行文件夹 {folder}。</translation>
+    </message>
+    <message>
+        <source>{names}: no answer in time</source>
+        <translation>{names}：没有及时响应</translation>
+    </message>
+    <message>
+        <source>{name} (default)</source>
+        <translation>{name}（默认）</translation>
+    </message>
+    <message>
+        <source>{name} instead of CPython</source>
+        <translation>是 {name}，不是 CPython</translation>
+    </message>
+    <message>
+        <source>{name} is already complete</source>
+        <translation>{name} 已齐全</translation>
+    </message>
+    <message>
+        <source>{name} is an old fork that hides bitsandbytes.</source>
+        <translation>{name} 是旧的分支版本，会遮蔽 bitsandbytes。</translation>
+    </message>
+    <message>
+        <source>{name} is not a JSON number</source>
+        <translation>{name} 不是 JSON 数字</translation>
+    </message>
+    <message>
+        <source>{name} is not installed.</source>
+        <translation>{name} 未安装。</translation>
+    </message>
+    <message>
+        <source>{name} sees no GPU: /dev/dxg is missing.</source>
+        <translation>{name} 看不到显卡：缺少 /dev/dxg。</translation>
+    </message>
+    <message>
+        <source>{name} {version} does not belong here</source>
+        <translation>{name} {version} 不应出现在这里</translation>
+    </message>
+    <message>
+        <source>{name} {version} does not match PyTorch {torch}, which needs {expected}.</source>
+        <translation>{name} {version} 与 PyTorch {torch} 不匹配，需要 {expected}。</translation>
+    </message>
+    <message>
+        <source>{name} {version} instead of {wanted}</source>
+        <translation>{name} 是 {version}，应为 {wanted}</translation>
+    </message>
+    <message>
+        <source>{name} {version} matches PyTorch.</source>
+        <translation>{name} {version} 与 PyTorch 匹配。</translation>
+    </message>
+    <message>
+        <source>{name} {wanted} is missing</source>
+        <translation>缺少 {name} {wanted}</translation>
+    </message>
+    <message>
+        <source>{name}, {count} threads</source>
+        <translation>{name}，{count} 线程</translation>
+    </message>
+    <message>
+        <source>{name}: Python did not answer within {seconds} s.</source>
+        <translation>{name}：Python 在 {seconds} 秒内没有响应。</translation>
+    </message>
+    <message>
+        <source>{name}: Python does not start. The Python it was built from may have been updated or removed.</source>
+        <translation>{name}：Python 无法启动。构建它所用的 Python 可能已更新或被删除。</translation>
+    </message>
+    <message>
+        <source>{name}: files are damaged, missing or unknown ({count})</source>
+        <translation>{name}：有 {count} 个文件损坏、缺失或来源不明</translation>
+    </message>
+    <message>
+        <source>{name}: the list of its files is damaged or was never made.</source>
+        <translation>{name}：文件清单已损坏或从未生成。</translation>
+    </message>
+    <message>
+        <source>{name}: training was never tested on this computer.</source>
+        <translation>{name}：从未在此电脑上测试过训练。</translation>
+    </message>
+    <message>
+        <source>{name}: {counted}. First: {path}.</source>
+        <translation>{name}：{counted}。首个：{path}。</translation>
+    </message>
+    <message>
+        <source>{name}: {done} of {total}, {speed:.1f} MB/s{left}</source>
+        <translation>{name}：{done} / {total}，{speed:.1f} MB/s{left}</translation>
+    </message>
+    <message>
+        <source>{name}: {fault}</source>
+        <translation>{name}：{fault}</translation>
+    </message>
+    <message>
+        <source>{name}: {free} of {total} free</source>
+        <translation>{name}：共 {total}，可用 {free}</translation>
+    </message>
+    <message>
+        <source>{name}: {needed}</source>
+        <translation>{name}：{needed}</translation>
+    </message>
+    <message>
+        <source>{name}: {reason}.</source>
+        <translation>{name}：{reason}。</translation>
+    </message>
+    <message>
+        <source>{name}: {shown}. The current one stays in use.</source>
+        <translation>{name}：{shown}。继续使用当前的环境。</translation>
+    </message>
+    <message>
+        <source>{name}{inside}</source>
+        <translation>{name}{inside}</translation>
+    </message>
+    <message>
+        <source>{path} belongs to another program and was not changed. Start {command} instead.</source>
+        <translation>{path} 属于其他程序，未作更改。请改为启动 {command}。</translation>
+    </message>
+    <message>
+        <source>{path} can&apos;t be read.</source>
+        <translation>无法读取 {path}。</translation>
+    </message>
+    <message>
+        <source>{path} can&apos;t be removed: {reason}</source>
+        <translation>无法删除 {path}：{reason}</translation>
+    </message>
+    <message>
+        <source>{path} can&apos;t be replaced: {reason}.</source>
+        <translation>无法替换 {path}：{reason}。</translation>
+    </message>
+    <message>
+        <source>{path} is already there</source>
+        <translation>{path} 已存在</translation>
+    </message>
+    <message>
+        <source>{path} is missing in {name}.</source>
+        <translation>{name} 中缺少 {path}。</translation>
+    </message>
+    <message>
+        <source>{path} is not an environment of this program.</source>
+        <translation>{path} 不是此程序的环境。</translation>
+    </message>
+    <message>
+        <source>{path} {problem}</source>
+        <translation>{path} {problem}</translation>
+    </message>
+    <message>
+        <source>{path}, line {line}, column {column}</source>
+        <translation>{path}，第 {line} 行第 {column} 列</translation>
+    </message>
+    <message>
+        <source>{path}, line {line}, column {column}: not valid JSON: {msg}.</source>
+        <translation>{path}，第 {line} 行第 {column} 列：不是有效的 JSON：{msg}。</translation>
+    </message>
+    <message>
+        <source>{phase} ...</source>
+        <translation>{phase} ...</translation>
+    </message>
+    <message>
+        <source>{pointer}: rebuilding the environment did not help.</source>
+        <translation>{pointer}：重建环境没有效果。</translation>
+    </message>
+    <message>
+        <source>{reason}.</source>
+        <translation>{reason}。</translation>
+    </message>
+    <message>
+        <source>{root} can be written.</source>
+        <translation>{root} 可以写入。</translation>
+    </message>
+    <message>
+        <source>{root} can&apos;t be used for them: {why}</source>
+        <translation>不能放在 {root}：{why}</translation>
+    </message>
+    <message>
+        <source>{root} has {num_chars} characters. Windows allows 260 in total, and the files inside need the rest.</source>
+        <translation>{root} 有 {num_chars} 个字符。Windows 总共允许 260 个，其余要留给其中的文件。</translation>
+    </message>
+    <message>
+        <source>{root} is not a full path.</source>
+        <translation>{root} 不是完整路径。</translation>
+    </message>
+    <message>
+        <source>{sentence} would use this GPU. The installed build trains on the processor.</source>
+        <translation>{sentence} 可以使用此显卡，而已安装的版本用处理器训练。</translation>
+    </message>
+    <message>
+        <source>{sentence}.</source>
+        <translation>{sentence}。</translation>
+    </message>
+    <message>
+        <source>{sentence}. The installed build is for {title}.</source>
+        <translation>{sentence}。已安装的版本适用于 {title}。</translation>
+    </message>
+    <message>
+        <source>{size} of compiled kernels at {folder}.</source>
+        <translation>{folder} 中有 {size} 已编译的内核。</translation>
+    </message>
+    <message>
+        <source>{size} of main memory{free}.</source>
+        <translation>内存 {size}{free}。</translation>
+    </message>
+    <message>
+        <source>{size} on disk</source>
+        <translation>占用磁盘 {size}</translation>
+    </message>
+    <message>
+        <source>{size} to download</source>
+        <translation>下载 {size}</translation>
+    </message>
+    <message>
+        <source>{size}, programs have reserved {used} of {limit}</source>
+        <translation>{size}，程序已预留 {used} / {limit}</translation>
+    </message>
+    <message>
+        <source>{source}:
+  {lines}</source>
+        <translation>{source}：
+  {lines}</translation>
+    </message>
+    <message>
+        <source>{speed:.0f} tokens/s</source>
+        <translation>{speed:.0f} token/秒</translation>
+    </message>
+    <message>
+        <source>{step} Then start Tunesmith again. It continues where it stopped.</source>
+        <translation>{step}然后重新启动 Tunesmith，它会从中断处继续。</translation>
+    </message>
+    <message>
+        <source>{step} To train on the processor instead: --profile cpu</source>
+        <translation>{step}若要改用处理器训练：--profile cpu</translation>
+    </message>
+    <message>
+        <source>{subject}: {title}</source>
+        <translation>{subject}：{title}</translation>
+    </message>
+    <message>
+        <source>{subject}: {title}, as requested</source>
+        <translation>{subject}：{title}（按要求）</translation>
+    </message>
+    <message>
+        <source>{text} Models above 0.5 B parameters won&apos;t load.</source>
+        <translation>{text}超过 0.5 B 参数的模型无法加载。</translation>
+    </message>
+    <message>
+        <source>{text} Triton needs 14.42 or newer.</source>
+        <translation>{text}Triton 需要 14.42 或更新版本。</translation>
+    </message>
+    <message>
+        <source>{text} [{code}]</source>
+        <translation>{text} [{code}]</translation>
+    </message>
+    <message>
+        <source>{text} can&apos;t use a GPU. The profile {profile} needs the build for CUDA {wanted}.</source>
+        <translation>{text} 无法使用显卡，配置 {profile} 需要适用于 CUDA {wanted} 的版本。</translation>
+    </message>
+    <message>
+        <source>{text} is built for CUDA {cuda}. The profile {profile} needs CUDA {wanted}.</source>
+        <translation>{text} 是为 CUDA {cuda} 构建的，配置 {profile} 需要 CUDA {wanted}。</translation>
+    </message>
+    <message>
+        <source>{text} is installed instead of {pinned}.</source>
+        <translation>已安装 {text}，应为 {pinned}。</translation>
+    </message>
+    <message>
+        <source>{text} is too old for the other libraries.</source>
+        <translation>{text} 对其他库来说过旧。</translation>
+    </message>
+    <message>
+        <source>{text}.</source>
+        <translation>{text}。</translation>
+    </message>
+    <message>
+        <source>{text}. {need}</source>
+        <translation>{text}。{need}</translation>
+    </message>
+    <message>
+        <source>{text}.{held}</source>
+        <translation>{text}。{held}</translation>
+    </message>
+    <message>
+        <source>{text}{built}, profile {profile}.</source>
+        <translation>{text}{built}，配置 {profile}。</translation>
+    </message>
+    <message>
+        <source>{time} left</source>
+        <translation>剩余 {time}</translation>
+    </message>
+    <message>
+        <source>{title} can&apos;t use {names}.</source>
+        <translation>{title} 无法使用 {names}。</translation>
+    </message>
+    <message>
+        <source>{title} can&apos;t use {names}. CUDA 12.8 can.</source>
+        <translation>{title} 无法使用 {names}，CUDA 12.8 可以。</translation>
+    </message>
+    <message>
+        <source>{title} needs driver {wanted} or newer</source>
+        <translation>{title} 需要 {wanted} 或更新的驱动</translation>
+    </message>
+    <message>
+        <source>{title} needs the NVIDIA driver, which is missing</source>
+        <translation>{title} 需要 NVIDIA 驱动，但尚未安装</translation>
+    </message>
+    <message>
+        <source>{title}: {label}</source>
+        <translation>{title}：{label}</translation>
+    </message>
+    <message>
+        <source>{title}: {path}, {what}, {size}</source>
+        <translation>{title}：{path}，{what}，{size}</translation>
+    </message>
+    <message>
+        <source>{total}, {free} free</source>
+        <translation>{total}，可用 {free}</translation>
+    </message>
+    <message>
+        <source>{work}: {reason}. Compilers and PyTorch fail with that.</source>
+        <translation>{work}：{reason}。编译器和 PyTorch 会因此失败。</translation>
+    </message>
+    <message>
+        <source>{work}: {reason}. Compilers may exceed the 260 characters that Windows allows.</source>
+        <translation>{work}：{reason}。编译器可能超出 Windows 允许的 260 个字符。</translation>
+    </message>
+    <message>
+        <source>queued</source>
+        <translation>等待中</translation>
+    </message>
+    <message>
+        <source>preparing</source>
+        <translation>准备中</translation>
+    </message>
+    <message>
+        <source>running</source>
+        <translation>运行中</translation>
+    </message>
+    <message>
+        <source>stopping</source>
+        <translation>正在停止</translation>
+    </message>
+    <message>
+        <source>finalizing</source>
+        <translation>正在保存</translation>
+    </message>
+    <message>
+        <source>finished</source>
+        <translation>已完成</translation>
+    </message>
+    <message>
+        <source>stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>interrupted</source>
+        <translation>已中断</translation>
     </message>
     <message>
         <source>lora_only</source>
@@ -3854,14 +5810,6 @@ The report is in {path}.</source>
         <translation>改用{step}继续。</translation>
     </message>
     <message>
-        <source>{path} holds no chat template, but {data_path} holds chats.</source>
-        <translation>{path} 没有对话模板，但 {data_path} 中是对话数据。</translation>
-    </message>
-    <message>
-        <source>{place}: not valid JSON: {msg}.</source>
-        <translation>{place}：JSON 无效：{msg}。</translation>
-    </message>
-    <message>
         <source>Objective</source>
         <translation>训练目标</translation>
     </message>
@@ -4006,10 +5954,6 @@ The report is in {path}.</source>
         <translation>程序库</translation>
     </message>
     <message>
-        <source>Proof of training</source>
-        <translation>训练验证</translation>
-    </message>
-    <message>
         <source>Compile caches</source>
         <translation>编译缓存</translation>
     </message>
@@ -4060,10 +6004,6 @@ The report is in {path}.</source>
     <message>
         <source>Libraries of the window</source>
         <translation>窗口用的程序库</translation>
-    </message>
-    <message>
-        <source>Unpacked downloads, removed afterwards</source>
-        <translation>解压的下载文件，之后会删除</translation>
     </message>
     <message>
         <source>Download</source>

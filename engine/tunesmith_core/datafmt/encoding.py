@@ -29,6 +29,7 @@ FOREIGN_MAGIC = {
     b"\xd0\xcf\x11\xe0": Message("an old Excel workbook"),
 }
 
+WESTERN = Message("Windows-1252 (Western European)")
 UNDECODABLE = re.compile("[\ud800-\udfff]")
 
 
@@ -40,13 +41,15 @@ def parse_error(
         "dataset-parse-error",
         "{place}: {problem}",
         place=place(path, line, column),
-        problem=problem if isinstance(problem, Message) else Message(problem, **values),
+        problem=Message(problem, **values),
     )
 
 
 def place(path: Path, line: int | None = None, column: int | None = None) -> str:
     """Return "file, line 3, column 7" with as much as is known."""
-    return f"{path}{f', line {line}' if line else ''}{f', column {column}' if column else ''}"
+    if column:
+        return Message("{path}, line {line}, column {column}", path=path, line=line, column=column)
+    return Message("{path}, line {line}", path=path, line=line) if line else str(path)
 
 
 def read_head(path: Path) -> bytes:
@@ -59,7 +62,7 @@ def read_head(path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(HEAD_BYTES)
     except OSError as error:
-        raise parse_error(path, "the file can't be read: {reason}.", reason=error.strerror) from error
+        raise parse_error(path, "the file can't be read: {reason}.", reason=Message(str(error.strerror))) from error
 
 
 def text_encoding(path: Path, head: bytes) -> str:
@@ -70,14 +73,14 @@ def text_encoding(path: Path, head: bytes) -> str:
     """
     for magic, name in FOREIGN_MAGIC.items():
         if head.startswith(magic):
-            raise parse_error(path, "the file is {name}; JSONL, JSON, CSV, TSV or Parquet is needed.", name=name)
+            raise parse_error(path, "the file is {name}. Choose JSONL, JSON, CSV, TSV or Parquet.", name=name)
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
-        raise parse_error(path, "the file is UTF-32 text; save it as UTF-8.")
+        raise parse_error(path, "the file is UTF-32 text. Save it as UTF-8.")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
     nuls = (head[0::2].count(0), head[1::2].count(0))
     if max(nuls) > len(head) // 4 and min(nuls) <= max(nuls) // 10:
-        raise parse_error(path, "the file looks like UTF-16 text without a byte order mark; save it as UTF-8.")
+        raise parse_error(path, "the file looks like UTF-16 text without a byte order mark. Save it as UTF-8.")
     return "utf-8-sig"
 
 
@@ -91,14 +94,14 @@ def open_text(path: Path, encoding: str, newline: str | None = None) -> TextIO:
     try:
         return path.open(encoding=encoding, errors=errors, newline=newline)
     except OSError as error:
-        raise parse_error(path, "the file can't be read: {reason}.", reason=error.strerror) from error
+        raise parse_error(path, "the file can't be read: {reason}.", reason=Message(str(error.strerror))) from error
 
 
 def text_problem(text: str) -> tuple[int, str] | None:
-    """Return the position and the kind of the first character that no text file holds, or None."""
+    """Return the position and the kind, without a period, of the first character that no text file holds, or None."""
     nul = text.find("\0")
     if nul >= 0:
-        return nul, "a NUL byte: the file is damaged or no text."
+        return nul, Message("a NUL byte. The file is damaged or not a text file")
     if text.isascii():
         return None
     broken = UNDECODABLE.search(text)
@@ -106,20 +109,24 @@ def text_problem(text: str) -> tuple[int, str] | None:
         return None
     code = ord(broken.group())
     if not 0xDC80 <= code <= 0xDCFF:
-        return broken.start(), "half a surrogate pair: the text is damaged."
+        return broken.start(), Message("half a surrogate pair. The text is damaged")
     return (
         broken.start(),
-        f"byte 0x{code - 0xDC00:02X} is no UTF-8: the file looks like {_guess(text)}; save it as UTF-8.",
+        Message(
+            "byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}. Save it as UTF-8",
+            byte=code - 0xDC00,
+            encoding=_guess(text),
+        ),
     )
 
 
-def _guess(text: str) -> str:
+def _guess(text: str) -> Message:
     """Name the encoding that a line with undecodable bytes most likely has."""
     raw = text.encode("utf-8", "surrogateescape")
     try:
         decoded = raw.decode("gb2312")
     except UnicodeDecodeError:
-        return "Windows-1252 (Western European)"
+        return WESTERN
     num_chinese = sum("\u4e00" <= character <= "\u9fff" for character in decoded)
     num_other = sum(not character.isascii() for character in decoded) - num_chinese
-    return "GBK (Chinese)" if num_chinese > num_other else "Windows-1252 (Western European)"
+    return Message("GBK (Chinese)") if num_chinese > num_other else WESTERN

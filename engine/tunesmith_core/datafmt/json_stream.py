@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, parse_error
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 
 CHUNK_CHARACTERS = 1024**2
 WHITESPACE = " \t\n\r"
@@ -89,8 +90,9 @@ class ArrayScanner:
     def _expect(self, character: str) -> None:
         found = self._peek()
         if found != character:
-            what = f'"{found}"' if found else "the end of the file"
-            raise self._error(f'not valid JSON: "{character}" is expected, not {what}.', self._position)
+            what = f'"{found}"' if found else Message("the end of the file")
+            problem = Message('not valid JSON: expected "{character}", found {what}.', character=character, what=what)
+            raise self._error(problem, self._position)
         self._position += 1
 
     def _value(self) -> Any:  # Any: JSON values
@@ -102,7 +104,7 @@ class ArrayScanner:
             except json.JSONDecodeError as error:
                 if len(self._text) - self._position < MAX_ROW_CHARACTERS and self._fill():
                     continue
-                raise self._error(f"not valid JSON: {error.msg}.", error.pos) from error
+                raise self._error(Message("not valid JSON: {msg}.", msg=Message(error.msg)), error.pos) from error
             if end - self._position <= LONGEST_TOKEN_CHARACTERS and end == len(self._text) and self._fill():
                 continue
             self._position = end

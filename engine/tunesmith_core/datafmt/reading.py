@@ -24,6 +24,7 @@ from tunesmith_core.datafmt.encoding import (
 )
 from tunesmith_core.datafmt.json_stream import ArrayScanner
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 
 Row = dict[str, Any]  # Any: JSON values
 BadRow = Callable[[int, TunesmithError], None]
@@ -165,7 +166,7 @@ def _jsonl_row(path: Path, text: str, number: int) -> Row:
     try:
         value, end = decode_row(text, 0)
     except json.JSONDecodeError as error:
-        raise parse_error(path, "not valid JSON: {msg}.", number, error.pos + 1, msg=error.msg) from error
+        raise parse_error(path, "not valid JSON: {msg}.", number, error.pos + 1, msg=Message(error.msg)) from error
     rest = text[end:].lstrip()
     if rest:
         raise parse_error(path, "more text follows the JSON object.", number, len(text) - len(rest) + 1)
@@ -175,13 +176,13 @@ def _jsonl_row(path: Path, text: str, number: int) -> Row:
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(Message("{name} is not a JSON number", name=name))
 
 
 def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise ValueError(f"the number {text[:20]} is too large")
+        raise ValueError(Message("the number {number} is too large", number=text[:20]))
     return value
 
 
@@ -201,18 +202,18 @@ def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
         problem = text_problem(text[start:])
         if problem is None:
             raise
-        raise json.JSONDecodeError(problem[1].rstrip("."), text, start + problem[0]) from None
+        raise json.JSONDecodeError(problem[1], text, start + problem[0]) from None
     except RecursionError:
-        raise json.JSONDecodeError("brackets are nested too deeply", text, start) from None
+        raise json.JSONDecodeError(Message("brackets are nested too deeply"), text, start) from None
     except ValueError as error:
-        raise json.JSONDecodeError(str(error), text, start) from None
+        raise json.JSONDecodeError(error.args[0], text, start) from None
     source = text[start:end]
     problem = text_problem(source)
     if problem is None and SURROGATE_ESCAPE.search(source):
         half = text_problem(json.dumps(value, ensure_ascii=False))
         problem = half and (0, half[1])
     if problem:
-        raise json.JSONDecodeError(problem[1].rstrip("."), text, start + problem[0])
+        raise json.JSONDecodeError(problem[1], text, start + problem[0])
     return value, end
 
 
@@ -250,14 +251,14 @@ def _csv_records(
             return
         except csv.Error as error:
             # The reader has lost its place inside a quoted field, so there is no next row to go on with.
-            reason = f"the row that begins here is no valid CSV: {error} (is a quote open?)."
-            raise parse_error(path, reason, number) from error
+            problem = "not valid CSV from here on. Is a closing quote missing? ({error})"
+            raise parse_error(path, problem, number, error=error) from error
         if not any(fields):
             continue
         if header is None:
             header = _checked_header(path, fields, number)
         elif broken := text_problem("\n".join(fields)):
-            bad(number, parse_error(path, broken[1], number))
+            bad(number, parse_error(path, "{reason}.", number, reason=broken[1]))
         elif len(fields) != len(header):
             bad(
                 number,
@@ -276,7 +277,7 @@ def _csv_records(
 def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:
     problem = text_problem("\n".join(fields))
     if problem:
-        raise parse_error(path, problem[1], number)
+        raise parse_error(path, "{reason}.", number, reason=problem[1])
     header = [field.strip() for field in fields]
     for column, name in enumerate(header, start=1):
         if not name:

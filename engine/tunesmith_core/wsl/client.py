@@ -16,37 +16,40 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 
 TIMEOUT_S = 30.0
 
 REASONS = {
     "0x80370102": (
-        "Virtualisation is switched off in this computer's firmware, or Windows' virtual machine platform is.",
-        "Switch virtualisation on in the firmware (BIOS/UEFI) settings, then restart.",
+        Message(
+            "Virtualization is turned off in the firmware, or the Virtual Machine Platform is turned off in Windows."
+        ),
+        Message("Turn virtualization on in the firmware (BIOS/UEFI) settings, then restart."),
     ),
     "0x8007019e": (
-        "The Windows feature that carries Linux is switched off.",
-        "Install the subsystem on the Environment page, then restart.",
+        Message("The Windows feature for Linux is turned off."),
+        Message("Install the subsystem on the Environment page, then restart."),
     ),
     "0x800701bc": (
-        "The subsystem's Linux kernel is too old or missing.",
-        "Run: wsl --update",
+        Message("The subsystem's Linux kernel is too old or missing."),
+        Message("Run: wsl --update"),
     ),
     "0x80070241": (
-        "Windows refused a file of the subsystem because of its signature.",
-        "Run: wsl --update, then restart.",
+        Message("Windows refused a file of the subsystem because of its signature."),
+        Message("Run: wsl --update, then restart."),
     ),
     "WSL_E_DISTRO_NOT_FOUND": (
-        "There is no Linux distribution of that name.",
-        "Choose another distribution in the settings, or install one on the Environment page.",
+        Message("There is no Linux distribution of that name."),
+        Message("Choose another distribution in the settings, or install one on the Environment page."),
     ),
     "WSL_E_DEFAULT_DISTRO_NOT_FOUND": (
-        "No Linux distribution is installed.",
-        "Install one on the Environment page.",
+        Message("No Linux distribution is installed."),
+        Message("Install one on the Environment page."),
     ),
     "WSL_E_WSL2_NEEDED": (
-        "The distribution runs on version 1 of the subsystem, which reaches no GPU.",
-        "Run: wsl --set-version NAME 2",
+        Message("The distribution uses WSL 1, which can't use a GPU."),
+        Message("Run: wsl --set-version NAME 2"),
     ),
 }
 """What wsl.exe's error codes mean: cause and next step. The texts beside them are translated, the codes never."""
@@ -121,7 +124,9 @@ def run(command: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Answer:
             timeout_s=timeout_s,
         ) from None
     except OSError as error:
-        raise TunesmithError("wsl-not-usable", "wsl.exe can't be started: {reason}.", reason=error.strerror) from error
+        raise TunesmithError(
+            "wsl-not-usable", "wsl.exe can't be started: {reason}.", reason=Message(str(error.strerror))
+        ) from error
     return Answer(result.returncode, decode(result.stdout))
 
 
@@ -139,11 +144,14 @@ def checked(*arguments: str, timeout_s: float = TIMEOUT_S) -> str:
 
 def reason_of(answer: Answer) -> tuple[str, str] | None:
     """Return cause and next step of the first known error code in an answer, or None."""
-    known = {code.lower(): (f"{cause} ({code})", step) for code, (cause, step) in REASONS.items()}
+    known = {
+        code.lower(): (Message("{cause} ({code})", cause=cause, code=code), step)
+        for code, (cause, step) in REASONS.items()
+    }
     return next((known[code.lower()] for code in _CODE.findall(answer.text) if code.lower() in known), None)
 
 
 def problem_of(answer: Answer) -> TunesmithError:
     """Return the error that a failed call means."""
-    cause, step = reason_of(answer) or (f"wsl.exe ended with exit code {answer.code}.", None)
+    cause, step = reason_of(answer) or (Message("wsl.exe ended with exit code {code}.", code=answer.code), None)
     return TunesmithError("wsl-not-usable", cause, hint=step, context=answer.text.strip())

@@ -8,6 +8,7 @@ from typing import Any, Self
 from tunesmith_core import files, paths
 from tunesmith_core.environments import WSL_LIBRARIES
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.wsl import client
 
 RECORD = "wsl.json"
@@ -75,12 +76,15 @@ class Guest:
         answer = self.run("sh", "-c", _GPU_QUESTION)
         words = answer.text.split()
         if "device" not in words:
-            message = f"{self.distribution} sees no GPU: /dev/dxg is missing."
-            hint = "Update the subsystem (wsl --update), and remove gpuSupport=false from .wslconfig."
+            message = Message("{name} sees no GPU: /dev/dxg is missing.", name=self.distribution)
+            hint = Message("Update the subsystem (wsl --update), and remove gpuSupport=false from .wslconfig.")
             return TunesmithError("wsl-libcuda-missing", message, hint=hint)
         if "library" not in words:
-            message = f"{WSL_LIBRARIES}/libcuda.so.1 is missing in {self.distribution}."
-            hint = "Install a current NVIDIA driver in Windows (never one inside Linux), then run: wsl --shutdown"
+            path = f"{WSL_LIBRARIES}/libcuda.so.1"
+            message = Message("{path} is missing in {name}.", path=path, name=self.distribution)
+            hint = Message(
+                "Install a current NVIDIA driver in Windows (never one inside Linux), then run: wsl --shutdown"
+            )
             return TunesmithError("wsl-libcuda-missing", message, hint=hint)
         if not words[-1].isdecimal() or words[-1] == "0":
             return TunesmithError(

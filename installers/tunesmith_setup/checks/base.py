@@ -39,7 +39,7 @@ class Check(ABC):
         Raises:
             TunesmithError: when it can't be mended; what was there before is still there.
         """
-        raise BugError("bug", f"The check {self.id} has nothing to mend ({type(progress).__name__}).")
+        raise BugError("bug", "The check {check} has no repair ({kind}).", check=self.id, kind=type(progress).__name__)
 
 
 def verify(check: Check, machine: Machine, progress: Progress) -> Finding:

@@ -8,6 +8,7 @@ from pathlib import Path
 from tunesmith_core import files, paths
 from tunesmith_core.environments import COMPILE_CACHES
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.setup_messages import Finding, Fix, State
 from tunesmith_setup.checks.base import Check
 from tunesmith_setup.progress import GIB, Progress, size_text
@@ -31,7 +32,7 @@ def clear_compile_caches(progress: Progress) -> None:
     freed = compile_cache_bytes()
     for name in COMPILE_CACHES:
         shutil.rmtree(paths.cache_dir() / name, ignore_errors=True)
-    progress.note(f"removed the compile caches, {size_text(freed)}")
+    progress.note(Message("Removed the compile caches ({freed})", freed=size_text(freed)))
 
 
 def _drives() -> dict[int, tuple[Path, int]]:
@@ -55,20 +56,23 @@ class FreeSpace(Check):
         worst, message = State.OK, []
         for folder, floor in _drives().values():
             free = files.free_bytes(folder)
-            message.append(f"{size_text(free)} free at {folder}")
+            message.append(Message("{free} free at {folder}", free=size_text(free), folder=folder))
             if free < floor:
                 worst = State.FAILED
             elif free < COMFORTABLE_BYTES and worst is State.OK:
                 worst = State.WARNING
-        text = "; ".join(message)
+        text = joined(message, ", ")
         if worst is State.OK:
-            return Finding(State.OK, f"{text}.")
+            return Finding(State.OK, Message("{text}.", text=text))
         caches = compile_cache_bytes()
         fix = Fix("Free some space on this drive", "free-disk", automatic=False)
         if caches > LARGE_CACHE_BYTES // 4:
-            fix = Fix(f"Clear compile caches ({size_text(caches)})", "clear-compile-caches")
-        need = f"a run needs at least {size_text(TRAINING_FLOOR_BYTES)}, one more model about 10 GiB"
-        return Finding(worst, f"{text}: {need}.", "disk-full", fix=fix)
+            fix = Fix(Message("Clear compile caches ({size})", size=size_text(caches)), "clear-compile-caches")
+        need = Message(
+            "A run needs at least {minimum}, another model about 10 GiB.",
+            minimum=size_text(TRAINING_FLOOR_BYTES),
+        )
+        return Finding(worst, Message("{text}. {need}", text=text, need=need), "disk-full", fix=fix)
 
     def fix(self, progress: Progress) -> None:
         """Clear the compile caches."""
@@ -85,12 +89,23 @@ class CompileCaches(Check):
         """Add up what the caches take."""
         num_bytes = compile_cache_bytes()
         if num_bytes < LARGE_CACHE_BYTES:
-            return Finding(State.OK, f"{size_text(num_bytes)} of compiled kernels at {paths.cache_dir()}.")
+            return Finding(
+                State.OK,
+                Message(
+                    "{size} of compiled kernels at {folder}.",
+                    size=size_text(num_bytes),
+                    folder=paths.cache_dir(),
+                ),
+            )
         return Finding(
             State.WARNING,
-            f"Compiled kernels of earlier runs take {size_text(num_bytes)} at {paths.cache_dir()}. "
-            "They can be removed: the next run compiles what it needs.",
-            fix=Fix(f"Clear {size_text(num_bytes)}", "clear-compile-caches"),
+            Message(
+                "Compiled kernels of earlier runs take {size} at {folder}. "
+                "You can remove them: the next run compiles what it needs.",
+                size=size_text(num_bytes),
+                folder=paths.cache_dir(),
+            ),
+            fix=Fix(Message("Clear {size}", size=size_text(num_bytes)), "clear-compile-caches"),
         )
 
     def fix(self, progress: Progress) -> None:

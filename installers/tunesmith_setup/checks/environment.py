@@ -7,6 +7,7 @@ import time
 from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.runs import RunState
 from tunesmith_core.setup_messages import Finding, Fix, State
 from tunesmith_setup.checks.base import Check
@@ -17,6 +18,14 @@ from tunesmith_setup.packages.inventory import Damage, Kind
 from tunesmith_setup.progress import Progress
 
 NAMES = {LAUNCHER_POINTER: "launcher", TRAINING_POINTER: "training"}
+PYTHON_TITLES = {
+    LAUNCHER_POINTER: Message("Python of the launcher environment"),
+    TRAINING_POINTER: Message("Python of the training environment"),
+}
+FILES_TITLES = {
+    LAUNCHER_POINTER: Message("Files of the launcher environment"),
+    TRAINING_POINTER: Message("Files of the training environment"),
+}
 FULL_EVERY_S = 7 * 24 * 3600
 NUM_SHOWN = 20
 
@@ -31,18 +40,25 @@ class ProgramFiles(Check):
         """Compare an installed program folder with its payload manifest; a checkout has none."""
         folder = paths.package_folder("tunesmith_core").parents[1]
         if not (folder / program.MANIFEST_NAME).is_file():
-            return Finding(State.OK, f"It runs from {folder}, which has no list of its files.")
+            return Finding(
+                State.OK, Message("Tunesmith runs from {folder}, which has no list of its files.", folder=folder)
+            )
         damaged = program.damaged_files(folder)
         if not damaged:
-            return Finding(State.OK, f"All files of {folder} are as they were packed.")
+            return Finding(State.OK, Message("All program files in {folder} are intact.", folder=folder))
         fix = Fix("Install Tunesmith again", "retry", automatic=False, needs_network=True)
-        text = f"{folder}: {len(damaged)} files are not as they were packed: {damaged[0]}."
+        text = Message(
+            "{folder}: {count} program files are damaged, first {name}.",
+            folder=folder,
+            count=len(damaged),
+            name=damaged[0],
+        )
         return Finding(State.FAILED, text, "environment-damaged", "\n".join(damaged[:NUM_SHOWN]), fix)
 
 
 def _repair_fix(num_files: int = 0) -> Fix:
-    what = f"{num_files} {'file' if num_files == 1 else 'files'}" if num_files else "the environment"
-    return Fix(f"Repair {what}", "repair-environment")
+    label = Message("Repair {count:,} files", count=num_files) if num_files > 1 else "Repair the environment"
+    return Fix(label, "repair-environment")
 
 
 def missing(pointer: str) -> Finding | None:
@@ -52,9 +68,13 @@ def missing(pointer: str) -> Finding | None:
         return None
     if folder is None and not any(paths.envs_dir().glob(f"{pointer.partition('.')[0]}-*")):
         fix = Fix("Install Tunesmith", "retry", automatic=False, needs_network=True)
-        return Finding(State.FAILED, "It is not installed on this computer.", "environment-missing", fix=fix)
-    gone = f"{folder} is gone" if folder else f"{paths.envs_dir() / pointer} can't be read"
-    return Finding(State.FAILED, f"{gone}.", "environment-missing", fix=_repair_fix())
+        return Finding(State.FAILED, "Not installed on this computer.", "environment-missing", fix=fix)
+    gone = (
+        Message("{folder} is missing.", folder=folder)
+        if folder
+        else Message("{path} can't be read.", path=paths.envs_dir() / pointer)
+    )
+    return Finding(State.FAILED, gone, "environment-missing", fix=_repair_fix())
 
 
 class EnvironmentPython(Check):
@@ -63,7 +83,7 @@ class EnvironmentPython(Check):
     def __init__(self, pointer: str) -> None:
         self.pointer = pointer
         self.id = f"{NAMES[pointer]}-python"
-        self.title = f"Python of the {NAMES[pointer]} environment"
+        self.title = PYTHON_TITLES[pointer]
 
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """Start the Python, in a child process of bounded time."""
@@ -74,11 +94,21 @@ class EnvironmentPython(Check):
         assert folder is not None, "a pointer without a fault names a folder"
         started = repair.starts(folder)
         if started is None:
-            return Finding(State.UNKNOWN, f"{folder.name}: Python did not answer within {repair.START_TIMEOUT_S} s.")
+            return Finding(
+                State.UNKNOWN,
+                Message(
+                    "{name}: Python did not answer within {seconds} s.",
+                    name=folder.name,
+                    seconds=repair.START_TIMEOUT_S,
+                ),
+            )
         if not started:
-            text = f"{folder.name}: Python does not start; its base may have been updated or removed."
+            text = Message(
+                "{name}: Python does not start. The Python it was built from may have been updated or removed.",
+                name=folder.name,
+            )
             return Finding(State.FAILED, text, "environment-damaged", fix=_repair_fix())
-        return Finding(State.OK, f"It starts ({folder.name}).")
+        return Finding(State.OK, Message("Python starts ({name}).", name=folder.name))
 
     def fix(self, progress: Progress) -> None:
         """Mend the environment."""
@@ -92,7 +122,7 @@ class EnvironmentFiles(Check):
         self.pointer = pointer
         self.full = full
         self.id = f"{NAMES[pointer]}-files"
-        self.title = f"Files of the {NAMES[pointer]} environment"
+        self.title = FILES_TITLES[pointer]
 
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """Compare sizes and times with the list; read every byte when asked, once a week, and after an early crash.
@@ -106,7 +136,7 @@ class EnvironmentFiles(Check):
         assert folder is not None, "a pointer without a fault names a folder"
         listed = inventory.read(folder)
         if listed is None:
-            text = f"{folder.name}: the list of its files is damaged or was never made."
+            text = Message("{name}: the list of its files is damaged or was never made.", name=folder.name)
             return Finding(State.FAILED, text, "environment-damaged", fix=_repair_fix())
         full = self.full or is_due(folder.name)
         damages = inventory.compare(folder, listed, full=full)
@@ -114,8 +144,11 @@ class EnvironmentFiles(Check):
             remember_full(folder.name)
         if damages:
             return _damaged(folder.name, damages)
-        how = "every byte was read" if full else "by size and time; --full reads every byte"
-        return Finding(State.OK, f"{len(listed.entries):,} files are as they were installed ({how}).")
+        how = Message("every byte was read") if full else Message("compared by size and time, --full reads every byte")
+        return Finding(
+            State.OK,
+            Message("All {count:,} files are intact ({how}).", count=len(listed.entries), how=how),
+        )
 
     def fix(self, progress: Progress) -> None:
         """Mend the environment."""
@@ -124,13 +157,19 @@ class EnvironmentFiles(Check):
 
 def _damaged(name: str, damages: list[Damage]) -> Finding:
     strangers = sum(damage.kind is Kind.UNEXPECTED for damage in damages)
-    parts = [(len(damages) - strangers, "missing or changed"), (strangers, "of unknown origin")]
-    counted = " and ".join(f"{number:,} {text}" for number, text in parts if number)
+    changed = len(damages) - strangers
+    counted = [Message("{count:,} files missing or changed", count=changed)] if changed else []
+    counted += [Message("{count:,} files of unknown origin", count=strangers)] if strangers else []
     shown = [str(damage) for damage in damages[:NUM_SHOWN]]
     rest = [f"and {len(damages) - NUM_SHOWN:,} more"] if len(damages) > NUM_SHOWN else []
     return Finding(
         State.FAILED,
-        f"{name}: files are not as they were installed: {counted}; the first is {damages[0].path}.",
+        Message(
+            "{name}: {counted}. First: {path}.",
+            name=name,
+            counted=joined(counted, ", "),
+            path=damages[0].path,
+        ),
         "environment-damaged",
         "\n".join(shown + rest),
         _repair_fix(len(damages)),

@@ -8,6 +8,7 @@ from typing import Any
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.machine import Gpu, GpuProcess, Machine
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.setup_messages import Finding, Fix, State
 from tunesmith_setup.checks.base import Check
 from tunesmith_setup.checks.packages import profile_of
@@ -37,28 +38,42 @@ class GpuServed(Check):
         folder = repair.pointed_folder(TRAINING_POINTER)
         installed = profile_of(folder) if folder is not None and folder.is_dir() else choice.profile.name
         if choice.problem:
-            return Finding(State.FAILED, f"{choice.sentence}.", choice.problem, fix=HINTS.get(choice.problem))
+            return Finding(
+                State.FAILED,
+                Message("{sentence}.", sentence=choice.sentence),
+                choice.problem,
+                fix=HINTS.get(choice.problem),
+            )
         if installed not in profiles.PROFILES or installed == choice.profile.name:
             state = State.WARNING if any(notice.code != "driver-missing" for notice in choice.warnings) else State.OK
             notes = [notice.text for notice in choice.warnings]
             code = choice.warnings[0].code if state is State.WARNING else None
-            return Finding(state, " ".join([f"{choice.sentence}.", *notes]), code)
+            return Finding(state, joined([Message("{sentence}.", sentence=choice.sentence), *notes]), code)
         return self._other(installed, choice, machine)
 
     def _other(self, installed: str, choice: profiles.Choice, machine: Machine) -> Finding:
         """Judge an installed profile that would not be chosen today."""
         title = profiles.PROFILES[installed].title
-        fix = Fix(f"Install the build for {choice.profile.title}", "switch-profile", needs_network=True)
+        fix = Fix(
+            Message("Install the build for {title}", title=choice.profile.title), "switch-profile", needs_network=True
+        )
         kept = profiles.choose(machine, installed)
         unusable = [notice for notice in kept.warnings if notice.code != "triton-arch-unsupported"]
         if unusable and choice.profile.oldest_gpu is not None:
             return Finding(State.FAILED, unusable[0].text, unusable[0].code, fix=fix)
         if choice.profile.oldest_gpu is None:
-            return Finding(State.WARNING, f"{choice.sentence}; the installed build is for {title}.", fix=fix)
+            return Finding(
+                State.WARNING,
+                Message("{sentence}. The installed build is for {title}.", sentence=choice.sentence, title=title),
+                fix=fix,
+            )
         if profiles.PROFILES[installed].oldest_gpu is None:
-            text = f"{choice.sentence} would serve this GPU; the installed build computes on the processor."
+            text = Message(
+                "{sentence} would use this GPU. The installed build trains on the processor.",
+                sentence=choice.sentence,
+            )
             return Finding(State.WARNING, text, "torch-cpu-build", fix=fix)
-        return Finding(State.OK, f"{kept.sentence}.")
+        return Finding(State.OK, Message("{sentence}.", sentence=kept.sentence))
 
     def fix(self, progress: Progress) -> None:
         """Install the build for this GPU beside the current one, and switch to it."""
@@ -79,20 +94,21 @@ class GpuMemory(Check):
             return Finding(State.OK, "No NVIDIA GPU.")
         known = [gpu for gpu in machine.gpus if gpu.total_bytes and gpu.free_bytes is not None]
         if not known:
-            return Finding(State.UNKNOWN, "The driver does not tell the memory.")
+            return Finding(State.UNKNOWN, "The driver does not report the memory.")
         evidence = "\n".join(line for gpu in known for line in _snapshot(gpu))
         full = [gpu for gpu in known if (gpu.free_bytes or 0) < MIN_FREE_SHARE * (gpu.total_bytes or 0)]
-        text = "; ".join(_free_text(gpu) for gpu in full or known)
+        text = joined([_free_text(gpu) for gpu in full or known], ", ")
         if not full:
-            return Finding(State.OK, f"{text}.", evidence=evidence)
+            return Finding(State.OK, Message("{text}.", text=text), evidence=evidence)
         names = dict.fromkeys(_holder(process) for gpu in full for process in gpu.processes or ())
-        held = f" Held by: {', '.join(names)}." if names else ""
+        held = Message(" Held by: {names}.", names=", ".join(names)) if names else ""
         fix = Fix("Close these programs, then check again", "retry", automatic=False)
-        return Finding(State.WARNING, f"{text}.{held}", "cuda-oom", evidence, fix)
+        return Finding(State.WARNING, Message("{text}.{held}", text=text, held=held), "cuda-oom", evidence, fix)
 
 
-def _free_text(gpu: Gpu) -> str:
-    return f"{gpu.name}: {size_text(gpu.free_bytes or 0)} of {size_text(gpu.total_bytes or 0)} free"
+def _free_text(gpu: Gpu) -> Message:
+    free, total = size_text(gpu.free_bytes or 0), size_text(gpu.total_bytes or 0)
+    return Message("{name}: {free} of {total} free", name=gpu.name, free=free, total=total)
 
 
 def _holder(process: GpuProcess) -> str:
@@ -112,22 +128,29 @@ class Proof(Check):
     """Training was proven on this very GPU, and came out well."""
 
     id = "proof"
-    title = "Proof of training"
+    title = "Training test"
 
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """Compare the record of the proof with the computer."""
         folder = repair.pointed_folder(TRAINING_POINTER)
         if folder is None or not folder.is_dir():
-            return Finding(State.UNKNOWN, "The training environment is not there.")
+            return Finding(State.UNKNOWN, "The training environment is not installed.")
         record = proof.read(folder)
-        fix = Fix("Prove it now", "prove-again")
+        fix = Fix("Test training now", "prove-again")
         if record is None:
-            return Finding(State.WARNING, f"{folder.name} has no record of a proof.", fix=fix)
+            return Finding(
+                State.WARNING, Message("{name}: training was never tested on this computer.", name=folder.name), fix=fix
+            )
         error = record.get("error")
         if not proof.is_proven(folder):
             failure = TunesmithError.from_dict(error if isinstance(error, dict) else {})
             state = State.WARNING if record.get("state") == "unknown" else State.FAILED
-            return Finding(state, f"The last proof failed: {failure.message}", failure.code, fix=fix)
+            return Finding(
+                state,
+                Message("The last training test failed: {message}", message=failure.message),
+                failure.code,
+                fix=fix,
+            )
         return _compare(record, machine, fix)
 
     def fix(self, progress: Progress) -> None:
@@ -143,11 +166,11 @@ def _compare(record: dict[str, Any], machine: Machine, fix: Fix) -> Finding:  # 
     here = machine.gpus
     if record.get("device") == "cuda" and here is not None:
         if sorted(str(gpu.get("name")) for gpu in proven) != sorted(gpu.name for gpu in here):
-            return Finding(State.WARNING, "The GPUs are not those of the proof.", fix=fix)
+            return Finding(State.WARNING, "The GPUs have changed since the training test.", fix=fix)
         before, now = record.get("driver"), machine.driver.version if machine.driver else None
         if before and now and before != now:
-            text = f"The driver changed from {before} to {now} since the proof."
+            text = Message("The driver changed from {before} to {now} since the training test.", before=before, now=now)
             return Finding(State.WARNING, text, fix=fix)
-    where = ", ".join(str(gpu.get("name")) for gpu in proven) or "the processor"
+    where = ", ".join(str(gpu.get("name")) for gpu in proven) or Message("the processor")
     when = time.strftime("%Y-%m-%d", time.localtime(float(record.get("proven_at") or 0)))
-    return Finding(State.OK, f"Training was proven on {where} on {when}.")
+    return Finding(State.OK, Message("Training was tested on {where} on {when}.", where=where, when=when))

@@ -6,6 +6,7 @@ import sys
 
 from tunesmith_core import paths, placement
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import Message
 from tunesmith_core.setup_messages import Finding, Fix, State
 from tunesmith_setup.checks.base import Check
 from tunesmith_setup.progress import GIB, Progress, size_text
@@ -34,15 +35,19 @@ class DataFolder(Check):
         reason = placement.needs_short_folder(work) if machine.system == "windows" else None
         plain = str(work).isascii() and " " not in str(work)
         if reason and not plain:
-            text = f"{work}: {reason}; compilers and PyTorch fail with that."
+            text = Message("{work}: {reason}. Compilers and PyTorch fail with that.", work=work, reason=reason)
             return Finding(State.FAILED, text, "path-non-ascii", fix=MOVE)
         problem = placement.problem_of(root, machine)
         if problem:
             return Finding(State.WARNING, problem.message, problem.code, fix=MOVE)
         if reason and not machine.long_paths:
-            text = f"{work}: {reason}; compilers may exceed the 260 that Windows allows."
+            text = Message(
+                "{work}: {reason}. Compilers may exceed the 260 characters that Windows allows.",
+                work=work,
+                reason=reason,
+            )
             return Finding(State.WARNING, text, "path-too-long", fix=MOVE)
-        return Finding(State.OK, f"{root} can be written.")
+        return Finding(State.OK, Message("{root} can be written.", root=root))
 
 
 class Memory(Check):
@@ -54,17 +59,26 @@ class Memory(Check):
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """Compare main memory and commit limit with what PyTorch needs to start."""
         if machine.ram_total_bytes is None:
-            return Finding(State.UNKNOWN, "The memory could not be read in time.")
-        free = f", {size_text(machine.ram_free_bytes)} free" if machine.ram_free_bytes is not None else ""
-        text = f"{size_text(machine.ram_total_bytes)} of main memory{free}."
+            return Finding(State.UNKNOWN, "Reading the memory took too long.")
+        free = (
+            Message(", {size} free", size=size_text(machine.ram_free_bytes))
+            if machine.ram_free_bytes is not None
+            else ""
+        )
+        text = Message("{size} of main memory{free}.", size=size_text(machine.ram_total_bytes), free=free)
         if machine.system == "windows" and None not in (machine.commit_limit_bytes, machine.commit_used_bytes):
             left = (machine.commit_limit_bytes or 0) - (machine.commit_used_bytes or 0)
             if left < MIN_COMMIT_BYTES:
                 fix = Fix("Let Windows manage the page file", "open-page-file-settings", automatic=False)
-                text = f"Windows can promise only {size_text(left)} more to programs; PyTorch needs 8 GiB to start."
+                text = Message(
+                    "Windows has only {left} left for programs. PyTorch needs 8 GiB to start.",
+                    left=size_text(left),
+                )
                 return Finding(State.FAILED, text, "page-file-too-small", fix=fix)
         if machine.ram_total_bytes < MIN_RAM_BYTES:
-            return Finding(State.WARNING, f"{text} Models above 0.5 B parameters will not load.", "memory-full")
+            return Finding(
+                State.WARNING, Message("{text} Models above 0.5 B parameters won't load.", text=text), "memory-full"
+            )
         return Finding(State.OK, text)
 
 
@@ -79,15 +93,24 @@ class VcRuntime(Check):
         """Compare the version with what PyTorch and Triton need."""
         version = machine.vc_runtime
         if version is None:
-            return Finding(State.UNKNOWN, "The runtime could not be looked up in time.")
+            return Finding(State.UNKNOWN, "Looking up the runtime took too long.")
         fix = Fix("Install the Visual C++ runtime", "install-vc-runtime", automatic=False, needs_network=True)
         if version < VC_RUNTIME_NEEDED:
-            found = f"version {version[0]}.{version[1]} is too old" if any(version) else "it is missing"
-            text = f"PyTorch can't be loaded without the Visual C++ runtime: {found}."
+            found = (
+                Message("version {major}.{minor} is too old", major=version[0], minor=version[1])
+                if any(version)
+                else Message("it is missing")
+            )
+            text = Message("PyTorch can't be loaded without the Visual C++ runtime: {found}.", found=found)
             return Finding(State.FAILED, text, "dll-load-failed-vcredist", fix=fix)
-        text = f"Version {version[0]}.{version[1]}."
+        text = Message("Version {major}.{minor}.", major=version[0], minor=version[1])
         if version < VC_RUNTIME_WANTED:
-            return Finding(State.WARNING, f"{text} Triton wants 14.42 or newer.", "dll-load-failed-vcredist", fix=fix)
+            return Finding(
+                State.WARNING,
+                Message("{text} Triton needs 14.42 or newer.", text=text),
+                "dll-load-failed-vcredist",
+                fix=fix,
+            )
         return Finding(State.OK, text)
 
 
@@ -101,10 +124,10 @@ class LongPaths(Check):
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """Say whether long paths are allowed."""
         if machine.long_paths is None:
-            return Finding(State.UNKNOWN, "The setting could not be read in time.")
+            return Finding(State.UNKNOWN, "Reading the setting took too long.")
         if machine.long_paths:
             return Finding(State.OK, "Windows allows long paths.")
-        return Finding(State.OK, "Windows allows 260 characters; the folders of Tunesmith are short enough.")
+        return Finding(State.OK, "Windows allows 260 characters. Tunesmith's folders are short enough.")
 
 
 class Leaks(Check):
@@ -116,9 +139,11 @@ class Leaks(Check):
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """List what runs are kept from."""
         if not machine.leaks:
-            return Finding(State.OK, "Nothing that misleads compilers or libraries.")
+            return Finding(State.OK, "None that misleads compilers or libraries.")
         lines = "\n".join(f"{name}={value}" for name, value in machine.leaks.items())
-        text = f"Kept away from runs, because they mislead compilers or libraries: {', '.join(machine.leaks)}."
+        text = Message(
+            "Hidden from runs, because they mislead compilers or libraries: {names}.", names=", ".join(machine.leaks)
+        )
         return Finding(State.OK, text, evidence=lines)
 
 
@@ -132,10 +157,14 @@ class Security(Check):
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """Name what was found; it is a hint and no fault."""
         if machine.security is None:
-            return Finding(State.UNKNOWN, "Security software could not be looked up in time.")
+            return Finding(State.UNKNOWN, "Looking up security software took too long.")
         if not machine.security:
-            return Finding(State.OK, "None was found that could hold compiled kernels.")
-        text = f"{', '.join(machine.security)}: if kernels fail to compile, allow the folder {paths.data_root()} there."
+            return Finding(State.OK, "None found that could block compiled kernels.")
+        text = Message(
+            "{names}: if kernels fail to compile, allow the folder {folder} there.",
+            names=", ".join(machine.security),
+            folder=paths.data_root(),
+        )
         return Finding(State.OK, text)
 
 
@@ -149,18 +178,18 @@ class WslState(Check):
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """Say whether it could be used."""
         if machine.wsl is None:
-            return Finding(State.UNKNOWN, "It did not answer in time.")
+            return Finding(State.UNKNOWN, "WSL did not answer in time.")
         texts = {
-            "ready": "Ready, as a fallback.",
-            "no-distribution": "Installed, without a distribution; only needed as a fallback.",
-            "version-1": "Its distribution is of version 1, which has no GPU; only needed as a fallback.",
-            "not-installed": "Not installed; only needed as a fallback.",
+            "ready": Message("Ready as a fallback."),
+            "no-distribution": Message("Installed without a distribution. Only needed as a fallback."),
+            "version-1": Message("The distribution uses WSL 1, which has no GPU. Only needed as a fallback."),
+            "not-installed": Message("Not installed. Only needed as a fallback."),
         }
         if machine.wsl.state in texts:
             return Finding(State.OK, texts[machine.wsl.state])
         detail = machine.wsl.detail or ""
         fix = Fix("Set up WSL", "install-wsl", automatic=False, needs_network=True)
-        return Finding(State.WARNING, "It is installed and does not work.", "wsl-not-usable", detail, fix)
+        return Finding(State.WARNING, "WSL is installed but does not work.", "wsl-not-usable", detail, fix)
 
 
 class ProgramPython(Check):
@@ -175,9 +204,22 @@ class ProgramPython(Check):
         usable = [python for python in machine.pythons or () if python.problem is None and python.version]
         names = ", ".join(dict.fromkeys(".".join(str(number) for number in python.version or ()) for python in usable))
         if usable:
-            return Finding(State.OK, f"This is {running}; environments can be built with {names}.")
+            return Finding(
+                State.OK,
+                Message(
+                    "Tunesmith runs on Python {running}. Environments can be built with {names}.",
+                    running=running,
+                    names=names,
+                ),
+            )
         if machine.pythons is None:
-            return Finding(State.UNKNOWN, f"This is {running}; others could not be looked for in time.")
+            return Finding(
+                State.UNKNOWN,
+                Message("Tunesmith runs on Python {running}. Looking for others took too long.", running=running),
+            )
         fix = Fix("Install Python 3.12", "retry", automatic=False, needs_network=True)
-        text = f"This is {running}; no Python from 3.11 to 3.13 was found to build environments with."
+        text = Message(
+            "Tunesmith runs on Python {running}. Building environments needs Python 3.11 to 3.13, and none was found.",
+            running=running,
+        )
         return Finding(State.WARNING, text, "python-unsupported", fix=fix)

@@ -9,6 +9,7 @@ from tunesmith_core import files, paths
 from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.locks import is_locked
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.setup_messages import Finding, Fix, State
 from tunesmith_setup.checks.base import Check
 from tunesmith_setup.environments import file_repair, kinds, repair
@@ -29,11 +30,11 @@ def other_environments() -> list[Path]:
 def fault_of(folder: Path) -> str | None:
     """Return what is wrong with an environment, in words; None when it looks as it was built."""
     if not (folder / MANIFEST).is_file():
-        return "incomplete"
+        return Message("incomplete")
     damages = inventory.compare(folder, inventory.read(folder) or inventory.from_records(folder))
     if damages:
-        return f"{len(damages)} damaged files"
-    return None if repair.starts(folder) is not False else "its Python does not start"
+        return Message("{count} damaged files", count=len(damages))
+    return None if repair.starts(folder) is not False else Message("Python does not start")
 
 
 class OtherEnvironments(Check):
@@ -48,11 +49,16 @@ class OtherEnvironments(Check):
         broken = {folder: fault for folder, fault in faults.items() if fault}
         if not broken:
             names = ", ".join(folder.name for folder in faults)
-            return Finding(State.OK, f"Kept: {names}." if names else "There are none.")
-        lines = [f"{folder.name}: {fault}" for folder, fault in broken.items()]
+            return Finding(State.OK, Message("Kept: {names}.", names=names) if names else Message("None."))
+        lines = [Message("{name}: {fault}", name=folder.name, fault=fault) for folder, fault in broken.items()]
         num_bytes = sum(files.folder_bytes(folder) for folder in broken)
-        text = f"{len(broken)} broken, not in use, {size_text(num_bytes)}: {'; '.join(lines)}."
-        label = f"Remove {len(broken)} broken {'environment' if len(broken) == 1 else 'environments'}"
+        text = Message(
+            "{count} broken and unused, {size}: {lines}.",
+            count=len(broken),
+            size=size_text(num_bytes),
+            lines=joined(lines, ", "),
+        )
+        label = Message("Remove broken environments ({size})", size=size_text(num_bytes))
         return Finding(State.WARNING, text, "environment-damaged", "\n".join(lines), Fix(label, "free-disk"))
 
     def fix(self, progress: Progress) -> None:
@@ -61,7 +67,7 @@ class OtherEnvironments(Check):
             for folder in other_environments():
                 if fault_of(folder):
                     shutil.rmtree(folder)
-                    progress.note(f"removed {folder.name}")
+                    progress.note(Message("Removed {name}", name=folder.name))
 
 
 def leftovers() -> list[Path]:
@@ -81,13 +87,17 @@ class Leftovers(Check):
     def verify(self, machine: Machine, progress: Progress) -> Finding:  # noqa: ARG002
         """Look for half-built folders, unless an installer is at work on them."""
         if is_locked(paths.locks_dir() / "setup.lock"):
-            return Finding(State.OK, "An installation or a repair is at work right now.")
+            return Finding(State.OK, "An installation or a repair is running right now.")
         found = leftovers()
         if not found:
-            return Finding(State.OK, "There are none.")
+            return Finding(State.OK, "None.")
         num_bytes = sum(files.folder_bytes(folder) for folder in found)
-        text = f"{len(found)} half-built {'folder' if len(found) == 1 else 'folders'} take {size_text(num_bytes)}."
-        fix = Fix(f"Remove {size_text(num_bytes)}", "free-disk")
+        text = Message(
+            "Incomplete folders: {count}. They take {size}.",
+            count=len(found),
+            size=size_text(num_bytes),
+        )
+        fix = Fix(Message("Remove {size}", size=size_text(num_bytes)), "free-disk")
         return Finding(State.WARNING, text, evidence="\n".join(str(path) for path in found), fix=fix)
 
     def fix(self, progress: Progress) -> None:
@@ -95,4 +105,4 @@ class Leftovers(Check):
         with kinds.only_one(progress):
             for folder in leftovers():
                 shutil.rmtree(folder)
-                progress.note(f"removed {folder}")
+                progress.note(Message("Removed {name}", name=folder))

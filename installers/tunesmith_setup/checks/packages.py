@@ -9,6 +9,7 @@ from pathlib import Path
 from tunesmith_core import files
 from tunesmith_core.environments import TRAINING_POINTER
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import Message
 from tunesmith_core.setup_messages import Finding, Fix, State
 from tunesmith_setup.checks.base import Check
 from tunesmith_setup.environments import repair
@@ -28,7 +29,7 @@ CODES = {
     "peft": "trl-peft-api-mismatch",
 } | dict.fromkeys(TOKENIZER_PACKAGES, "tokenizer-missing-dep")
 REPAIR = Fix("Reinstall the packages", "repair-environment")
-NOT_INSTALLED = Finding(State.UNKNOWN, "The training environment is not there.")
+NOT_INSTALLED = Finding(State.UNKNOWN, "The training environment is not installed.")
 
 
 def numbers(version: str) -> tuple[int, int]:
@@ -88,19 +89,38 @@ class TorchBuild(PackageCheck):
         wanted = CUDA_OF_PROFILE.get(profile)
         text = f"PyTorch {version}"
         if wanted and cuda is None:
-            text = f"{text} can't use a GPU; the profile {profile} needs the build for CUDA {wanted}."
+            text = Message(
+                "{text} can't use a GPU. The profile {profile} needs the build for CUDA {wanted}.",
+                text=text,
+                profile=profile,
+                wanted=wanted,
+            )
             return Finding(State.FAILED, text, "torch-cpu-build", fix=REPAIR)
         if numbers(version) < OLDEST_TORCH:
-            text = f"{text} is older than the libraries accept."
+            text = Message("{text} is too old for the other libraries.", text=text)
             return Finding(State.FAILED, text, "torch-too-old-for-transformers", fix=REPAIR)
         pinned = next((pin for name, pin in scratch.pins(scratch.locks_of(folder)) if name == "torch"), None)
         if pinned and pinned.partition("+")[0] != version.partition("+")[0]:
-            text = f"{text} is installed, {pinned} belongs here."
+            text = Message("{text} is installed instead of {pinned}.", text=text, pinned=pinned)
             return Finding(State.FAILED, text, "environment-damaged", fix=REPAIR)
         if wanted and cuda != wanted:
-            text = f"{text} is built for CUDA {cuda}; the profile {profile} needs CUDA {wanted}."
+            text = Message(
+                "{text} is built for CUDA {cuda}. The profile {profile} needs CUDA {wanted}.",
+                text=text,
+                cuda=cuda,
+                profile=profile,
+                wanted=wanted,
+            )
             return Finding(State.FAILED, text, "environment-damaged", fix=REPAIR)
-        return Finding(State.OK, f"{text}{f' for CUDA {cuda}' if cuda else ''}, profile {profile}.")
+        return Finding(
+            State.OK,
+            Message(
+                "{text}{built}, profile {profile}.",
+                text=text,
+                built=Message(" for CUDA {cuda}", cuda=cuda) if cuda else "",
+                profile=profile,
+            ),
+        )
 
 
 class Triton(PackageCheck):
@@ -114,18 +134,26 @@ class Triton(PackageCheck):
         packages, build = stores.installed_packages(folder), torch_build(folder)
         name = "triton-windows" if machine.system == "windows" else "triton"
         if {"triton", "triton-windows"} <= packages.keys():
-            text = "triton and triton-windows are both installed and overwrite each other's files."
+            text = Message("triton and triton-windows are both installed and overwrite each other's files.")
             return Finding(State.FAILED, text, "triton-not-installed", fix=REPAIR)
         if profile_of(folder) == "cpu":
-            return Finding(State.OK, "Not needed on the processor.")
+            return Finding(State.OK, "Not needed for training on the processor.")
         if name not in packages:
-            return Finding(State.FAILED, f"{name} is not installed.", "triton-not-installed", fix=REPAIR)
+            return Finding(
+                State.FAILED, Message("{name} is not installed.", name=name), "triton-not-installed", fix=REPAIR
+            )
         wanted = TRITON_OF_TORCH.get(numbers(build[0])) if build else None
         if wanted and numbers(packages[name]) != wanted:
             expected = ".".join(str(number) for number in wanted)
-            text = f"{name} {packages[name]} does not fit PyTorch {build[0] if build else ''}, which needs {expected}."
+            text = Message(
+                "{name} {version} does not match PyTorch {torch}, which needs {expected}.",
+                name=name,
+                version=packages[name],
+                torch=build[0] if build else "",
+                expected=expected,
+            )
             return Finding(State.FAILED, text, "triton-not-installed", fix=REPAIR)
-        return Finding(State.OK, f"{name} {packages[name]} fits PyTorch.")
+        return Finding(State.OK, Message("{name} {version} matches PyTorch.", name=name, version=packages[name]))
 
 
 class BitsAndBytes(PackageCheck):
@@ -140,14 +168,21 @@ class BitsAndBytes(PackageCheck):
         forks = sorted(name for name in packages if name.startswith("bitsandbytes-"))
         code = "bnb-cuda-lib-missing"
         if forks:
-            return Finding(State.FAILED, f"{forks[0]} is an old fork that shadows bitsandbytes.", code, fix=REPAIR)
+            return Finding(
+                State.FAILED,
+                Message("{name} is an old fork that hides bitsandbytes.", name=forks[0]),
+                code,
+                fix=REPAIR,
+            )
         if "bitsandbytes" not in packages:
             return Finding(State.FAILED, "bitsandbytes is not installed.", code, fix=REPAIR)
         major = build[1].partition(".")[0] if build and build[1] else None
         libraries = f"bitsandbytes/libbitsandbytes_cuda{major}*"
         if major and not any(list(site.glob(libraries)) for site in inventory.site_folders(folder)):
-            return Finding(State.FAILED, f"bitsandbytes has no library for CUDA {major}.", code, fix=REPAIR)
-        return Finding(State.OK, f"bitsandbytes {packages['bitsandbytes']}.")
+            return Finding(
+                State.FAILED, Message("bitsandbytes has no library for CUDA {major}.", major=major), code, fix=REPAIR
+            )
+        return Finding(State.OK, f"{self.id} {packages[self.id]}.")
 
 
 class Libraries(PackageCheck):
@@ -161,23 +196,30 @@ class Libraries(PackageCheck):
         locks = scratch.locks_of(folder)
         recorded = scratch.manifest_of(folder).get("locks")
         if not locks or not isinstance(recorded, dict):
-            return Finding(State.UNKNOWN, "The lock of this environment is not among the program's locks.")
+            return Finding(State.UNKNOWN, "This environment was built from an unknown lock file.")
         if any(recorded.get(lock.name) != files.sha256_file(lock) for lock in locks):
             fix = Fix("Install the packages of this version", "repair-environment", automatic=False, needs_network=True)
-            return Finding(State.WARNING, "The packages are those of another version of Tunesmith.", fix=fix)
+            return Finding(State.WARNING, "The packages belong to another version of Tunesmith.", fix=fix)
         packages, pinned = stores.installed_packages(folder), dict(scratch.pins(locks).keys())
         return self._compare(packages, pinned)
 
     def _compare(self, packages: dict[str, str], pinned: dict[str, str]) -> Finding:
         extra = sorted(packages.keys() - pinned.keys())
         differing = sorted(name for name, version in pinned.items() if packages.get(name) != version)
-        lines = [f"{name}: {packages.get(name, 'missing')} instead of {pinned[name]}" for name in differing]
-        lines += [f"{name}: {packages[name]} does not belong here" for name in extra]
+        lines = [
+            Message("{name} {version} instead of {wanted}", name=name, version=packages[name], wanted=pinned[name])
+            if name in packages
+            else Message("{name} {wanted} is missing", name=name, wanted=pinned[name])
+            for name in differing
+        ]
+        lines += [Message("{name} {version} does not belong here", name=name, version=packages[name]) for name in extra]
         if "flash-attn" in extra:
-            text = "flash-attn is installed; it must match PyTorch, CUDA and GPU exactly, and nothing here needs it."
+            text = Message(
+                "flash-attn is installed. It must match PyTorch, CUDA and GPU exactly, and nothing here needs it."
+            )
             return Finding(State.FAILED, text, "flash-attn-missing", "\n".join(lines), REPAIR)
         if not lines:
-            return Finding(State.OK, f"All {len(pinned)} packages are those of the lock.")
+            return Finding(State.OK, Message("All {count} packages have the right version.", count=len(pinned)))
         code = next((CODES[name] for name in differing if name in CODES), "environment-damaged")
-        text = f"{len(lines)} packages differ from the lock: {lines[0]}."
+        text = Message("Wrong packages: {count}. First: {line}.", count=len(lines), line=lines[0])
         return Finding(State.FAILED, text, code, "\n".join(lines), REPAIR)

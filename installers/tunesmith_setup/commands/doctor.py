@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict
 
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
+from tunesmith_core.messages import Message
 from tunesmith_core.setup_messages import State
 from tunesmith_setup import checks, probe
 from tunesmith_setup.checks.base import verify_all
@@ -46,7 +47,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def closing(num_checks: int, num_faults: int, seconds: float) -> str:
     """Return the last line for the person: how many faults, and what to do."""
-    checked = f"{num_checks} checks in {duration_text(seconds)}"
+    took = duration_text(seconds)
     if not num_faults:
-        return f"Nothing must be repaired ({checked})."
-    return f"{num_faults} {'fault' if num_faults == 1 else 'faults'} ({checked}). To repair: tunesmith repair"
+        return Message("No problems found ({num_checks} checks in {time}).", num_checks=num_checks, time=took)
+    return Message(
+        "Problems found: {num_faults} ({num_checks} checks in {time}). To repair them: tunesmith repair",
+        num_faults=num_faults,
+        num_checks=num_checks,
+        time=took,
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,8 @@ from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EXIT_DONE, UserError
 from tunesmith_core.explain import reading
 from tunesmith_core.machine import Machine
-from tunesmith_core.messages import said
+from tunesmith_core.messages import Message, said
+from tunesmith_core.messages import language as in_force
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: when a file can't be read.
     """
     text = engine.decode(_read(arguments.log))
-    language = arguments.language or ("zh" if os.environ.get("LANG", "").startswith("zh") else "en")
+    language = arguments.language or ("zh" if in_force() == "zh_CN" else "en")
     answer = engine.explain(text, _machine(arguments.facts))
     answer = replace(answer, fix=said(answer.fix, {"zh": "zh_CN"}.get(language, language)))
     if arguments.json:
@@ -53,7 +53,13 @@ def _read(name: str) -> bytes:
     try:
         return reading.read_file(Path(name))
     except OSError as error:
-        raise UserError("usage", f"{name}: {error.strerror}.", hint="Name a file that you may read.") from error
+        raise UserError(
+            "usage",
+            "{name}: {reason}.",
+            hint="Choose a file that you can read.",
+            name=name,
+            reason=Message(str(error.strerror)),
+        ) from error
 
 
 def _machine(choice: str) -> Machine | None:
@@ -66,23 +72,25 @@ def _machine(choice: str) -> Machine | None:
     try:
         return Machine.from_dict(json.loads(reading.decode(Path(choice).read_bytes())))
     except (OSError, ValueError, TypeError) as error:
-        raise UserError("usage", f"{choice}: {error}.", hint="Write the file with: tunesmith probe --json") from error
-
-
-_WORDS = {
-    "en": {"cause": "Cause", "evidence": "Evidence", "fix": "What helps", "unknown": "not known"},
-    "zh": {"cause": "原因", "evidence": "依据", "fix": "解决办法", "unknown": "未知"},
-}
+        raise UserError(
+            "usage",
+            "{choice}: {error}.",
+            hint="Write the file with: tunesmith probe --json",
+            choice=choice,
+            error=error,
+        ) from error
 
 
 def _in_words(answer: engine.Explanation, language: str) -> str:
-    words = _WORDS[language]
-    if answer.code == engine.UNKNOWN:
-        return f"{words['cause']}: {words['unknown']}\n{words['fix']}: {answer.fix}"
-    return (
-        f"{words['cause']}: {CODES[answer.code].title} ({answer.code}, {answer.confidence})\n"
-        f"{words['evidence']}: {answer.evidence}\n{words['fix']}: {answer.fix}"
-    )
+    known = answer.code != engine.UNKNOWN
+    lines = [
+        Message("Cause: {title} ({code})", title=Message(CODES[answer.code].title), code=answer.code)
+        if known
+        else Message("Cause: unknown"),
+        *([Message("Evidence: {evidence}", evidence=answer.evidence)] if known else []),
+        Message("What helps: {fix}", fix=answer.fix),
+    ]
+    return "\n".join(said(line, "zh_CN" if language == "zh" else "en") for line in lines)
 
 
 def _write(text: str) -> None:

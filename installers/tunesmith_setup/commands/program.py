@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from tunesmith_core.errors import EXIT_DONE, UserError
+from tunesmith_core.messages import Message
 from tunesmith_setup.installation import uninstall, user_program
 from tunesmith_setup.progress import Progress
 
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     progress = Progress()
     if arguments.check:
         user_program.check(arguments.check)
-        progress.line("The program's files are as they were packed.")
+        progress.line("All program files are intact.")
         return EXIT_DONE
     if sys.platform == "win32":  # pragma: no cover
         raise UserError("usage", "On Windows, Tunesmith-Setup.exe installs and removes the program.")
@@ -35,7 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.uninstall:
         return remove(folder, progress)
     user_program.install(OWN_FOLDER, folder, progress)
-    progress.line(f"Tunesmith is installed in {folder}: open it from the menu, or with the command tunesmith.")
+    progress.line(
+        Message(
+            "Tunesmith is installed in {folder}. Open it from the menu or with the command tunesmith.", folder=folder
+        )
+    )
     return EXIT_DONE
 
 
@@ -49,7 +54,7 @@ def remove(folder: Path, progress: Progress) -> int:
     planned = uninstall.plan(with_runs=False, with_models=False)
     left = uninstall.remove(planned, progress) if planned.removed else []
     user_program.uninstall(folder)
-    progress.line("Tunesmith is removed.")
+    progress.line("Tunesmith was removed.")
     for item in (*left, *planned.kept):
-        progress.note(f"kept: {item.path} ({item.what})")
+        progress.note(Message("Kept: {path} ({what})", path=item.path, what=item.what))
     return EXIT_DONE

@@ -10,6 +10,7 @@ import sys
 
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem, UserError, wrap
 from tunesmith_core.machine import Machine
+from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup import checks, probe
 from tunesmith_setup.checks.base import Check, verify
@@ -36,14 +37,23 @@ def run(arguments: argparse.Namespace) -> int:
     every = checks.all_checks(full=arguments.full)
     wanted = [check for check in every if arguments.check in (None, check.id)]
     if not wanted:
-        raise UserError("usage", f"There is no check {arguments.check}: {', '.join(check.id for check in every)}.")
+        raise UserError(
+            "usage",
+            "There is no check named {check}. Available: {every}.",
+            check=arguments.check,
+            every=", ".join(check.id for check in every),
+        )
     machine = probe.machine()
     left = [
         check.title
         for check in wanted
         if machine.system in check.systems and not mend(check, machine, progress, asked=not arguments.yes)
     ]
-    progress.line(f"Still to be done: {', '.join(left)}." if left else "Nothing more must be repaired.")
+    progress.line(
+        Message("Not repaired: {titles}.", titles=joined([Message(title) for title in left], ", "))
+        if left
+        else Message("Nothing else needs repair.")
+    )
     return EnvironmentProblem.exit_code if left else EXIT_DONE
 
 
@@ -61,7 +71,7 @@ def mend(check: Check, machine: Machine, progress: Progress, *, asked: bool) -> 
         return finding.state is not State.FAILED
     if asked and not agreed(finding):
         return finding.state is not State.FAILED
-    with progress.phase(f"{check.title}: {finding.fix.label}"):
+    with progress.phase(Message("{title}: {label}", title=Message(check.title), label=Message(finding.fix.label))):
         try:
             check.fix(progress)
         except Exception as error:
@@ -69,7 +79,7 @@ def mend(check: Check, machine: Machine, progress: Progress, *, asked: bool) -> 
     after = verify(check, machine, progress)
     if after.state is finding.state is State.FAILED:
         progress.check(after)
-        progress.note("this did not help")
+        progress.note("This did not help.")
     return after.state is not State.FAILED
 
 
@@ -77,6 +87,6 @@ def agreed(finding: Finding) -> bool:
     """Ask the person; no answer, or no terminal to answer at, is no."""
     if finding.fix is None or not sys.stdin.isatty():
         return False
-    sys.stdout.write(f"    {finding.fix.label}? [y/N] ")
+    sys.stdout.write(f"    {said(finding.fix.label)}? [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

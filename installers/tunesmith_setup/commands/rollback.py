@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 
 from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.messages import Message
 from tunesmith_setup.environments import snapshots
 from tunesmith_setup.progress import add_argument, chosen
 
@@ -21,5 +22,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Go back, and say what is in use now. Raises EnvironmentProblem when there is nothing good to go back to."""
     progress = chosen(arguments)
     name = snapshots.go_back(progress)
-    progress.line(f"Runs use {name} now. The same command goes back to the other one.")
+    progress.line(Message("Runs now use {name}. Run the same command to switch back.", name=name))
     return EXIT_DONE

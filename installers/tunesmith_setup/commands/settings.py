@@ -11,6 +11,7 @@ import json
 import sys
 
 from tunesmith_core.errors import EXIT_DONE, UserError
+from tunesmith_core.messages import Message, said
 from tunesmith_core.redact import redact
 from tunesmith_core.settings import SettingsFile, iter_settings
 
@@ -29,8 +30,8 @@ def run(arguments: argparse.Namespace) -> int:
     for name, _type, default, declaration in iter_settings():
         value = getattr(file.values, name)
         shown = redact(value) if isinstance(value, str) else json.dumps(value)
-        mark = "" if value == default else "  (changed)"
-        sys.stdout.write(f"{name}={shown}{mark}\n    {declaration.meaning}\n")
+        mark = "" if value == default else f"  ({said(Message('changed'))})"
+        sys.stdout.write(f"{name}={shown}{mark}\n    {said(declaration.meaning)}\n")
     return EXIT_DONE
 
 
@@ -38,7 +39,9 @@ def change(text: str) -> tuple[str, object]:
     """Return name and value of a NAME=VALUE. Raises UserError `usage` when it is none."""
     name, equals, value = text.partition("=")
     if not equals:
-        raise UserError("usage", f"{name!r} is no NAME=VALUE.", hint="For example: tunesmith settings theme=dark")
+        raise UserError(
+            "usage", "{name!r} is not NAME=VALUE.", hint="For example: tunesmith settings theme=dark", name=name
+        )
     if value == "-":
         value = sys.stdin.readline().strip()
     kinds = {known: kind for known, kind, _default, _declaration in iter_settings()}

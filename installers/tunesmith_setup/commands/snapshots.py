@@ -12,6 +12,7 @@ import time
 from dataclasses import asdict
 
 from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.messages import Message, said
 from tunesmith_setup.environments import snapshots
 from tunesmith_setup.environments.snapshots import Snapshot
 from tunesmith_setup.progress import size_text
@@ -34,11 +35,11 @@ def run(arguments: argparse.Namespace) -> int:
         changes = snapshots.difference(snapshots.named(arguments.before), snapshots.named(arguments.after))
         rows = [{"package": name, "before": before, "after": after} for name, before, after in changes]
         lines = [f"{name:<28}{before or '-':<20}{after or '-'}" for name, before, after in changes]
-        text = "\n".join(lines or ["They hold the same packages."])
+        text = "\n".join(lines or [said(Message("They contain the same packages."))])
     else:
         found = snapshots.snapshots()
         rows = [asdict(snapshot) for snapshot in found]
-        text = "\n".join([line(snapshot) for snapshot in found] or ["No environment is installed."])
+        text = "\n".join([line(snapshot) for snapshot in found] or [said(Message("No environment is installed."))])
     sys.stdout.write((json.dumps(rows, indent=2) if arguments.json else text) + "\n")
     return EXIT_DONE
 
@@ -48,5 +49,5 @@ def line(snapshot: Snapshot) -> str:
     built = time.strftime("%Y-%m-%d %H:%M", time.localtime(snapshot.built_at)) if snapshot.built_at else "-"
     shown = [name for name in MAIN_PACKAGES if name in snapshot.packages]
     main = ", ".join(f"{name} {snapshot.packages[name]}" for name in shown)
-    size, count = size_text(snapshot.num_bytes), f"{len(snapshot.packages)} packages"
-    return f"{snapshot.name:<36}{snapshot.role:<10}{built:<18}{size:>9}  {count}{f', {main}' if main else ''}"
+    size, count = size_text(snapshot.num_bytes), said(Message("{count} packages", count=len(snapshot.packages)))
+    return f"{snapshot.name:<36}{said(snapshot.role):<10}{built:<18}{size:>9}  {count}{f', {main}' if main else ''}"

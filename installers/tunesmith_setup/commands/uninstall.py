@@ -9,6 +9,7 @@ import argparse
 import sys
 
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, EnvironmentProblem
+from tunesmith_core.messages import Message, said
 from tunesmith_setup.installation import uninstall
 from tunesmith_setup.progress import add_argument, chosen, size_text
 
@@ -34,12 +35,13 @@ def run(arguments: argparse.Namespace) -> int:
         progress.line("Nothing is installed.")
         return EXIT_DONE
     if not arguments.yes and not agreed(planned.num_bytes):
-        progress.line("Nothing was removed; with --yes it is removed without asking.")
+        progress.line("Nothing was removed. With --yes it is removed without asking.")
         return EXIT_STOPPED
     left = uninstall.remove(planned, progress)
     freed = planned.num_bytes - sum(item.num_bytes for item in left)
-    rest = f"; {len(left)} parts are left" if left else ""
-    progress.line(f"Freed {size_text(freed)}{rest}.")
+    progress.line(Message("Freed {size}.", size=size_text(freed)))
+    if left:
+        progress.line(Message("Not removed: {count}.", count=len(left)))
     return EnvironmentProblem.exit_code if left else EXIT_DONE
 
 
@@ -47,6 +49,6 @@ def agreed(num_bytes: int) -> bool:
     """Ask the person; no terminal to answer at is no."""
     if not sys.stdin.isatty():
         return False
-    sys.stdout.write(f"    Remove {size_text(num_bytes)}? [y/N] ")
+    sys.stdout.write(f"    {said(Message('Remove {size}', size=size_text(num_bytes)))}? [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

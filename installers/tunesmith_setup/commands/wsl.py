@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.messages import Message, said
 from tunesmith_core.wsl.guest import Guest
 from tunesmith_setup.environments import profiles
 from tunesmith_setup.installation import wsl_install
@@ -27,11 +28,11 @@ def run(arguments: argparse.Namespace) -> int:
     progress = chosen(arguments)
     if arguments.action == "status":
         step = wsl_install.next_step(arguments.distribution)
-        progress.line(f"next: {step.words}" if step else ready_words())
+        progress.line(Message("Next: {step}", step=step.words) if step else ready_words())
         return EXIT_DONE
     consent = agree if arguments.yes else ask
     guest = wsl_install.prepare(arguments.distribution, consent, progress)
-    with progress.phase(f"Training environment inside {guest.distribution}"):
+    with progress.phase(Message("Training environment inside {distribution}", distribution=guest.distribution)):
         wsl_install.provision(guest, arguments.profile, progress)
     progress.line(ready_words())
     return EXIT_DONE
@@ -42,8 +43,10 @@ def ready_words() -> str:
     try:
         guest = Guest.load()
     except Exception:
-        return "next: build the training environment inside (tunesmith wsl install)."
-    return f"Runs can train inside {guest.distribution}: choose the system wsl under Hardware."
+        return Message("Next: {step}", step=Message("build the training environment inside (tunesmith wsl install)."))
+    return Message(
+        "Runs can train inside {name}. To do so, choose wsl as system under Hardware.", name=guest.distribution
+    )
 
 
 def agree(_step: Step) -> bool:
@@ -53,6 +56,6 @@ def agree(_step: Step) -> bool:
 
 def ask(step: Step) -> bool:
     """Ask the person in the terminal; no answer is a no."""
-    sys.stdout.write(f"{step.words}\n  {' '.join(step.command)}\nGo on? [y/N] ")
+    sys.stdout.write(f"{said(step.words)}\n  {' '.join(step.command)}\n{said(Message('Continue?'))} [y/N] ")
     sys.stdout.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes", "j", "ja", "是", "s")

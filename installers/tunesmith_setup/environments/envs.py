@@ -20,6 +20,7 @@ from pathlib import Path
 from tunesmith_core import files, paths, runs
 from tunesmith_core.environments import MANIFEST, engine_environment, environment_python
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message
 from tunesmith_setup.environments import proof
 from tunesmith_setup.packages import downloads, growth, inventory, stores, uvtool, wheel_sizes
 from tunesmith_setup.packages.growth import Growth
@@ -132,7 +133,7 @@ def build(environment: Environment, uv: Uv, progress: Progress) -> None:
             before still is.
     """
     if environment.is_complete():
-        progress.note(f"{environment.name} is complete already")
+        progress.note(Message("{name} is already complete", name=environment.name))
     else:
         _remove_incomplete(environment)
         _check_room(environment)
@@ -162,8 +163,10 @@ def _disappeared(environment: Environment, error: FileNotFoundError) -> Environm
     """Return what is told when somebody, or a virus scanner, takes files away while they are in use."""
     return EnvironmentProblem(
         "environment-missing",
-        f"{environment.kind}: {error.filename or paths.envs_dir()} disappeared in the meantime.",
+        "{kind}: {path} disappeared in the meantime.",
         hint="Run the same command again: it brings back what is missing.",
+        kind=environment.kind,
+        path=error.filename or paths.envs_dir(),
     )
 
 
@@ -204,7 +207,7 @@ def _remove_older(pointer: Path, progress: Progress) -> None:
         except OSError:
             # On Windows a program that runs from it holds it: the next installation tries again.
             continue
-        progress.note(f"removed {folder.name}, which nothing uses any more")
+        progress.note(Message("Removed {name}, which nothing uses anymore", name=folder.name))
 
 
 def _remove(folder: Path) -> None:
@@ -234,8 +237,15 @@ def _check_room(environment: Environment) -> None:
     if free < required:
         raise EnvironmentProblem(
             "disk-full",
-            f"{paths.envs_dir()}: {environment.kind} needs {size_text(required)}, {size_text(free)} are free.",
-            hint=f"Free some space, or set {paths.HOME_VARIABLE} to a folder on another drive.",
+            "{folder}: {kind} needs {required}, {free} are free.",
+            hint=Message(
+                "Free some space, or set {variable} to a folder on another drive.",
+                variable=paths.HOME_VARIABLE,
+            ),
+            folder=paths.envs_dir(),
+            kind=environment.kind,
+            required=size_text(required),
+            free=size_text(free),
         )
 
 
@@ -249,11 +259,11 @@ def _fill(environment: Environment, staging: Path, uv: Uv, progress: Progress) -
     """
     downloads.fetch_large(environment.locks, environment.interpreter.executable, uv, progress)
     _install(environment, staging, uv, progress)
-    progress.note("comparing every file with what its wheel recorded")
+    progress.note("Checking every installed file")
     damages = _damages(staging)
     packages = sorted({name for name, _ in stores.packages_of(staging, [item.path for item in damages]).values()})
     if packages:
-        progress.note(f"damaged in the download cache, downloaded again: {', '.join(packages)}")
+        progress.note(Message("Downloading damaged packages again: {packages}", packages=", ".join(packages)))
         uv.forget(packages)
         shutil.rmtree(staging)
         _install(environment, staging, uv, progress)
@@ -261,7 +271,11 @@ def _fill(environment: Environment, staging: Path, uv: Uv, progress: Progress) -
     if damages:
         shown = "; ".join(map(str, damages[:NUM_DAMAGED_SHOWN]))
         raise EnvironmentProblem(
-            "environment-build-failed", f"{environment.kind}: {len(damages)} installed files are not right: {shown}."
+            "environment-build-failed",
+            "{kind}: installed files are damaged ({count}): {shown}.",
+            kind=environment.kind,
+            count=len(damages),
+            shown=shown,
         )
     if environment.pointer:
         _refuse_startup_files(environment, staging)
@@ -305,8 +319,9 @@ def _refuse_startup_files(environment: Environment, staging: Path) -> None:
     if found:
         raise EnvironmentProblem(
             "environment-build-failed",
-            f"{environment.kind}: packages brought files that Python would run at every start: "
-            f"{', '.join(sorted(found))}.",
+            "{kind}: packages contain files that Python would run at every start: {names}.",
+            kind=environment.kind,
+            names=", ".join(sorted(found)),
         )
 
 
@@ -327,8 +342,9 @@ def _check_imports(environment: Environment, staging: Path) -> None:
     if result.returncode != 0:
         raise EnvironmentProblem(
             "environment-build-failed",
-            f"{environment.kind}: the installed packages can't be imported.",
+            "{kind}: the installed packages can't be imported.",
             context=result.stderr.decode("utf-8", errors="replace")[-4000:],
+            kind=environment.kind,
         )
 
 

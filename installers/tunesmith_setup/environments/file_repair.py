@@ -16,6 +16,7 @@ from pathlib import Path
 from tunesmith_core import files, paths
 from tunesmith_core.environments import MANIFEST
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message
 from tunesmith_setup.packages import inventory, scratch, stores
 from tunesmith_setup.packages.inventory import Damage, Inventory, Kind
 from tunesmith_setup.packages.uvtool import Uv
@@ -57,7 +58,7 @@ class FileRepair:
         finally:
             shutil.rmtree(staging, ignore_errors=True)
         for source, num_files in self.sources.items():
-            self.progress.note(f"{num_files} {'file' if num_files == 1 else 'files'}: {source}")
+            self.progress.note(Message("Files: {count}. {source}", count=num_files, source=source))
         if not left and listed is None:
             self._list_again()
         return left
@@ -78,7 +79,7 @@ class FileRepair:
             expected.entries.pop(damage.path, None)
         if expected.complete:
             inventory.write(self.folder, expected)
-        self._count("removed, Python compiles them again", len(damages))
+        self._count(Message("Removed, Python compiles them again."), len(damages))
 
     def _quarantine(self, damages: list[Damage]) -> None:
         """Move files that nobody installed out of the way: what they do when Python starts is unknown."""
@@ -90,7 +91,7 @@ class FileRepair:
             files.crashpoint("repair.quarantined")
             self._remove_empty((self.folder / damage.path).parent)
         if damages:
-            self._count(f"moved to {place}, nobody knows where they come from", len(damages))
+            self._count(Message("Of unknown origin, moved to {folder}.", folder=place), len(damages))
 
     def _remove_empty(self, folder: Path) -> None:
         """Remove a folder that held strangers only: even empty, a package's metadata folder counts as a package."""
@@ -105,13 +106,13 @@ class FileRepair:
             if expected.manifest is None:
                 return False
             files.atomic_write_text(target, expected.manifest)
-            self._count("the list of the environment")
+            self._count(stores.FROM_LIST)
             return True
         assert damage.entry is not None, "only strangers have no entry"
         copy = staging / "copy"
         if damage.entry.is_link:
             copy.symlink_to(damage.entry.digest.removeprefix(inventory.LINK_MARK))
-            return self._put(copy, damage, "the list of the environment")
+            return self._put(copy, damage, stores.FROM_LIST)
         source = stores.intact_copy(self.folder, damage.path, damage.entry, copy, scratch.wheel_folder())
         return source is not None and self._put(copy, damage, source)
 
@@ -132,8 +133,8 @@ class FileRepair:
             files.replace(copy, target)
         except PermissionError as error:
             copy.unlink()
-            hint = "Close Tunesmith and its runs, allow its folder in the virus scanner, then repair again."
-            text = f"{target} can't be replaced: {error.strerror}."
+            hint = Message("Close Tunesmith and its runs, allow its folder in the virus scanner, then repair again.")
+            text = Message("{path} can't be replaced: {reason}.", path=target, reason=Message(str(error.strerror)))
             raise EnvironmentProblem("permission-or-antivirus", text, hint=hint) from error
         files.crashpoint("repair.after-replace")
         self._count(source)
@@ -145,7 +146,7 @@ class FileRepair:
         packages = sorted(set(owners.values()))
         if not packages:
             return damages
-        self.progress.note(f"reinstalling {', '.join(name for name, _ in packages)}")
+        self.progress.note(Message("Reinstalling {packages}", packages=", ".join(name for name, _ in packages)))
         left = damages
         for fresh in (False, True):
             # What the download cache gives may be damaged as well: then only a fresh download is left.
@@ -159,12 +160,12 @@ class FileRepair:
         copy = staging / "copy"
         if folder is None or damage.entry is None or not stores.from_folder(folder, damage.path, damage.entry, copy):
             return False
-        return self._put(copy, damage, "reinstalled packages")
+        return self._put(copy, damage, Message("From reinstalled packages."))
 
     def _list_again(self) -> None:
         text = (self.folder / MANIFEST).read_text(encoding="utf-8")
         inventory.write(self.folder, inventory.take(self.folder, text))
-        self.progress.note("listed all files of the environment again")
+        self.progress.note("Renewed the list of the environment's files")
 
     def _count(self, source: str, num_files: int = 1) -> None:
         self.sources[source] = self.sources.get(source, 0) + num_files

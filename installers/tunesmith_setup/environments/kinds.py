@@ -39,8 +39,9 @@ def training_environment(interpreter: Interpreter, profile: Profile) -> envs.Env
     if not lock.is_file():
         raise EnvironmentProblem(
             "environment-build-failed",
-            f"The profile {profile.name} is not available on this system yet.",
+            "The profile {name} is not available on this system yet.",
             hint="Choose the CPU: python3 installers/bootstrap.py --profile cpu",
+            name=profile.name,
         )
     kind = f"train-{profile.name}"
     pointer = environments.TRAINING_POINTER
@@ -53,7 +54,7 @@ def only_one(progress: Progress) -> Iterator[None]:
     """Hold the installer's lock; wait while another installer works on the same data root."""
     lock = FileLock(paths.locks_dir() / "setup.lock")
     if not lock.acquire():
-        progress.line("Another installation is at work on this folder: waiting for its end.")
+        progress.line("Another installation is running in this folder. Waiting for it to finish.")
         while not lock.acquire():
             time.sleep(LOCK_POLL_S)
     try:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 
 from tunesmith_core.machine import Gpu, Machine
+from tunesmith_core.messages import Message, joined
 
 Version = tuple[int, ...]
 
@@ -89,8 +90,17 @@ def choose(machine: Machine, asked: str | None = None) -> Choice:
     profile = PROFILES["cu128" if any(_capability(gpu) >= BLACKWELL for gpu in gpus) else "cu124"]
     faults = _driver_faults(machine, profile)
     if faults:
-        return Choice(profile, f"{_subject(machine)}: {faults[0].text}", faults, faults[0].code)
-    return Choice(profile, f"{_subject(machine)}: {profile.title}", _warnings(machine, profile))
+        return Choice(
+            profile,
+            Message("{subject}: {title}", subject=_subject(machine), title=faults[0].text),
+            faults,
+            faults[0].code,
+        )
+    return Choice(
+        profile,
+        Message("{subject}: {title}", subject=_subject(machine), title=profile.title),
+        _warnings(machine, profile),
+    )
 
 
 def short_name(gpu: Gpu) -> str:
@@ -130,21 +140,23 @@ def _subject(machine: Machine) -> str:
 def _without_gpu(machine: Machine) -> Choice:
     profile = PROFILES["cpu"]
     if machine.gpus:
-        text = f"{_names(machine.gpus)}: too old for today's PyTorch, which needs a GTX 1000 or newer."
+        text = Message("{names} is too old for PyTorch, which needs a GTX 1000 or newer.", names=_names(machine.gpus))
         notice = Notice("no-kernel-image-for-arch", text)
-        return Choice(profile, f"{_names(machine.gpus)} is too old: CPU", (notice,))
+        return Choice(profile, Message("{names} is too old: CPU", names=_names(machine.gpus)), (notice,))
     if machine.gpus is None:
-        notice = Notice("driver-missing", "Whether there is an NVIDIA GPU could not be found out in time.")
-        return Choice(profile, "NVIDIA GPUs did not answer: CPU", (notice,))
+        notice = Notice("driver-missing", "Looking for NVIDIA GPUs took too long.")
+        return Choice(profile, Message("NVIDIA GPUs did not answer: CPU"), (notice,))
     others = f" ({', '.join(machine.other_gpus)})" if machine.other_gpus else ""
-    return Choice(profile, f"No NVIDIA GPU{others}: CPU")
+    return Choice(profile, Message("No NVIDIA GPU{others}: CPU", others=others))
 
 
 def _driver_faults(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
     """Return what keeps the driver from serving a profile, the evidence behind it; an unknown version is no fault."""
     driver = machine.driver
     if driver is None:
-        missing = Notice("driver-missing", f"{profile.title} needs the NVIDIA driver, which is missing")
+        missing = Notice(
+            "driver-missing", Message("{title} needs the NVIDIA driver, which is missing", title=profile.title)
+        )
         return () if "nvidia" in machine.unknown else (missing,)
     if driver.problem:
         return (Notice("driver-missing", "the NVIDIA driver does not answer"), Notice("driver-missing", driver.problem))
@@ -155,7 +167,9 @@ def _driver_faults(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
     if not version or version >= floor:
         return ()
     wanted = ".".join(str(number) for number in floor)
-    return (Notice("driver-too-old", f"{profile.title} needs driver {wanted} or newer"),)
+    return (
+        Notice("driver-too-old", Message("{title} needs driver {wanted} or newer", title=profile.title, wanted=wanted)),
+    )
 
 
 def _warnings(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
@@ -166,26 +180,25 @@ def _warnings(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
     too_old = tuple(gpu for gpu in gpus if _capability(gpu) < (profile.oldest_gpu or (0, 0)))
     plain = tuple(gpu for gpu in gpus if gpu not in too_old and _capability(gpu) < profile.oldest_triton_gpu)
     if too_new:
-        text = f"{profile.title} can't use {_names(too_new)}; CUDA 12.8 can."
+        text = Message("{title} can't use {names}. CUDA 12.8 can.", title=profile.title, names=_names(too_new))
         notices.append(Notice("no-kernel-image-for-arch", text))
     if too_old:
-        text = f"{profile.title} can't use {_names(too_old)}"
         serves = profile.name == "cu128" and any(_capability(gpu) >= (6, 0) for gpu in too_old)
-        instead = "; choose CUDA 12.4 to train on it, then the newer GPU can't be used." if serves else "."
-        notices.append(Notice("no-kernel-image-for-arch", text + instead))
+        text = Message("{title} can't use {names}.", title=profile.title, names=_names(too_old))
+        other = Message("Choose CUDA 12.4 to train on it. The newer GPU can't be used then.")
+        notices.append(Notice("no-kernel-image-for-arch", joined([text, other]) if serves else text))
     if plain:
-        verb = "trains" if len(plain) == 1 else "train"
-        text = f"{_names(plain)} {verb} without Triton kernels, which needs more memory and time."
+        text = Message("No Triton kernels for {names}. Training needs more memory and time there.", names=_names(plain))
         notices.append(Notice("triton-arch-unsupported", text))
     return tuple(notices)
 
 
 def _asked(machine: Machine, profile: Profile) -> Choice:
     """Return a profile that the person chose, with everything that speaks against it."""
-    subject = _subject(machine) if machine.gpus else "No NVIDIA GPU"
-    sentence = f"{subject}: {profile.title}, as asked"
+    subject = _subject(machine) if machine.gpus else Message("No NVIDIA GPU")
+    sentence = Message("{subject}: {title}, as requested", subject=subject, title=profile.title)
     if profile.oldest_gpu is None:
         return Choice(profile, sentence)
     if not machine.gpus:
-        return Choice(profile, sentence, (Notice("driver-missing", "No NVIDIA GPU was found to use it."),))
+        return Choice(profile, sentence, (Notice("driver-missing", "No NVIDIA GPU was found for this build."),))
     return Choice(profile, sentence, _driver_faults(machine, profile) + _warnings(machine, profile))

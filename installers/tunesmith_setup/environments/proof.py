@@ -14,6 +14,7 @@ from tunesmith_core import files
 from tunesmith_core.environments import PROOF, environment_python
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain.failure import this_machine
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.kinds.engine import SELFTEST, SelftestSpec
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.protocol import Event
@@ -90,16 +91,23 @@ def _show(step: Record, progress: Progress) -> None:
 
 def _failure(outcome: Outcome, steps: list[Record]) -> TunesmithError | None:
     """Return what went wrong, None when nothing did."""
-    step = next((step["title"] for step in steps if step["state"] == "checking"), "Start")
+    step = next((step["title"] for step in steps if step["state"] == "checking"), Message("Start"))
     if not outcome.in_time:
-        message = f"The proof of the environment took too long; it was at the step: {step}."
-        hint = "Run the same command again: it begins with the proof. Close other programs first."
+        message = Message("Testing the environment took too long, at this step: {step}.", step=step)
+        hint = Message("Close other programs, then run the same command again. It continues with the test.")
         return EnvironmentProblem("engine-hung", message, context=outcome.output, hint=hint)
     if outcome.answer is not None or outcome.error is None:
         return outcome.error
     found = outcome.error
-    message = f"The proof of the environment ended with exit code {outcome.exit_code} at the step: {step}."
-    return EnvironmentProblem(found.code, message, context=outcome.output, hint=found.hint, actions=found.actions)
+    return EnvironmentProblem(
+        found.code,
+        "Testing the environment ended with exit code {exit_code}, at this step: {step}.",
+        context=outcome.output,
+        hint=found.hint,
+        actions=found.actions,
+        exit_code=outcome.exit_code,
+        step=step,
+    )
 
 
 def _record(answer: Record, failure: TunesmithError | None, in_time: bool) -> Record:

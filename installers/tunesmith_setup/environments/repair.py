@@ -16,6 +16,7 @@ from pathlib import Path
 from tunesmith_core import environments, files, paths, runs
 from tunesmith_core.environments import MANIFEST, PROOF, environment_python
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message
 from tunesmith_setup.environments import envs, kinds, profiles
 from tunesmith_setup.environments.envs import Environment
 from tunesmith_setup.environments.file_repair import FileRepair
@@ -102,7 +103,9 @@ class Ladder:
                 return
         self._rebuild()
         if self.folder is None or not is_sound(self.folder):
-            raise EnvironmentProblem("environment-build-failed", f"{self.pointer}: building it again did not help.")
+            raise EnvironmentProblem(
+                "environment-build-failed", "{pointer}: rebuilding the environment did not help.", pointer=self.pointer
+            )
 
     def _obtain_uv(self) -> Uv:
         self._uv = self._uv or uvtool.obtain(self.progress)
@@ -122,7 +125,7 @@ class Ladder:
         for folder in sorted(complete, key=lambda folder: folder.stat().st_mtime, reverse=True):
             if is_sound(folder):
                 files.atomic_write_text(paths.envs_dir() / self.pointer, f"{folder.name}\n")
-                self.progress.note(f"{self.pointer} names {folder.name} again")
+                self.progress.note(Message("Using {name} again", name=folder.name))
                 self.folder = folder
                 return
 
@@ -142,13 +145,13 @@ class Ladder:
             with scratch.skeleton(interpreter, self._obtain_uv()) as fresh:
                 _move_in(fresh, folder)
             _list_with(folder, interpreter)
-            self.progress.note(f"Python: {interpreter.executable}")
+            self.progress.note(Message("Python: {executable}", executable=interpreter.executable))
 
     def _rebuild(self) -> None:
         """Build the environment again; the broken one is set aside meanwhile and comes back when that fails."""
         environment = self._wanted()
         if self.pointer == environments.TRAINING_POINTER and has_live_run():
-            raise EnvironmentProblem("run-busy", "The environment must be built again, and a run is using it.")
+            raise EnvironmentProblem("run-busy", "The environment has to be rebuilt, but a run is using it.")
         broken = environment.folder.with_name(f"{environment.name}{BROKEN_MARK}{os.getpid()}")
         if environment.folder.exists():
             files.replace(environment.folder, broken)
@@ -166,11 +169,15 @@ class Ladder:
     def _wanted(self) -> Environment:
         """Return what to build. Raises EnvironmentProblem `environment-missing` when nothing was ever installed."""
         if self.folder is None:
-            raise EnvironmentProblem("environment-missing", f"{paths.envs_dir() / self.pointer} does not exist.")
+            raise EnvironmentProblem(
+                "environment-missing", "{path} does not exist.", path=paths.envs_dir() / self.pointer
+            )
         interpreter = scratch.interpreter_for(self.folder) or interpreters.choose()
         environment = environment_of(self.folder.name, interpreter)
         if environment is None:
-            raise EnvironmentProblem("environment-missing", f"{self.folder} is no environment of this program.")
+            raise EnvironmentProblem(
+                "environment-missing", "{path} is not an environment of this program.", path=self.folder
+            )
         return environment
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tunesmith_core import environments, files, paths
 from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.messages import Message
 from tunesmith_setup.environments import envs, kinds, repair
 from tunesmith_setup.packages import inventory, scratch, stores
 from tunesmith_setup.progress import Progress
@@ -39,7 +40,7 @@ def _roles() -> dict[str, str]:
     """Return the role of every environment that a pointer names."""
     roles: dict[str, str] = {}
     for pointer in (LAUNCHER_POINTER, TRAINING_POINTER):
-        for name, role in ((pointer, "current"), (previous_name(pointer), "previous")):
+        for name, role in ((pointer, Message("current")), (previous_name(pointer), Message("previous"))):
             folder = repair.pointed_folder(name)
             if folder is not None:
                 roles.setdefault(folder.name, role)
@@ -77,8 +78,14 @@ def named(name: str) -> Snapshot:
         if snapshot.name.startswith(name) or (snapshot.role == name and snapshot.name.startswith("train-"))
     ]
     if len(fitting) != 1:
-        names = ", ".join(snapshot.name for snapshot in every) or "none"
-        raise UserError("usage", f"{len(fitting)} environments fit {name!r}; there are: {names}.")
+        names = ", ".join(snapshot.name for snapshot in every) or Message("none")
+        raise UserError(
+            "usage",
+            "{count} environments match {name!r}. Available: {names}.",
+            count=len(fitting),
+            name=name,
+            names=names,
+        )
     return fitting[0]
 
 
@@ -110,12 +117,14 @@ def go_back(progress: Progress) -> str:
                 "There is no earlier training environment on this computer.",
                 hint="Run tunesmith repair when the current one does not work.",
             )
-        with progress.phase(f"Checking {target.name}"):
+        with progress.phase(Message("Checking {name}", name=target.name)):
             listed = inventory.read(target)
             damages = inventory.compare(target, listed) if listed else []
             if listed is None or damages or repair.starts(target) is False:
-                shown = "; ".join(str(damage) for damage in damages[: repair.NUM_NAMES_SHOWN]) or "it can't be used"
-                text = f"{target.name}: {shown}. The current one stays in use."
+                shown = "; ".join(str(damage) for damage in damages[: repair.NUM_NAMES_SHOWN]) or Message(
+                    "it can't be used"
+                )
+                text = Message("{name}: {shown}. The current one stays in use.", name=target.name, shown=shown)
                 raise EnvironmentProblem("environment-damaged", text)
         _swap(current, target)
     return target.name

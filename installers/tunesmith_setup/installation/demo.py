@@ -7,6 +7,7 @@ from pathlib import Path
 from tunesmith_assets.samples import example_spec
 from tunesmith_core import launch
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, RunFailure, TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, iter_runs
 from tunesmith_core.spec import RunSpec
@@ -26,16 +27,18 @@ def run(model: Path, progress: Progress, language: str = "en") -> int:
         TunesmithError: what stopped the run.
     """
     started = _begin(RunSpec.from_dict(example_spec(language, str(model))))
-    progress.note(f"run {started.id} in {started.path}")
+    progress.note(Message("run {run} in {path}", run=started.id, path=started.path))
     phases: list[str] = []
     status = launch.wait(started, lambda event: _tell(event, phases, progress))
     if status.error:
         raise TunesmithError.from_dict(status.error)
     if status.state is RunState.STOPPED:
-        progress.note("the run was stopped")
+        progress.note("The run was stopped.")
         return EXIT_STOPPED
     if status.state is not RunState.FINISHED:
-        raise RunFailure("engine-crashed", f"The run {started.id} ended without a result: {started.path}.")
+        raise RunFailure(
+            "engine-crashed", "The run {run} ended without a result: {path}.", run=started.id, path=started.path
+        )
     for line in summary(status, started.path):
         progress.note(line)
     return EXIT_DONE
@@ -56,14 +59,16 @@ def _begin(spec: RunSpec) -> Run:
     return launch.start(spec)
 
 
-def summary(status: RunStatus, run_path: Path) -> list[str]:
+def summary(status: RunStatus, run_path: Path) -> list[Message]:
     """Return the lines that say how a finished run went."""
     adapter = run_path / status.artifacts.get("adapter", "adapter")
-    lines = [f"adapter: {adapter}"]
+    lines = [Message("adapter: {path}", path=adapter)]
     if status.first_eval_loss is not None and status.eval_loss is not None:
-        lines.append(f"held-out loss: {status.first_eval_loss:.3f} before, {status.eval_loss:.3f} after")
+        before, after = f"{status.first_eval_loss:.3f}", f"{status.eval_loss:.3f}"
+        lines.append(Message("evaluation loss: {before} before, {after} after", before=before, after=after))
     if status.started_at and status.ended_at:
-        lines.append(f"trained {status.step} steps in {duration_text(status.ended_at - status.started_at)}")
+        time = duration_text(status.ended_at - status.started_at)
+        lines.append(Message("trained {step} steps in {time}", step=status.step, time=time))
     return lines
 
 
@@ -72,12 +77,23 @@ def _tell(event: Event, phases: list[str], progress: Progress) -> None:
     data = event.data
     if event.type == "phase" and data.get("name") not in phases:
         phases.append(str(data.get("name")))
-        progress.note(f"{data.get('name')} ...")
+        progress.note(Message("{phase} ...", phase=Message(str(data.get("name")))))
     elif event.type == "step" and data.get("step", 0) % STEPS_PER_LINE == 0:
-        progress.note(f"step {data['step']}: loss {data.get('loss') or float('nan'):.3f}")
+        progress.note(Message("step {step}: loss {loss:.3f}", step=data["step"], loss=data.get("loss") or float("nan")))
     elif event.type == "eval":
-        progress.note(f"step {data.get('step')}: held-out loss {data.get('loss') or float('nan'):.3f}")
+        progress.note(
+            Message(
+                "step {step}: evaluation loss {loss:.3f}", step=data.get("step"), loss=data.get("loss") or float("nan")
+            )
+        )
     elif event.type == "sample":
-        progress.note(f"step {data.get('step')}: {data.get('prompt')} -> {str(data.get('text'))[:MAX_SAMPLE_CHARS]}")
+        progress.note(
+            Message(
+                "step {step}: {prompt} -> {text}",
+                step=data.get("step"),
+                prompt=data.get("prompt"),
+                text=str(data.get("text"))[:MAX_SAMPLE_CHARS],
+            )
+        )
     elif event.type == "warning":
-        progress.note(f"warning: {data.get('message')}")
+        progress.note(Message("warning: {message}", message=data.get("message")))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tunesmith_core import files, paths
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.engine import IMPORT, ImportSpec
 from tunesmith_core.operations.runner import conduct
@@ -52,7 +53,7 @@ def ensure(lock: Path, python: Path, uv: Uv, progress: Progress) -> Path:
     """
     final = folder()
     if final.exists():
-        progress.note(f"{final} is there already")
+        progress.note(Message("{path} is already there", path=final))
         return final
     final.parent.mkdir(parents=True, exist_ok=True)
     for leftover in final.parent.glob(f".{NAME}.*"):
@@ -81,6 +82,7 @@ def _convert(python: Path, source: Path, target: Path) -> None:
     if outcome.state is not OperationState.FINISHED:
         raise EnvironmentProblem(
             "environment-build-failed",
-            f"The engine could not convert the example's base model (exit code {outcome.exit_code}).",
+            "The engine could not convert the example's base model (exit code {exit_code}).",
             context=outcome.output or None,
+            exit_code=outcome.exit_code,
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from tunesmith_core import environments, files
 from tunesmith_core.environments import MANIFEST
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message, said
 from tunesmith_setup.installation import install
 from tunesmith_setup.packages.uvtool import LOCKS
 from tunesmith_setup.progress import Progress
@@ -47,11 +48,11 @@ def build_launcher(progress: Progress) -> Path:
     Raises:
         EnvironmentProblem: what stopped it; the next start continues.
     """
-    progress.line("First start of Tunesmith on this account. The libraries of its window are installed now.")
+    progress.line("First start: installing the libraries of Tunesmith's window.")
     try:
         launcher = install.install_window(progress)
     except EnvironmentProblem as problem:
-        hint = f"{problem.hint} Then start Tunesmith again: it continues."
+        hint = Message("{step} Then start Tunesmith again. It continues where it stopped.", step=problem.hint)
         raise EnvironmentProblem(problem.code, problem.message, context=problem.context, hint=hint) from None
     return launcher.python
 
@@ -95,7 +96,7 @@ def open_terminal(arguments: list[str]) -> bool:
 
 def wait_for_person() -> None:
     """Keep a terminal open that would close with this process, until Enter is pressed."""
-    sys.stdout.write("\nPress Enter to close this window.\n")
+    sys.stdout.write(f"\n{said(Message('Press Enter to close this window.'))}\n")
     sys.stdout.flush()
     sys.stdin.readline()
 

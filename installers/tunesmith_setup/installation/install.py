@@ -17,6 +17,7 @@ from tunesmith_core import environments, files, paths, placement
 from tunesmith_core.environments import MANIFEST
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message, said
 from tunesmith_core.setup_messages import Part, Plan
 from tunesmith_setup import probe
 from tunesmith_setup.environments import envs, file_repair, kinds, profiles, proof
@@ -69,7 +70,7 @@ class Wanted:
 
     def plan(self) -> Plan:
         """Return what is fetched and written, where to, and roughly how long it takes. Writes nothing."""
-        named = {"Libraries of the window": self.launcher, "Libraries for training": self.training}
+        named = {Message("Libraries of the window"): self.launcher, Message("Libraries for training"): self.training}
         environments_wanted = {name: item for name, item in named.items() if item is not None}
         parts = []
         for name, item in environments_wanted.items():
@@ -101,7 +102,7 @@ def wanted(profile_name: str | None, progress: Progress, *, training_only: bool)
         EnvironmentProblem: `python-unsupported`, or what is wrong with the NVIDIA driver.
     """
     interpreter = interpreters.choose()
-    progress.note(f"Python: {interpreter.executable}")
+    progress.note(Message("Python: {executable}", executable=interpreter.executable))
     choice = choose_profile(profile_name, progress)
     launcher = None if training_only else kinds.launcher_environment(interpreter)
     return Wanted(choice, kinds.training_environment(interpreter, choice.profile), launcher)
@@ -112,8 +113,14 @@ def check_room(plan: Plan) -> None:
     if plan.free_bytes < plan.disk_bytes:
         raise EnvironmentProblem(
             "disk-full",
-            f"{plan.folder}: {size_text(plan.disk_bytes)} are needed, {size_text(plan.free_bytes)} are free.",
-            hint=f"Free some space, or set {paths.HOME_VARIABLE} to a folder on another drive.",
+            "{folder}: {needed} are needed, {free} are free.",
+            hint=Message(
+                "Free some space, or set {variable} to a folder on another drive.",
+                variable=paths.HOME_VARIABLE,
+            ),
+            folder=plan.folder,
+            needed=size_text(plan.disk_bytes),
+            free=size_text(plan.free_bytes),
         )
 
 
@@ -125,8 +132,10 @@ def prepare_folder(progress: Progress) -> None:
     except OSError as error:
         raise EnvironmentProblem(
             "permission-or-antivirus",
-            f"{paths.data_root()} can't be written: {error.strerror}.",
-            hint=f"Set {paths.HOME_VARIABLE} to a folder that you may write to.",
+            "{root} can't be written: {reason}.",
+            hint=Message("Set {variable} to a folder that you can write to.", variable=paths.HOME_VARIABLE),
+            root=paths.data_root(),
+            reason=Message(str(error.strerror)),
         ) from error
 
 
@@ -144,10 +153,12 @@ def choose_profile(name: str | None, progress: Progress) -> Choice:
     """
     choice = profiles.choose(probe.machine(), name)
     if choice.problem:
-        hint = f"{CODES[choice.problem].action} To train on the processor instead: --profile cpu"
-        raise EnvironmentProblem(choice.problem, f"{choice.sentence}.", hint=hint)
+        hint = Message(
+            "{step} To train on the processor instead: --profile cpu", step=Message(CODES[choice.problem].action)
+        )
+        raise EnvironmentProblem(choice.problem, "{sentence}.", hint=hint, sentence=choice.sentence)
     for warning in choice.warnings:
-        progress.note(f"warning: {warning.text}")
+        progress.note(Message("warning: {text}", text=warning.text))
     return choice
 
 
@@ -169,10 +180,16 @@ def _mend(environment: envs.Environment, uv: Uv, progress: Progress) -> None:
     damages = inventory.compare(folder, listed)
     if not damages:
         return
-    progress.note(f"{environment.name}: {len(damages)} files are damaged, missing or strange")
+    progress.note(
+        Message(
+            "{name}: files are damaged, missing or unknown ({count})",
+            name=environment.name,
+            count=len(damages),
+        )
+    )
     left = file_repair.FileRepair(folder, progress, lambda: uv).run()
     if left and envs.has_live_run():
-        raise EnvironmentProblem("run-busy", "The environment must be built again, and a run is using it.")
+        raise EnvironmentProblem("run-busy", "The environment has to be rebuilt, but a run is using it.")
     if left:
         (folder / MANIFEST).unlink()
 
@@ -226,9 +243,11 @@ def install_window(progress: Progress) -> envs.Environment:
         with progress.phase("System libraries"):
             system_libraries.ensure(progress)
         launcher = kinds.launcher_environment(interpreters.choose())
-        progress.note(f"Data folder: {paths.data_root()}")
+        progress.note(Message("Data folder: {folder}", folder=paths.data_root()))
         if required := launcher.required_bytes():
-            progress.note(f"Disk space needed: {size_text(required)}. The download is smaller.")
+            progress.note(
+                Message("Disk space needed: {required}. The download is smaller.", required=size_text(required))
+            )
         with progress.phase("Libraries of the window"):
             bring(launcher, uvtool.obtain(progress), progress)
     return launcher
@@ -240,16 +259,24 @@ def _ensure_libraries(progress: Progress, *, required: bool) -> None:
     except EnvironmentProblem as problem:
         if required:
             raise
-        progress.note(f"{problem.message} The example needs none; for the window: {problem.hint}")
+        progress.note(
+            Message(
+                "{message} The example works without it. For the window: {hint}",
+                message=problem.message,
+                hint=problem.hint,
+            )
+        )
 
 
 def closing(progress: Progress, started: float) -> None:
     """Print times and sizes of the whole command; `started` is its start on the monotonic clock."""
     progress.line()
     for name, seconds in progress.timings:
-        progress.line(f"{name:<28}{duration_text(seconds):>14}")
-    progress.line(f"{'Total':<28}{duration_text(time.monotonic() - started):>14}")
-    progress.line(f"{'Data folder':<28}{size_text(files.folder_bytes(paths.data_root())):>14}  {paths.data_root()}")
+        progress.line(f"{said(name):<28}{duration_text(seconds):>14}")
+    progress.line(f"{said(Message('Total')):<28}{duration_text(time.monotonic() - started):>14}")
+    progress.line(
+        f"{said('Data folder'):<28}{size_text(files.folder_bytes(paths.data_root())):>14}  {paths.data_root()}"
+    )
 
 
 def run(profile_name: str | None, progress: Progress, *, demo_wanted: bool) -> int:
@@ -270,7 +297,8 @@ def run(profile_name: str | None, progress: Progress, *, demo_wanted: bool) -> i
         launcher = install_window(progress)
         closing(progress, started)
         if not (paths.envs_dir() / environments.TRAINING_POINTER).is_file():
-            progress.line("\nThe window opens and sets up training with you. It asks before it downloads more.")
+            progress.line()
+            progress.line("The window opens and sets up training with you. It asks before it downloads more.")
         return open_window(launcher.python)
     installed = install(profile_name, progress, window=window)
     if window and installed.launcher:

@@ -14,6 +14,7 @@ from tunesmith_core import files, paths, placement
 from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
+from tunesmith_core.messages import Message
 from tunesmith_setup.environments import envs, file_repair, repair
 from tunesmith_setup.progress import Progress, size_text
 
@@ -59,23 +60,23 @@ def plan(*, with_runs: bool, with_models: bool) -> Plan:
     index = paths.library_path()
     first = paths.root_before()
     judged = [
-        (paths.envs_dir(), "environments", True),
-        (paths.cache_dir(), "caches and downloads", True),
-        (root / TOOLS, "tools", True),
-        (paths.tmp_dir(), "temporary files", True),
-        (paths.work_root() / placement.OWNER, "mark of the short folder", True),
-        (root / file_repair.QUARANTINE, "files that a repair set aside", True),
-        (paths.logs_dir(), "logs", True),
-        (paths.runs_dir(), "runs, with checkpoints and adapters", with_runs),
-        (paths.models_dir(), "base models", with_models),
-        *((path, "index of runs", True) for path in sorted(root.glob(f"{index.name}*"))),
-        (paths.config_dir(), "settings", alone),
-        (paths.locks_dir(), "locks", True),
+        (paths.envs_dir(), Message("environments"), True),
+        (paths.cache_dir(), Message("caches and downloads"), True),
+        (root / TOOLS, Message("tools"), True),
+        (paths.tmp_dir(), Message("temporary files"), True),
+        (paths.work_root() / placement.OWNER, Message("marker of the short folder"), True),
+        (root / file_repair.QUARANTINE, Message("files that a repair set aside"), True),
+        (paths.logs_dir(), Message("logs"), True),
+        (paths.runs_dir(), Message("runs, with checkpoints and adapters"), with_runs),
+        (paths.models_dir(), Message("base models"), with_models),
+        *((path, Message("index of runs"), True) for path in sorted(root.glob(f"{index.name}*"))),
+        (paths.config_dir(), Message("settings"), alone),
+        (paths.locks_dir(), Message("locks"), True),
     ]
     if first is not None:
         judged += [
-            (placement.work_folder(first) / "envs", "environments of the first start", True),
-            (first / paths.ROOT_RECORD, "choice of the data folder", alone),
+            (placement.work_folder(first) / "envs", Message("environments of the first start"), True),
+            (first / paths.ROOT_RECORD, Message("choice of the data folder"), alone),
         ]
     ours = [(Item(path, what, _bytes(path)), goes) for path, what, goes in judged if path.exists() or path.is_symlink()]
     known = {item.path for item, _ in ours}
@@ -84,7 +85,7 @@ def plan(*, with_runs: bool, with_models: bool) -> Plan:
         removed=tuple(item for item, goes in ours if goes),
         kept=(
             *(item for item, goes in ours if not goes),
-            *(Item(path, "not written by Tunesmith", _bytes(path)) for path in foreign),
+            *(Item(path, Message("not created by Tunesmith"), _bytes(path)) for path in foreign),
         ),
     )
 
@@ -95,9 +96,17 @@ def _bytes(path: Path) -> int:
 
 def show(planned: Plan, progress: Progress) -> None:
     """Show what goes and what stays."""
-    for title, items in (("Goes", planned.removed), ("Stays", planned.kept)):
+    for title, items in ((Message("Remove"), planned.removed), (Message("Keep"), planned.kept)):
         for item in items:
-            progress.note(f"{title}: {item.path}, {item.what}, {size_text(item.num_bytes)}")
+            progress.note(
+                Message(
+                    "{title}: {path}, {what}, {size}",
+                    title=title,
+                    path=item.path,
+                    what=item.what,
+                    size=size_text(item.num_bytes),
+                )
+            )
 
 
 def remove(planned: Plan, progress: Progress) -> list[Item]:
@@ -107,13 +116,13 @@ def remove(planned: Plan, progress: Progress) -> list[Item]:
         EnvironmentProblem: `run-busy` while a run is live or an installer is at work; nothing is removed then.
     """
     if repair.has_live_run():
-        raise EnvironmentProblem("run-busy", "A run is going: stop it first, or wait for its end.")
+        raise EnvironmentProblem("run-busy", "A run is in progress. Stop it first, or wait until it ends.")
     # The choice of the folders may go with them.
     roots = (paths.data_root(), paths.root_before() or paths.data_root(), paths.work_root())
     locks = paths.locks_dir()
     lock = FileLock(locks / "setup.lock")
     if not lock.acquire():
-        raise EnvironmentProblem("run-busy", "An installation or a repair is at work: wait for its end.")
+        raise EnvironmentProblem("run-busy", "An installation or a repair is running. Wait until it ends.")
     try:
         for pointer in (LAUNCHER_POINTER, TRAINING_POINTER):
             for path in (paths.envs_dir() / pointer, envs.previous_pointer(paths.envs_dir() / pointer)):
@@ -138,8 +147,8 @@ def _remove(item: Item, progress: Progress) -> bool:
         else:
             item.path.unlink(missing_ok=True)
     except OSError as error:
-        progress.note(f"{item.path} could not be removed: {error.strerror}")
+        progress.note(Message("{path} can't be removed: {reason}", path=item.path, reason=Message(str(error.strerror))))
         return False
     files.crashpoint("uninstall.removed")
-    progress.note(f"removed {item.path}")
+    progress.note(Message("Removed {name}", name=item.path))
     return True

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tunesmith_core import files
 from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.messages import Message
 from tunesmith_setup.installation import program
 from tunesmith_setup.progress import Progress
 
@@ -53,8 +54,11 @@ def check(folder: Path) -> None:
         shown = "; ".join(damaged[:NUM_DAMAGED_SHOWN])
         raise EnvironmentProblem(
             "environment-build-failed",
-            f"{folder}: {len(damaged)} files of the program are not as they were packed: {shown}.",
-            hint="Download the installer again and install it once more; your data is kept.",
+            "{folder}: program files are damaged ({count}): {shown}.",
+            hint="Download the installer again and run it. Your data is kept.",
+            folder=folder,
+            count=len(damaged),
+            shown=shown,
         )
 
 
@@ -97,8 +101,8 @@ def _refuse_foreign(folder: Path) -> None:
     if not foreign and folder.is_dir():
         foreign = any(folder.iterdir()) and not (folder / program.MANIFEST_NAME).is_file()
     if foreign:
-        hint = "Name an empty folder, or one that does not exist yet."
-        raise UserError("usage", f"{folder} holds something else than Tunesmith.", hint=hint)
+        hint = Message("Choose an empty folder, or one that does not exist yet.")
+        raise UserError("usage", "{folder} contains something other than Tunesmith.", hint=hint, folder=folder)
 
 
 def _integrate(folder: Path, progress: Progress) -> None:
@@ -114,11 +118,19 @@ def _integrate(folder: Path, progress: Progress) -> None:
     if _is_ours(link, folder) or not os.path.lexists(link):
         link.unlink(missing_ok=True)
         link.symlink_to(folder / COMMAND)
-        progress.note(f"command: {link}")
+        progress.note(Message("Command: {path}", path=link))
     else:
-        progress.note(f"{link} belongs to another program and was left alone; start {folder / COMMAND} instead.")
+        progress.note(
+            Message(
+                "{path} belongs to another program and was not changed. Start {command} instead.",
+                path=link,
+                command=folder / COMMAND,
+            )
+        )
     if str(link.parent) not in os.environ.get("PATH", "").split(os.pathsep):
-        progress.note(f"{link.parent} is not on the PATH of this terminal; the menu entry works nevertheless.")
+        progress.note(
+            Message("{folder} is not on the PATH of this terminal. The menu entry works anyway.", folder=link.parent)
+        )
 
 
 def exec_word(path: Path) -> str:
@@ -147,8 +159,8 @@ def _written_outside(folder: Path) -> Iterator[Path]:
 def require_program(folder: Path) -> None:
     """Refuse a folder without a program. Raises UserError `usage`."""
     if not (folder / program.MANIFEST_NAME).is_file():
-        hint = "Name the folder with --prefix when it is another one."
-        raise UserError("usage", f"{folder} holds no Tunesmith.", hint=hint)
+        hint = Message("If it is in another folder, pass that with --prefix.")
+        raise UserError("usage", "Tunesmith is not installed in {folder}.", hint=hint, folder=folder)
 
 
 def uninstall(folder: Path) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import WslDistribution
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.kinds.setup import SETUP, SetupSpec
 from tunesmith_core.operations.runner import conduct
@@ -94,19 +95,25 @@ def next_step(wanted: str | None) -> Step | None:
     client.program()
     found = distributions()
     if found is None:
-        words = "Install the Windows Subsystem for Linux. Windows asks for an administrator; then restart the computer."
+        words = Message(
+            "Install the Windows Subsystem for Linux. Windows asks for an administrator. Then restart the computer."
+        )
         return Step("subsystem", words, ("wsl.exe", "--install", "--no-distribution"), elevated=True, restart=True)
     one = chosen(found, wanted)
     if one is None:
         name = wanted or DISTRIBUTION
-        words = f"Download the distribution {name} (about 0.6 GB) and install it for this person."
+        words = Message("Download the distribution {name} (about 0.6 GB) and install it for this user.", name=name)
         return Step("distribution", words, ("wsl.exe", "--install", "-d", name, "--no-launch"))
     if one.version != 2:
-        words = f"Convert {one.name} to version 2 of the subsystem: version 1 reaches no GPU. This takes minutes."
+        words = Message(
+            "Convert {name} to WSL 2, because WSL 1 can't use a GPU. This takes some minutes.", name=one.name
+        )
         return Step("version", words, ("wsl.exe", "--set-version", one.name, "2"))
     if find_python(one.name) is None or not has_compiler(one.name):
         script = f"apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y {' '.join(PACKAGES)}"
-        words = f"Install inside {one.name}, as its administrator: {', '.join(PACKAGES)}."
+        words = Message(
+            "Install inside {name}, as administrator: {packages}.", name=one.name, packages=", ".join(PACKAGES)
+        )
         inside = ("wsl.exe", "-d", one.name, "-u", "root", "--cd", "~", "--exec", "sh", "-c", script)
         return Step("packages", words, inside)
     return None
@@ -128,14 +135,18 @@ def prepare(wanted: str | None, consent: Consent, progress: Progress) -> Guest:
         if step.id in done:
             raise EnvironmentProblem(
                 "wsl-not-usable",
-                f"This step ended without an error but changed nothing: {step.words}",
-                hint=f"Run it in a terminal and read what it says: {' '.join(step.command)}",
+                "This step ended without an error but changed nothing: {step}",
+                hint=Message("Run it in a terminal and read what it says: {command}", command=" ".join(step.command)),
+                step=step.words,
             )
         if not consent(step):
             raise EnvironmentProblem(
                 "wsl-not-usable",
-                f"Not done without consent: {step.words}",
-                hint=f"Do it yourself ({' '.join(step.command)}), or run the command again and agree.",
+                "This step was not confirmed: {step}",
+                hint=Message(
+                    "Do it yourself ({command}), or run the command again and agree.", command=" ".join(step.command)
+                ),
+                step=step.words,
             )
         with progress.phase(step.words):
             _run(step)
@@ -144,7 +155,7 @@ def prepare(wanted: str | None, consent: Consent, progress: Progress) -> Guest:
             raise EnvironmentProblem(
                 "wsl-not-usable",
                 "The computer must be restarted before the subsystem works.",
-                hint="Restart, then run the same command again: it goes on from here.",
+                hint="Restart, then run the same command again. It continues from here.",
             )
     one = chosen(distributions() or (), wanted)
     assert one is not None, "a step would be missing"
@@ -200,6 +211,8 @@ def provision(guest: Guest, profile: str | None, progress: Progress) -> None:
     if code != 0:
         raise EnvironmentProblem(
             "environment-build-failed",
-            f"The training environment inside {guest.distribution} could not be built (exit code {code}).",
+            "The training environment inside {distribution} could not be built (exit code {exit_code}).",
+            distribution=guest.distribution,
+            exit_code=code,
         )
     guest.save()

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from tunesmith_core import files, paths
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message
 from tunesmith_setup.packages import scratch, uvtool, wheel_sizes
 from tunesmith_setup.packages.growth import DOWNLOAD, Speed
 from tunesmith_setup.packages.sources import Sources
@@ -147,7 +148,7 @@ def fetch_large(locks: Sequence[Path], python: Path, uv: Uv, progress: Progress)
         folder().mkdir(parents=True, exist_ok=True)
         Fetching(_addresses(wanted, python, uv), total).run(progress)
     except (EnvironmentProblem, OSError, LookupError, TypeError, ValueError) as error:
-        progress.note(f"uv downloads everything by itself: {error}")
+        progress.note(Message("uv downloads everything itself: {error}", error=error))
 
 
 def _addresses(requirements: str, python: Path, uv: Uv) -> list[Wheel]:

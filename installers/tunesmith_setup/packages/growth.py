@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tunesmith_core import files
+from tunesmith_core.messages import Message
 from tunesmith_setup.packages.wheel_sizes import Weight
 from tunesmith_setup.progress import Progress
 
-DOWNLOAD, UNPACK, COPY = "Download", "Unpack", "Copy"
+DOWNLOAD, UNPACK, COPY = Message("Download"), Message("Unpack"), Message("Copy")
 COPY_BEGINS_BYTES = 1_000_000
 """An environment without packages is smaller."""
 WINDOW = 20

@@ -110,8 +110,9 @@ class Sources:
         if not folder.is_dir():
             raise EnvironmentProblem(
                 "environment-build-failed",
-                f"{folder}: the folder of wheels that the settings name does not exist.",
-                hint="Connect the drive that holds it, or clear the setting 'Folder of wheels'.",
+                "{folder}: the folder of wheels from the settings does not exist.",
+                hint="Connect the drive that holds it, or clear the setting “Folder of wheels”.",
+                folder=folder,
             )
         # As an address: uv takes the commas of a plain path for separators.
         return ["--no-index", "--find-links", folder.as_uri()]

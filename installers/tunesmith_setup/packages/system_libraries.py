@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tunesmith_core.environments import scrubbed_environment
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message
 from tunesmith_setup.progress import Progress
 
 PROBE = """
@@ -114,17 +115,18 @@ def privilege() -> list[str] | None:
     return None
 
 
-def command_for_person(lacking: Missing) -> str:
-    """Return the command that installs what is missing with the package manager of this system."""
+def command_for_person(lacking: Missing) -> Message:
+    """Return the step that installs what is missing with the package manager of this system."""
     if shutil.which("apt-get"):
-        return f"sudo apt-get install {' '.join(lacking.packages)}"
+        return Message("Run: {command}", command=f"sudo apt-get install {' '.join(lacking.packages)}")
     for manager in ("dnf", "zypper"):
         if shutil.which(manager):
             # These find a package by the library in it, so no list of their package names is needed.
             names = [f"'{name}()(64bit)'" for name in lacking.libraries]
             names += [f"/usr/bin/{name}" for name in lacking.programs]
-            return f"sudo {manager} install {' '.join(names)}"
-    return f"install these with your package manager: {' '.join(lacking.libraries + lacking.programs)}"
+            return Message("Run: {command}", command=f"sudo {manager} install {' '.join(names)}")
+    everything = " ".join(lacking.libraries + lacking.programs)
+    return Message("Install these with your package manager: {names}", names=everything)
 
 
 def apt_install(packages: tuple[str, ...], progress: Progress) -> bool:
@@ -132,7 +134,7 @@ def apt_install(packages: tuple[str, ...], progress: Progress) -> bool:
     apt_get, root = shutil.which("apt-get"), privilege()
     if not apt_get or root is None:
         return False
-    progress.note(f"apt-get install {' '.join(packages)}")
+    progress.note(Message("Running {command}", command=f"apt-get install {' '.join(packages)}"))
     environment = scrubbed_environment() | {"DEBIAN_FRONTEND": "noninteractive"}
     keep_variable = ["env", "DEBIAN_FRONTEND=noninteractive"]
     # The list may be old or absent, and updating it may fail for a foreign source: only the installation counts.
@@ -166,11 +168,12 @@ def ensure(progress: Progress, *, for_tests: bool = False) -> None:
     if lacking.packages and apt_install(lacking.packages, progress):
         lacking = missing(for_tests=for_tests)
     if not lacking.packages:
-        progress.note("all there")
+        progress.note("Complete")
         return
-    names = ", ".join(lacking.libraries + lacking.programs) or "a font"
+    names = ", ".join(lacking.libraries + lacking.programs) or Message("a font")
     raise EnvironmentProblem(
         "system-library-missing",
-        f"Missing: {names}.",
-        hint=f"Run: {command_for_person(lacking)}",
+        "Missing: {names}.",
+        hint=command_for_person(lacking),
+        names=names,
     )

@@ -21,6 +21,7 @@ from tunesmith_core import files, paths
 from tunesmith_core.environments import environment_python, scrubbed_environment
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.explain.failure import explained
+from tunesmith_core.messages import Message
 from tunesmith_core.redact import redact
 from tunesmith_setup import attached
 from tunesmith_setup.packages import system_libraries
@@ -99,8 +100,13 @@ class Uv:
 
 def _failure(arguments: tuple[str, ...], code: int, words: str) -> TunesmithError:
     """Return why uv failed; its words are on the lines above already, and kept for a window that shows none."""
-    message = f"uv {' '.join(arguments[:2])} ended with exit code {code}; the lines above say why."
-    failure = EnvironmentProblem("environment-build-failed", message, context=redact(words) or None)
+    failure = EnvironmentProblem(
+        "environment-build-failed",
+        "uv {arguments} ended with exit code {exit_code}. The lines above say why.",
+        context=redact(words) or None,
+        arguments=" ".join(arguments[:2]),
+        exit_code=code,
+    )
     found = explained(failure, words)
     return found if found.code in LOCAL_CAUSES else failure
 
@@ -133,7 +139,7 @@ def obtain(progress: Progress) -> Uv:
             progress.note(f"uv: {candidate}")
             return Uv(candidate)
     _fetch(fetched, progress)
-    progress.note(f"uv: {fetched}, fetched from the package index")
+    progress.note(Message("uv: {path}, downloaded from the package index", path=fetched))
     return Uv(fetched)
 
 
@@ -148,9 +154,12 @@ def _fetch(target: Path, progress: Progress) -> None:
         shutil.rmtree(workspace, ignore_errors=True)
     raise EnvironmentProblem(
         "environment-build-failed",
-        "uv is not installed, and it could not be fetched with pip from the package index.",
-        hint=f"Run: {sys.executable} -m pip install uv (on Debian and Ubuntu first: sudo apt-get install python3-pip "
-        "python3-venv), then run this command again.",
+        "uv is not installed, and pip could not download it from the package index.",
+        hint=Message(
+            "Run: {python} -m pip install uv (on Debian and Ubuntu first: sudo apt-get install python3-pip "
+            "python3-venv). Then run this command again.",
+            python=sys.executable,
+        ),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import PythonCandidate
+from tunesmith_core.messages import Message
 from tunesmith_setup.probe.computer import Computer
 
 SUPPORTED = ((3, 11), (3, 12), (3, 13))
@@ -65,9 +66,9 @@ def inspect(executable: str, computer: Computer, timeout_s: float | None = None)
     """
     parts = {part.lower() for part in re.split(r"[\\/]", executable)}
     if "windowsapps" in parts:
-        return PythonCandidate(executable=executable, problem="alias of the Windows Store")
+        return PythonCandidate(executable=executable, problem=Message("alias of the Windows Store"))
     if "shims" in parts:
-        return PythonCandidate(executable=executable, problem="shim of pyenv")
+        return PythonCandidate(executable=executable, problem=Message("shim of pyenv"))
     answer = computer.run([executable, "-I", "-c", QUESTION], timeout_s)
     try:
         facts = json.loads(answer.text) if answer and answer.code == 0 else None
@@ -83,19 +84,19 @@ def inspect(executable: str, computer: Computer, timeout_s: float | None = None)
 def _problem(version: tuple[int, int, int], facts: dict[str, Any]) -> str | None:  # Any: JSON values
     """Return why an interpreter can't carry our environments."""
     if facts["implementation"] != "cpython":
-        return f"{facts['implementation']} instead of CPython"
+        return Message("{name} instead of CPython", name=facts["implementation"])
     if facts["conda"]:
-        return "part of conda"
+        return Message("part of conda")
     if version[:2] not in SUPPORTED:
-        return "supported are 3.11, 3.12 and 3.13"
+        return Message("only 3.11, 3.12 and 3.13 are supported")
     if version in BROKEN:
-        return "this very version can't import PyTorch"
+        return Message("PyTorch can't be imported in this version")
     if facts.get("bits", 64) != 64:
-        return "32-bit build"
+        return Message("32-bit build")
     if facts.get("threaded"):
-        return "free-threaded build"
+        return Message("free-threaded build")
     if facts.get("embeddable"):
-        return "embeddable package, which has no Python.h"
+        return Message("embeddable package, which has no Python.h")
     return None
 
 
@@ -186,6 +187,8 @@ def choose() -> Interpreter:
     number = ".".join(str(part) for part in running.version) if running and running.version else "?"
     raise EnvironmentProblem(
         "python-unsupported",
-        f"Neither the running Python {number} ({computer.python}) nor another one on this computer can be used.",
+        "Python {number} ({python}) is not supported, and no other Python on this computer is.",
         hint="Install Python 3.11, 3.12 or 3.13 (not from conda or the Windows Store), then run this command with it.",
+        number=number,
+        python=computer.python,
     )

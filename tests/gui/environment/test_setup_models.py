@@ -12,6 +12,7 @@ from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
 from tunesmith_core.protocol import Event
 from tunesmith_core.setup_messages import Finding, Fix, Part, Plan, State
+from tunesmith_gui.core_texts import CORE_TEXTS
 from tunesmith_gui.environment.diagnosis_view import confidence_words
 from tunesmith_gui.environment.model import (
     DiskUse,
@@ -344,10 +345,9 @@ def test_events_with_wrong_values_tell_nothing() -> None:
 
 
 def test_every_check_of_the_doctor_has_a_name_to_translate() -> None:
-    from tunesmith_gui.setup_texts import SETUP_TEXTS
     from tunesmith_setup.checks import all_checks
 
-    assert {check.title for check in all_checks()} <= {str(text) for text in SETUP_TEXTS}
+    assert {check.title for check in all_checks()} <= {str(text) for text in CORE_TEXTS}
 
 
 def test_report_names_checks_and_facts() -> None:

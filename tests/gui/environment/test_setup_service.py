@@ -216,8 +216,8 @@ def test_folders_are_judged_without_touching_them(tmp_path: Path, home: Path, mo
     assert not (tmp_path / "new").exists()
     default_root(tmp_path, monkeypatch)
     assert look_at(tmp_path).can_change
-    assert "belongs to the system" in look_at(Path("/usr/lib/x")).problem
-    assert "synchronised" in look_at(tmp_path / "OneDrive" / "x").problem
+    assert "belongs to the operating system" in look_at(Path("/usr/lib/x")).problem
+    assert "synchronized" in look_at(tmp_path / "OneDrive" / "x").problem
     (tmp_path / "file").touch()
     assert "Can't write to" in look_at(tmp_path / "file" / "below").problem
     assert "short folder" in look_at(tmp_path / "a b", Machine(system="windows")).note
