@@ -6105,7 +6105,7 @@ The report is in {path}.</source>
         <translation>保持原样</translation>
     </message>
     <message>
-        <source>Eval loss %1 → %2</source>
+        <source>Evaluation loss %1 → %2</source>
         <translation>评估损失 %1 → %2</translation>
     </message>
     <message>
@@ -6212,7 +6212,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Epoch</source>
-        <translation>轮</translation>
+        <translation>轮次</translation>
     </message>
     <message>
         <source>Throughput</source>

@@ -123,7 +123,7 @@ def outcome_text(model: DashboardModel, folder: Path) -> str:
     parts = []
     before, after = model.result.get("eval_loss_before"), model.result.get("eval_loss_after")
     if before is not None and after is not None:
-        parts.append(fill(translate("Dashboard", "Eval loss %1 → %2"), number(before, 3), number(after, 3)))
+        parts.append(fill(translate("Dashboard", "Evaluation loss %1 → %2"), number(before, 3), number(after, 3)))
     adapter = model.status.artifacts.get("adapter")
     if adapter:
         parts.append(fill(translate("Dashboard", "Adapter: %1"), str(folder / adapter)))

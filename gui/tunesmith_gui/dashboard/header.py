@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from PySide6.QtCore import QPoint, Qt, Signal
+from PySide6.QtCore import QPoint, Signal
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
@@ -160,6 +160,6 @@ def _row(tiles: tuple[StatTile, ...], parent: QWidget) -> QWidget:
     row.setContentsMargins(0, 0, 0, 0)
     row.setSpacing(SPACE * 5)
     for tile in tiles:
-        row.addWidget(tile, 0, Qt.AlignmentFlag.AlignBottom)
+        row.addWidget(tile)
     row.addStretch(1)
     return holder

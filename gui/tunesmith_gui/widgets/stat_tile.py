@@ -40,7 +40,7 @@ class StatTile(QWidget):
         beside.setContentsMargins(0, 0, 0, SPACE // 2 if role == "hero" else 0)
         beside.addWidget(self.detail, 0, Qt.AlignmentFlag.AlignBottom)
         row.addLayout(beside, 1)
-        column.addLayout(row)
+        column.addLayout(row, 1)
 
     def set_name(self, name: str) -> None:
         """Name something else."""

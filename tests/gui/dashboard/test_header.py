@@ -81,3 +81,14 @@ def test_loss_and_time_are_the_largest_numbers(header: DashboardHeader) -> None:
 def test_ended_run_tells_its_duration(header: DashboardHeader) -> None:
     header.show_model("run", model_at(33, ("result", {"status": "stopped", "step": 33})))
     assert header.time.accessibleName() == "Duration: 36 s"
+
+
+def test_names_of_the_large_numbers_are_in_line_whatever_their_script(header: DashboardHeader, qtbot: Any) -> None:
+    header.resize(1000, 200)
+    header.show_model("run", model_at(12))
+    header.time.set_value("4 分钟", "12:20 结束")
+    header.show()
+    qtbot.waitUntil(lambda: header.loss.name.height() > 0)
+    assert (
+        header.loss.mapTo(header, header.loss.name.pos()).y() == header.time.mapTo(header, header.time.name.pos()).y()
+    )
