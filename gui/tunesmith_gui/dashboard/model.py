@@ -131,16 +131,6 @@ class Checkpoint:
     t: float
 
 
-@dataclass(slots=True)
-class Progress:
-    """How far the present phase is; total 0 when unknown."""
-
-    phase: str = ""
-    done: float = 0.0
-    total: float = 0.0
-    unit: str = ""
-
-
 @dataclass
 class DashboardModel:
     """The state of a run's page."""
@@ -156,10 +146,10 @@ class DashboardModel:
     setup: dict[str, Any] = field(default_factory=dict)  # Any: fields of the setup event
     reading: dict[str, Any] = field(default_factory=dict)  # Any: fields of the newest gpu event
     result: dict[str, Any] = field(default_factory=dict)  # Any: fields of the result event
-    progress: Progress = field(default_factory=Progress)
     sample_request: SampleRequest | None = None
     resumed_from_step: int = 0
     _session_row: int = 0
+    _phase: str = ""
 
     def apply(self, batches: list[EventBatch]) -> None:
         """Take batches of `pack` into account, in the order of the journal."""
@@ -174,8 +164,6 @@ class DashboardModel:
                 handler = _HANDLERS.get(event.type)
                 if handler is not None:
                     handler(self, event)
-            if len(batch.steps) and self.progress.phase == "training":
-                self.progress.done = batch.steps[-1][0]
 
     def _begin_session(self, data: dict[str, Any]) -> None:  # Any: JSON values
         resumed = data.get("resumed_from_step") or 0
@@ -187,11 +175,10 @@ class DashboardModel:
         self._session_row, self.result = len(self.steps), {}
 
     def _on_phase(self, event: Event) -> None:
-        data = event.data
-        phase = str(data.get("name") or "")
-        if phase != self.progress.phase:
+        phase = str(event.data.get("name") or "")
+        if phase != self._phase:
             self._say(event.t, "info", fill(translate("RunLog", "phase: %1"), phase_word(phase)))
-        self.progress = Progress(phase, data.get("done") or 0, data.get("total") or 0, str(data.get("unit") or ""))
+        self._phase = phase
 
     def _on_setup(self, event: Event) -> None:
         self.setup = data = event.data
@@ -201,8 +188,6 @@ class DashboardModel:
         if planned and tried:
             words = translate("RunLog", "memory: %1 planned, %2 taken by the largest micro-batch")
             self._say(event.t, "info", fill(words, size(planned), size(tried)))
-        if self.progress.phase == "training":
-            self.progress.total = self.status.total_steps
 
     def _on_eval(self, event: Event) -> None:
         step, loss = event.data.get("step"), event.data.get("loss")
