@@ -238,12 +238,9 @@ class MetricPlot(QWidget):
         self._tip.show_at(QPointF(at_x, beside.y() if beside else 0.0), f"<table>{''.join(rows)}</table>", below)
 
     def image(self) -> QImage:
-        """The chart as it is on the screen, on the card's background."""
-        image = QImage(self.size() * self.devicePixelRatioF(), QImage.Format.Format_RGB32)
-        image.setDevicePixelRatio(self.devicePixelRatioF())
-        image.fill(QColor(tokens().raised))
-        self.render(image, QPoint(), renderFlags=QWidget.RenderFlag.DrawChildren)
-        return image
+        """The chart as it is on the screen, on the card's background, without what follows the mouse."""
+        self.point_at(None)
+        return self._canvas.grab().toImage()
 
     def eventFilter(self, _watched: object, event: QEvent) -> bool:
         """Takes the marks away when the pointer leaves."""
@@ -328,6 +325,8 @@ class MetricPlot(QWidget):
                 x, y = x[max(first - 1, 0) : end + 1], y[max(first - 1, 0) : end + 1]
             if self.log:
                 y = np.where(y > 0, y, np.nan)
+            if line.look in _SYMBOLS:
+                x, y = x[np.isfinite(y)], y[np.isfinite(y)]
             x, y = thin(x, y, num_smooth) if line.look == "smooth" else decimate(x, y, width_px)
             item.setData(x, y)
             self._drawn.append(y)

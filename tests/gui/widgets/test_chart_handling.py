@@ -277,3 +277,24 @@ def test_wider_chart_shows_more_of_a_run_that_has_ended(plot: MetricPlot, qtbot:
     before = len(plot._drawn[0])
     plot.resize(1200, 300)
     qtbot.waitUntil(lambda: len(plot._drawn[0]) > 1.5 * before, timeout=2000)
+
+
+def test_copied_image_holds_no_tool_tip_and_no_chip(plot: MetricPlot) -> None:
+    drag(plot, place(plot, 10), place(plot, 40))
+    QApplication.sendEvent(plot._canvas.viewport(), QEvent(QEvent.Type.Leave))
+    plot._chip.hide()
+    plain = plot.image()
+    plot._chip.show()
+    move(plot, place(plot, 30))
+    assert plot.image() == plain
+    assert plot._chip.isVisible()
+
+
+def test_evaluations_that_are_no_numbers_are_left_out_quietly(
+    plot: MetricPlot, recwarn: pytest.WarningsRecorder
+) -> None:
+    plot.set_lines([Line("loss", STEPS, STEPS), Line("evaluation", STEPS[:2], STEPS[:2] * np.nan, "dots", 1)])
+    plot.grab()
+    move(plot, place(plot, 2, 30))
+    assert "nan" in told(plot)
+    assert [str(each.message) for each in recwarn] == []
