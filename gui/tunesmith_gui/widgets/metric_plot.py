@@ -341,7 +341,7 @@ class MetricPlot(QWidget):
             self.point_at(None)
             return
         right = max([self.x_end, 1e-9, *(float(line.x[-1]) for line in self.lines if len(line.x))])
-        self._box.setLimits(xMin=0.0, xMax=right * 1.02)
+        self._box.setLimits(xMin=0.0, xMax=right * 1.02, minXRange=min(2.0, right) if self.x_whole else right / 1000)
         self._box.setXRange(0.0, right * 1.02, padding=0)
         low, high = float(min(pair[0] for pair in extremes)), float(max(pair[1] for pair in extremes))
         if self.log:

@@ -104,6 +104,13 @@ def test_no_panning_before_the_first_step_or_after_the_last(plot: MetricPlot) ->
     assert x_range(plot)[1] <= 62
 
 
+def test_wheel_never_zooms_between_two_steps(plot: MetricPlot) -> None:
+    for _ in range(100):
+        wheel(plot, Qt.KeyboardModifier.ControlModifier)
+    left, right = x_range(plot)
+    assert right - left == pytest.approx(2)
+
+
 def test_dragging_zooms_into_the_box_and_a_double_click_shows_everything(plot: MetricPlot, qtbot: Any) -> None:
     drag(plot, place(plot, 10, 0.8), place(plot, 20, 0.2))
     assert np.allclose(plot._box.viewRange(), [(10, 20), (0.2, 0.8)], atol=0.3)
