@@ -105,7 +105,7 @@ class DashboardHeader(QWidget):
 
     def _show_loss(self, model: DashboardModel) -> None:
         status, change = model.status, model.loss_change()
-        began = tr.fill(self.tr("from %1"), tr.number(change[0], 3)) if change else ""
+        began = tr.fill(self.tr("from %1"), tr.number(change[0], 3)) if change and len(model.steps) > 1 else ""
         self.loss.set_value(UNKNOWN if status.loss is None else tr.number(status.loss, 3), began)
         evaluated, best = status.eval_loss, status.best_eval_loss
         lower = tr.fill(self.tr("best %1"), tr.number(best, 3)) if evaluated and best and best < evaluated else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QTabBar, QVBoxLayout, QWidget
 
 from tunesmith_gui.tokens import SPACE
@@ -68,6 +68,10 @@ class TabPanes(QWidget):
         self._shown[key] = widget
 
     def _on_changed(self, _index: int) -> None:
+        focused = self.window().focusWidget()
+        if focused is not None and any(pane.isAncestorOf(focused) for pane in self._panes.values()):
+            # It is about to be hidden; Qt would pass the keyboard on to some button outside.
+            self.bar.setFocus(Qt.FocusReason.OtherFocusReason)
         for key, pane in self._panes.items():
             pane.setVisible(key == self.key)
         self.changed.emit(self.key)

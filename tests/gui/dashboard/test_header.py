@@ -78,6 +78,11 @@ def test_loss_and_time_are_the_largest_numbers(header: DashboardHeader) -> None:
     assert font("hero").pointSizeF() > font("title").pointSizeF()
 
 
+def test_first_loss_is_compared_with_nothing(header: DashboardHeader) -> None:
+    header.show_model("run", model_at(1))
+    assert header.loss.accessibleName() == "Loss: 2.990"
+
+
 def test_ended_run_tells_its_duration(header: DashboardHeader) -> None:
     header.show_model("run", model_at(33, ("result", {"status": "stopped", "step": 33})))
     assert header.time.accessibleName() == "Duration: 36 s"

@@ -72,6 +72,13 @@ def test_sample_is_asked_for_in_its_tab(page: DashboardPage, sent: list[tuple[An
     assert not page.samples.send.isEnabled()
 
 
+def test_keyboard_stays_at_the_tabs_when_another_comes_to_the_front(page: DashboardPage) -> None:
+    page.ask("sample")
+    assert page.window().focusWidget() is page.samples.prompt
+    page.panes.show_pane("files")
+    assert page.window().focusWidget() is page.panes.bar
+
+
 def test_answer_is_seen_and_announced_where_it_was_asked_for(page: DashboardPage, sent: list[tuple[Any, ...]]) -> None:
     said: list[str] = []
     page._announcer.say = said.append
