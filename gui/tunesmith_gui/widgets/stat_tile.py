@@ -34,7 +34,7 @@ class StatTile(QWidget):
         row.setSpacing(SPACE // 2)
         self.value = SafeLabel(UNKNOWN, role=role, tone="muted", parent=self)
         self.detail = SafeLabel("", role="caption", tone="muted", parent=self)
-        row.addWidget(self.value)
+        row.addWidget(self.value, 0, Qt.AlignmentFlag.AlignBottom)
         beside = QVBoxLayout()
         # Near the line that a large value stands on.
         beside.setContentsMargins(0, 0, 0, SPACE // 2 if role == "hero" else 0)
