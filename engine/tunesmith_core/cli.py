@@ -31,13 +31,13 @@ WINDOW_MODULE = "tunesmith_gui"
 SETUP_MODULE = "tunesmith_setup"
 
 SETUP_COMMANDS = {
-    "install": "install Tunesmith, or go on with an interrupted installation",
+    "install": "install Tunesmith, or continue an interrupted installation",
     "probe": "show what is known about this computer",
     "doctor": "check this computer and the installation",
     "repair": "repair what the checks find",
-    "rollback": "go back to the training environment in use before",
+    "rollback": "switch back to the previous training environment",
     "snapshots": "list the installed environments, or show how two differ",
-    "uninstall": "remove what Tunesmith wrote; runs and models only when named",
+    "uninstall": "remove what Tunesmith wrote, and runs and models only when named",
     "start": "open the window, after getting its libraries the first time",
     "program": "install the program's own files for this user, check or remove them",
     "wsl": "set up training inside the Windows Subsystem for Linux",
@@ -99,17 +99,17 @@ def make_parser() -> argparse.ArgumentParser:
         "--rows", type=int, default=5, metavar="N", help="number of rows to show (5)"
     )
     add("runs", cli_runs.runs, "list all runs", json=True)
-    add_for_run("show", cli_runs.show, "say where a run stands", json=True)
-    add_for_run("follow", cli_runs.follow, "follow a going run", json=True)
+    add_for_run("show", cli_runs.show, "show the state of a run", json=True)
+    add_for_run("follow", cli_runs.follow, "follow a run in progress", json=True)
     add_for_run("stop", cli_runs.stop, "stop a run after this step and save").add_argument(
         "--discard", action="store_true", help="do not save"
     )
     add_for_run("resume", cli_runs.resume, "continue an ended run", json=True).add_argument(
         "--detach", action="store_true", help=detach
     )
-    add_for_run("sample", cli_runs.sample, "ask the model in training").add_argument("prompt", metavar="PROMPT")
-    add_for_run("checkpoint", cli_runs.checkpoint, "save a going run now")
-    add_for_run("evaluate", cli_runs.evaluate, "evaluate a going run now")
+    add_for_run("sample", cli_runs.sample, "ask the model being trained").add_argument("prompt", metavar="PROMPT")
+    add_for_run("checkpoint", cli_runs.checkpoint, "save a run in progress now")
+    add_for_run("evaluate", cli_runs.evaluate, "evaluate a run in progress now")
     add_for_run("spec", cli_runs.spec, "print the settings of a run")
     add_for_run("delete", cli_runs.delete, "delete a run with its checkpoints and adapter")
     add("presets", cli_specs.list_presets, "list the presets", json=True)

@@ -126,7 +126,7 @@ def end_error(run: Run, status: RunStatus) -> TunesmithError:
         return TunesmithError.from_dict(status.error)
     return TunesmithError(
         "engine-killed",
-        "The processes of the run {run} ended without a result; see {log_path}.",
+        "The processes of the run {run} ended without a result. See {log_path}.",
         run=run.id,
         log_path=run.supervisor_log_path,
     )
@@ -141,7 +141,7 @@ def stop(arguments: Namespace) -> int:
 
 
 def sample(arguments: Namespace) -> int:
-    """Ask the model in training a question."""
+    """Ask the model being trained a question."""
     run = open_run(arguments.run)
 
     def is_answer(event: Event) -> bool:
@@ -184,7 +184,9 @@ def _ask(run: Run, command: str, is_answer: Callable[[Event], bool], **data: Any
             if is_answer(event):
                 return event
             if event.type == "ack" and event.data.get("id") == identifier and event.data.get("ok") is False:
-                raise TunesmithError("run-not-live", "The run refused: {reason}", reason=event.data.get("message"))
+                raise TunesmithError(
+                    "run-not-live", "The run did not accept the command: {reason}", reason=event.data.get("message")
+                )
         if not supervised:
             raise TunesmithError("run-not-live", "The run {run} ended before it answered.", run=run.id)
         time.sleep(ANSWER_POLL_S)

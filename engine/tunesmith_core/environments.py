@@ -65,7 +65,7 @@ def pointed_environment(pointer: str) -> Path:
         raise TunesmithError("environment-missing", "{path} does not exist.", path=path) from None
     folder = paths.envs_dir() / name
     if not name or not environment_python(folder).exists():
-        raise TunesmithError("environment-missing", "The environment {folder} has no Python any more.", folder=folder)
+        raise TunesmithError("environment-missing", "The Python of the environment {folder} is missing.", folder=folder)
     return folder
 
 

@@ -53,7 +53,7 @@ CODES: dict[str, ErrorCode] = {
     "no-kernel-image-for-arch": ErrorCode(
         ENVIRONMENT,
         "This PyTorch build does not support the GPU",
-        "PyTorch holds no code for this GPU generation: the card is too new or too old for the build.",
+        "This PyTorch build does not support this GPU generation. The card is too new or too old for it.",
         "Repair the training environment: it chooses the build for this GPU.",
     ),
     "cuda-runtime-lib-missing": ErrorCode(
@@ -76,7 +76,7 @@ CODES: dict[str, ErrorCode] = {
     ),
     "triton-not-installed": ErrorCode(
         ENVIRONMENT,
-        "Triton is missing or of the wrong version",
+        "Triton is missing or has the wrong version",
         "Fused kernels need the Triton version that belongs to the installed PyTorch.",
         "Repair the training environment, or train without fused kernels.",
     ),
@@ -88,14 +88,14 @@ CODES: dict[str, ErrorCode] = {
     ),
     "ptxas-mismatch": ErrorCode(
         ENVIRONMENT,
-        "The CUDA assembler does not fit",
+        "The CUDA assembler does not match",
         "ptxas is missing, too old for this GPU, or taken from another CUDA version.",
         "Repair the training environment and clear the compile caches.",
     ),
     "triton-link-missing-python-libs": ErrorCode(
         ENVIRONMENT,
         "Triton can't build its launcher",
-        "The Python installation lacks the headers or libraries that Triton compiles against.",
+        "The Python installation is missing headers or libraries that Triton needs to compile.",
         "Repair the training environment with a full Python.",
     ),
     "triton-bad-cc-env": ErrorCode(
@@ -106,15 +106,15 @@ CODES: dict[str, ErrorCode] = {
     ),
     "triton-dtype-mismatch": ErrorCode(
         ENVIRONMENT,
-        "A kernel met mixed number formats",
+        "A kernel got mixed number formats",
         "A fused kernel was given half and single precision together.",
         "Train without fused kernels and send us the report.",
     ),
     "msvc-missing": ErrorCode(
         ENVIRONMENT,
-        "A C++ compiler is wanted",
-        "torch.compile was switched on and looks for cl.exe.",
-        "Switch compilation off; Tunesmith does not need it.",
+        "A C++ compiler is missing",
+        "torch.compile is turned on and looks for cl.exe.",
+        "Turn torch.compile off. Tunesmith does not need it.",
     ),
     "bnb-cuda-lib-missing": ErrorCode(
         ENVIRONMENT,
@@ -124,9 +124,9 @@ CODES: dict[str, ErrorCode] = {
     ),
     "flash-attn-missing": ErrorCode(
         ENVIRONMENT,
-        "flash-attn is missing or does not fit",
-        "The model asks for flash-attn, which is absent or built for another PyTorch.",
-        "Choose the standard attention; Tunesmith does not need flash-attn.",
+        "flash-attn is missing or does not match",
+        "The model needs flash-attn, which is missing or built for another PyTorch.",
+        "Choose the standard attention. Tunesmith does not need flash-attn.",
     ),
     "torch-too-old-for-transformers": ErrorCode(
         ENVIRONMENT,
@@ -137,13 +137,13 @@ CODES: dict[str, ErrorCode] = {
     "transformers-version-mismatch": ErrorCode(
         ENVIRONMENT,
         "The model is newer than the environment",
-        "The installed transformers does not know this type of model.",
+        "The installed transformers does not support this type of model.",
         "Choose another model, or update the training environment.",
     ),
     "trl-peft-api-mismatch": ErrorCode(
         ENVIRONMENT,
-        "The training libraries do not fit together",
-        "A library was given an argument that its version does not know.",
+        "The training libraries do not match each other",
+        "A library was given an argument that its version does not support.",
         "Repair the training environment.",
     ),
     "lora-target-modules-missing": ErrorCode(
@@ -178,26 +178,26 @@ CODES: dict[str, ErrorCode] = {
     ),
     "device-mismatch": ErrorCode(
         RUN,
-        "Parts of the model lie on different devices",
+        "Parts of the model are on different devices",
         "Tensors were spread over several devices.",
         "Choose one GPU under Hardware.",
     ),
     "dataset-column-missing": ErrorCode(
         USER,
         "A column is missing in the data",
-        "A row lacks the column that the mapping names.",
+        "A row is missing a column of the column mapping.",
         "Map the columns again, or correct the row.",
     ),
     "dataset-parse-error": ErrorCode(
         USER,
         "The data file can't be read",
-        "The file is malformed, in another encoding, or of another format than its name says.",
+        "The file is malformed, has another encoding, or is not the format that its name says.",
         "Correct the named line, or choose another file.",
     ),
     "dataset-chat-template-missing": ErrorCode(
         USER,
         "The tokenizer has no chat template",
-        "Chats can't be rendered because the model folder holds no chat template: it may be a base model.",
+        "The model folder has no chat template, so chats can't be used. It may be a base model.",
         "Choose the instruct version of the model, or prompt/completion data.",
     ),
     "model-files-missing-or-corrupt": ErrorCode(
@@ -208,9 +208,9 @@ CODES: dict[str, ErrorCode] = {
     ),
     "hub-gated-401": ErrorCode(
         ENVIRONMENT,
-        "The model needs a permission",
+        "You need access to this model",
         "The hub refused access: the model is gated or the token is missing.",
-        "Accept the model's licence on its page and enter your access token, or choose a local folder.",
+        "Accept the model's license on its page and enter your access token, or choose a local folder.",
     ),
     "hub-offline": ErrorCode(
         ENVIRONMENT,
@@ -221,14 +221,14 @@ CODES: dict[str, ErrorCode] = {
     "hub-ssl-or-proxy": ErrorCode(
         ENVIRONMENT,
         "The connection to the hub is not trusted",
-        "A proxy or a company certificate stands between this computer and the hub.",
+        "A proxy or a company certificate is between this computer and the hub.",
         "Set the proxy or the certificate, or choose a model folder on this computer.",
     ),
     "hf-symlink-privilege": ErrorCode(
         ENVIRONMENT,
         "Windows refused a symbolic link",
-        "The download cache wants symbolic links, which need a privilege on Windows.",
-        "Switch on Windows developer mode, or choose a model folder on this computer.",
+        "The download cache uses symbolic links, which need extra rights on Windows.",
+        "Turn on Windows developer mode, or choose a model folder on this computer.",
     ),
     "disk-full": ErrorCode(
         ENVIRONMENT,
@@ -250,7 +250,7 @@ CODES: dict[str, ErrorCode] = {
     ),
     "path-non-ascii": ErrorCode(
         ENVIRONMENT,
-        "A path has letters that a library can't handle",
+        "A path contains letters that a library can't handle",
         "A library fails with folder names outside the basic Latin letters.",
         "Choose a folder whose path has Latin letters, digits and no spaces.",
     ),
@@ -258,7 +258,7 @@ CODES: dict[str, ErrorCode] = {
         ENVIRONMENT,
         "A file or folder can't be written or read",
         "The permission is missing, the folder is read-only, or a virus scanner holds the file.",
-        "Choose a folder that you may write to, or allow Tunesmith in the virus scanner.",
+        "Choose a folder that you can write to, or allow Tunesmith in the virus scanner.",
     ),
     "text-encoding-locale": ErrorCode(
         ENVIRONMENT,
@@ -270,12 +270,12 @@ CODES: dict[str, ErrorCode] = {
         ENVIRONMENT,
         "Worker processes failed to start",
         "Windows starts worker processes in a way that this library did not expect.",
-        "Use no worker processes; Tunesmith needs none.",
+        "Turn worker processes off. Tunesmith does not need them.",
     ),
     "windows-distributed-libuv": ErrorCode(
         ENVIRONMENT,
         "Several processes are not supported here",
-        "PyTorch for Windows lacks a part that several training processes need.",
+        "PyTorch for Windows is missing a part that several training processes need.",
         "Use one GPU, or run under WSL.",
     ),
     "wsl-libcuda-missing": ErrorCode(
@@ -300,12 +300,12 @@ CODES: dict[str, ErrorCode] = {
     "spec-too-new": ErrorCode(
         USER,
         "The run spec is from a newer Tunesmith",
-        "This version does not know that version of the file.",
+        "This version can't read the newer file.",
         "Update Tunesmith, or save the spec again with this version.",
     ),
     "model-pickle-refused": ErrorCode(
         USER,
-        "The model holds pickle files",
+        "The model contains pickle files",
         "Weights in pickle format can run any program when they are loaded, so they are refused.",
         "Choose a version of the model with safetensors files.",
     ),
@@ -318,7 +318,7 @@ CODES: dict[str, ErrorCode] = {
     ),
     "dataset-empty": ErrorCode(
         USER,
-        "The data holds no rows",
+        "The data has no rows",
         "The file is empty, or no row is left after skipping.",
         "Choose a file with at least one complete row.",
     ),
@@ -373,14 +373,14 @@ CODES: dict[str, ErrorCode] = {
     ),
     "run-busy": ErrorCode(
         USER,
-        "The run is still going",
-        "Another process works on this run.",
-        "Wait for its end, or stop it first.",
+        "The run is still in progress",
+        "Another process is using this run.",
+        "Wait until it ends, or stop it first.",
     ),
     "run-not-live": ErrorCode(
         USER,
-        "The run is not going",
-        "The run has ended, so it takes no commands.",
+        "The run is not in progress",
+        "The run has ended, so it can't take commands.",
         "Resume it first.",
     ),
     "run-nothing-to-resume": ErrorCode(
@@ -405,12 +405,12 @@ CODES: dict[str, ErrorCode] = {
         RUN,
         "The engine ended unexpectedly",
         "The training process ended without a result.",
-        "Resume from the last checkpoint; the log shows its last words.",
+        "Resume from the last checkpoint. The log shows what happened before.",
     ),
     "engine-killed": ErrorCode(
         RUN,
         "The engine was killed",
-        "Another program or the system ended the training process; a lack of memory is the usual reason.",
+        "Another program or the system ended the training process, usually because memory ran out.",
         "Close other programs, then resume from the last checkpoint.",
     ),
     "engine-hung": ErrorCode(
@@ -427,15 +427,15 @@ CODES: dict[str, ErrorCode] = {
     ),
     "device-miscomputes": ErrorCode(
         ENVIRONMENT,
-        "The device computes wrong numbers",
+        "The device computes wrong results",
         "The results of the GPU or the processor differ from exact arithmetic by more than rounding explains.",
-        "Restart the computer, take back any overclocking, and update the driver; then prove the environment again.",
+        "Restart the computer, undo any overclocking, and update the driver. Then test the environment again.",
     ),
     "environment-build-failed": ErrorCode(
         ENVIRONMENT,
         "An environment could not be built",
         "A package could not be downloaded or installed.",
-        "Check the network and the free space, then run the same command again: it continues.",
+        "Check the network and the free space, then run the same command again. It continues where it stopped.",
     ),
     "environment-damaged": ErrorCode(
         ENVIRONMENT,
@@ -469,51 +469,51 @@ CODES: dict[str, ErrorCode] = {
     ),
     "resume-differs": ErrorCode(
         RUN,
-        "The run goes on under other conditions",
+        "The run continues under different conditions",
         "Libraries, device, threads or data differ from those of the checkpoint, so the numbers can differ a little.",
-        "Go on, or resume where the run was started if the very same numbers matter.",
+        "Continue, or resume where the run was started if you need exactly the same numbers.",
     ),
     "not-fused": ErrorCode(
         RUN,
         "A part of the model trains without fused kernels",
-        "The fused kernels don't know this part or this setting, or failed their proof on this computer.",
-        "Nothing: the results are the same, only slower.",
+        "The fused kernels don't support this part or setting, or failed their test on this computer.",
+        "No action needed. The results are the same, only slower.",
     ),
     "sample-failed": ErrorCode(
         RUN,
         "A sample could not be generated",
         "transformers could not generate text with this model or this prompt. Training itself is not affected.",
-        "Nothing: the run continues. Remove the sample prompts if this repeats.",
+        "No action needed. The run continues. Remove the sample prompts if this happens again.",
     ),
     "protocol-mismatch": ErrorCode(
         ENVIRONMENT,
-        "The engine and the program do not fit together",
+        "The engine and the program have different versions",
         "The journal was written by a newer version.",
         "Update Tunesmith.",
     ),
     "settings-damaged": ErrorCode(
         ENVIRONMENT,
         "The settings could not be read in full",
-        "The settings file is damaged or holds values that do not fit.",
-        "Look through the settings page and set what is missing; saving repairs the file.",
+        "The settings file is damaged or contains invalid values.",
+        "Check the Settings page and set what is missing. Saving repairs the file.",
     ),
     "window-not-answering": ErrorCode(
         ENVIRONMENT,
-        "The open window does not answer",
+        "The open window does not respond",
         "Tunesmith is open already, and its window is busy or hangs.",
-        "Wait a moment and try again, or end the other window in the task manager: its runs go on.",
+        "Wait a moment and try again, or end the other window in the task manager. Its runs continue.",
     ),
     "folder-unsuitable": ErrorCode(
         USER,
-        "This folder can't hold Tunesmith's data",
+        "This folder can't be used for Tunesmith's data",
         "Folders of a cloud, a network or the system and removable drives lose files, lock them or are too slow.",
         "Choose a folder of your own on a drive inside this computer, such as D:\\Tunesmith or ~/tunesmith.",
     ),
     "bug": ErrorCode(
         BUG,
         "Tunesmith made a mistake",
-        "Something happened that we did not foresee.",
-        "Copy the diagnostics and report them; nothing of your run is lost.",
+        "Something unexpected happened.",
+        "Copy the diagnostics and report them. Nothing of your run is lost.",
     ),
 }
 

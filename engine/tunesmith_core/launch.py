@@ -60,13 +60,13 @@ def resume(run: Run) -> None:
     if not status.state.live:
         _wait_until(lambda: not run.is_supervised(), ENDING_WAIT_S)
     if run.is_supervised():
-        raise TunesmithError("run-busy", "The run {run} is still going.", run=run.id)
+        raise TunesmithError("run-busy", "The run {run} is still in progress.", run=run.id)
     if status.state is RunState.FINISHED:
         raise TunesmithError("run-nothing-to-resume", "The run {run} is finished.", run=run.id)
     if status.step and not has_checkpoint(run):
         raise TunesmithError(
             "run-nothing-to-resume",
-            "The run {run} reached step {step} but holds no complete checkpoint.",
+            "The run {run} reached step {step} but has no complete checkpoint.",
             run=run.id,
             step=status.step,
         )
@@ -92,7 +92,7 @@ def send(run: Run, command: str, /, **arguments: Any) -> str:  # Any: JSON value
         UserError: `run-not-live` when nobody works on the run. EnvironmentProblem when the folder can't be written.
     """
     if not run.is_supervised():
-        raise TunesmithError("run-not-live", "The run {run} is not going.", run=run.id)
+        raise TunesmithError("run-not-live", "The run {run} is not in progress.", run=run.id)
     try:
         return post_command(run.control_path, command, **arguments)
     except OSError as error:
@@ -138,7 +138,7 @@ def delete(run: Run) -> None:
         UserError: `run-busy` while it is going. EnvironmentProblem when the folder can't be deleted.
     """
     if run.is_supervised():
-        raise TunesmithError("run-busy", "The run {run} is still going.", run=run.id)
+        raise TunesmithError("run-busy", "The run {run} is still in progress.", run=run.id)
     # Renamed first: a deletion that is cut off must not leave half a run in the list.
     trash = run.path.with_name(f"{TRASH_PREFIX}{run.id}-{time.time_ns():x}")
     try:
@@ -180,7 +180,7 @@ def _start_supervisor(run: Run) -> None:
 
 def _early_end(run: Run, code: int) -> TunesmithError:
     if code == UserError.exit_code:
-        return TunesmithError("run-busy", "Another process works on the run {run}.", run=run.id)
+        return TunesmithError("run-busy", "Another process is using the run {run}.", run=run.id)
     log = clean(tail_of(run.supervisor_log_path))
     return TunesmithError(
         "bug",

@@ -76,7 +76,7 @@ def open_model_folder(folder: Path) -> ModelFolder:
             "is not a folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
         )
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
-        raise _damaged(folder, "holds an adapter, not a model. Choose the base model that it was trained on")
+        raise _damaged(folder, "contains an adapter, not a model. Choose the base model that it was trained on")
     config = _read_object(folder / "config.json")
     if not config.get("model_type") and not config.get("architectures"):
         raise _damaged(folder / "config.json", "names neither a model_type nor an architecture")
@@ -110,7 +110,7 @@ def _read_object(path: Path) -> dict[str, Any]:  # Any: JSON values
         _refuse_pointer(path)
         raise _damaged(path, "not valid JSON: {error}", error=error) from error
     if not isinstance(value, dict):
-        raise _damaged(path, "holds no JSON object")
+        raise _damaged(path, "contains no JSON object")
     return value
 
 
@@ -142,7 +142,7 @@ def _read_sharded(folder: Path) -> dict[str, tuple[int, ...]]:
     index = folder / INDEX_NAME
     weight_map = _read_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(n, str) for n in weight_map.values()):
-        raise _damaged(index, "holds no weight_map")
+        raise _damaged(index, "contains no weight_map")
     shapes: dict[str, tuple[int, ...]] = {}
     for name in sorted(set(weight_map.values())):
         if Path(name).name != name or not name.endswith(".safetensors"):

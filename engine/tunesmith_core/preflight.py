@@ -105,7 +105,7 @@ def _check_disk(spec: RunSpec, model: ModelFolder | None) -> None:
     if free_bytes < needed_bytes:
         raise TunesmithError(
             "disk-full",
-            "{runs_dir}: {free_bytes} MiB are free; the checkpoints of this run need {needed_bytes} MiB.",
+            "{runs_dir}: {free_bytes} MiB are free. The checkpoints of this run need {needed_bytes} MiB.",
             runs_dir=runs_dir,
             free_bytes=free_bytes >> 20,
             needed_bytes=needed_bytes >> 20,

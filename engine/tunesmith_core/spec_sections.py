@@ -36,12 +36,12 @@ class ModelSpec:
         meaning="Folder of a Hugging Face model on this computer, or a hub id such as org/name.",
     )
     revision: str = declared(
-        "", label="Revision", meaning="Commit, tag or branch of a hub model; empty takes the newest."
+        "", label="Revision", meaning="Commit, tag or branch of a hub model. Empty uses the newest."
     )
     dtype: str = declared(
         "auto",
         label="Number format",
-        meaning="Format of the frozen weights and of the arithmetic; auto takes bfloat16 where the GPU has it.",
+        meaning="Format of the frozen weights and the calculations. auto uses bfloat16 if the GPU supports it.",
         choices=("auto", "float32", "bfloat16", "float16"),
         effect="float32 doubles the memory of the weights and is slower on a GPU.",
     )
@@ -55,13 +55,13 @@ class SourceSpec:
     format: str = declared(
         "auto",
         label="Row format",
-        meaning="Shape of a row; auto looks at the columns of the first rows.",
+        meaning="What a row contains. auto looks at the columns of the first rows.",
         choices=("auto", "messages", "sharegpt", "alpaca", "prompt-completion", "prompt-completion-raw", "text"),
     )
     columns: dict[str, str] = declared(
         {},
         label="Column mapping",
-        meaning="Which column of the file plays which role, where the names differ from the usual ones.",
+        meaning="Which column holds what, if the names differ from the usual ones.",
     )
 
 
@@ -71,9 +71,7 @@ class DataSpec:
 
     sources: list[SourceSpec] = field(default_factory=lambda: [SourceSpec()])
     """Their rows follow each other. Held-out rows from a file of their own are laid out as those of the first."""
-    system_prompt: str = declared(
-        "", label="System prompt", meaning="Put before every chat that has no system message of its own."
-    )
+    system_prompt: str = declared("", label="System prompt", meaning="Added to every chat that has no system message.")
     train_on: str = declared(
         "assistant",
         label="Loss on",
@@ -98,7 +96,7 @@ class DataSpec:
     skip_bad_rows: bool = declared(
         False,
         label="Skip bad rows",
-        meaning="Leave out rows that can't be read or lack a column, and count them; off stops at the first one.",
+        meaning="Skips rows that can't be read or are missing a column, and counts them. Off stops at the first one.",
     )
 
 
@@ -109,7 +107,7 @@ class ObjectiveSpec:
     kind: str = declared(
         "sft",
         label="Objective",
-        meaning="What the model learns; sft learns to write the answers of the data.",
+        meaning="What the model learns. sft learns to write the answers in the data.",
         choices=objectives.names(),
     )
 
@@ -121,18 +119,27 @@ class AdapterSpec:
     rank: int = declared(
         16,
         label="Rank",
-        meaning="Rank r of the adapter matrices.",
+        meaning="Size of the adapter. Too low can't learn the task, too high can overfit. 8 to 32 suits most data.",
         minimum=1,
         maximum=4096,
         effect="Higher learns more and needs more memory.",
     )
     alpha: float = declared(
-        32.0, label="Alpha", meaning="Scale of the adapter: its output is multiplied by alpha / rank.", above=0.0
+        32.0,
+        label="Alpha",
+        meaning=(
+            "How strongly the adapter acts: its output is multiplied by alpha / rank. Once or twice the rank "
+            "suits most runs."
+        ),
+        above=0.0,
     )
     dropout: float = declared(
         0.0,
         label="Dropout",
-        meaning="Share of adapter inputs that are zeroed at random in training.",
+        meaning=(
+            "Share of adapter inputs that training ignores at random. 0.05 to 0.1 limits overfitting on little "
+            "data, 0 is fastest."
+        ),
         minimum=0.0,
         maximum=0.95,
     )
@@ -148,13 +155,13 @@ class AdapterSpec:
     dora: bool = declared(
         False,
         label="DoRA",
-        meaning="Train the length of each weight row apart from its direction.",
+        meaning="Also learns how strong each weight row is, which can come closer to full fine-tuning.",
         effect="Learns a little more, is slower and needs more memory.",
     )
     bias: str = declared(
         "none",
         label="Bias",
-        meaning="Which bias vectors are trained along.",
+        meaning="Which bias vectors are trained too. none suits most models.",
         choices=("none", "all", "lora_only"),
     )
 
@@ -166,7 +173,7 @@ class QuantizationSpec:
     kind: str = declared(
         "none",
         label="Frozen weights",
-        meaning="none keeps the model's 16 bits (LoRA); nf4 stores its linear layers in 4 bits (QLoRA).",
+        meaning="none keeps the model at 16 bits (LoRA). nf4 stores its linear layers in 4 bits (QLoRA).",
         choices=("none", "nf4"),
         effect="nf4 needs about a quarter of the weight memory and is a little slower.",
     )
@@ -186,25 +193,52 @@ class OptimizerSpec:
     learning_rate: float = declared(
         2e-4,
         label="Learning rate",
-        meaning="Size of an update at the top of the schedule.",
+        meaning=(
+            "How fast the model learns, at the peak of the schedule. Too high makes the loss jump, too low "
+            "learns little."
+        ),
         above=0.0,
         maximum=1.0,
         effect="Higher learns faster and breaks down sooner.",
     )
     weight_decay: float = declared(
-        0.0, label="Weight decay", meaning="Pull of the trained weights towards zero.", minimum=0.0, maximum=1.0
+        0.0,
+        label="Weight decay",
+        meaning="Pulls the trained weights toward zero, which limits overfitting. 0 turns it off.",
+        minimum=0.0,
+        maximum=1.0,
     )
-    beta1: float = declared(0.9, label="Beta 1", meaning="Memory of the gradient mean.", minimum=0.0, maximum=0.9999)
+    beta1: float = declared(
+        0.9,
+        label="Beta 1",
+        meaning=(
+            "First-moment decay: how long past gradients count. Higher is smoother and slower to react. 0.9 "
+            "suits most runs."
+        ),
+        minimum=0.0,
+        maximum=0.9999,
+    )
     beta2: float = declared(
-        0.999, label="Beta 2", meaning="Memory of the squared gradient.", minimum=0.0, maximum=0.999999
+        0.999,
+        label="Beta 2",
+        meaning="Second-moment decay: how long the size of past gradients counts. 0.999 suits most runs.",
+        minimum=0.0,
+        maximum=0.999999,
     )
     epsilon: float = declared(
-        1e-8, label="Epsilon", meaning="Floor of the update's denominator.", above=0.0, maximum=1.0
+        1e-8,
+        label="Epsilon",
+        meaning="Keeps tiny gradients from causing huge updates. Rarely worth changing.",
+        above=0.0,
+        maximum=1.0,
     )
     max_grad_norm: float = declared(
         1.0,
         label="Gradient clipping",
-        meaning="Longest gradient that is taken whole; 0 switches clipping off.",
+        meaning=(
+            "Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 "
+            "turns it off."
+        ),
         minimum=0.0,
     )
 
@@ -221,7 +255,7 @@ class ScheduleSpec:
         maximum=10_000.0,
     )
     max_steps: int = declared(
-        0, label="Steps", meaning="Number of optimizer steps; 0 goes by epochs.", unit="steps", minimum=0
+        0, label="Steps", meaning="Number of optimizer steps. 0 uses epochs instead.", unit="steps", minimum=0
     )
     micro_batch_size: int = declared(
         2,
@@ -235,7 +269,7 @@ class ScheduleSpec:
     gradient_accumulation_steps: int = declared(
         4,
         label="Gradient accumulation",
-        meaning="Micro-batches per step; effective batch size = micro-batch size x this.",
+        meaning="Micro-batches per step. Times the micro-batch size, this is the batch size.",
         unit="micro-batches",
         minimum=1,
         maximum=4096,
@@ -243,15 +277,13 @@ class ScheduleSpec:
     scheduler: str = declared(
         "linear",
         label="Scheduler",
-        meaning="Course of the learning rate after the warm-up.",
+        meaning="How the learning rate changes after the warm-up.",
         choices=("linear", "cosine", "constant"),
     )
     warmup_steps: int = declared(
         5, label="Warm-up", meaning="Steps in which the learning rate rises from zero.", unit="steps", minimum=0
     )
-    seed: int = declared(
-        42, label="Seed", meaning="Start of every random choice: same seed, same run.", minimum=0, maximum=2**31 - 1
-    )
+    seed: int = declared(42, label="Seed", meaning="The same seed gives the same run.", minimum=0, maximum=2**31 - 1)
     shuffle: bool = declared(True, label="Shuffle", meaning="Take the rows in a new random order in each epoch.")
 
 
@@ -260,12 +292,12 @@ class EvaluationSpec:
     """Held-out loss and sample texts along the way."""
 
     path: str = declared(
-        "", label="Evaluation data", meaning="Own file of held-out rows; empty takes a share of the training data."
+        "", label="Evaluation data", meaning="Separate file for evaluation. Empty uses a share of the training data."
     )
     percent: float = declared(
         5.0,
         label="Evaluation split",
-        meaning="Share of the rows kept out of training when there is no own file; 0 switches evaluation off.",
+        meaning="Share of the examples kept for evaluation when there is no separate file. 0 turns evaluation off.",
         unit="%",
         minimum=0.0,
         maximum=50.0,
@@ -273,24 +305,24 @@ class EvaluationSpec:
     every_steps: int = declared(
         0,
         label="Evaluate every",
-        meaning="Steps between evaluations; 0 takes ten evaluations per run.",
+        meaning="Steps between evaluations. 0 evaluates ten times per run.",
         unit="steps",
         minimum=0,
     )
     early_stopping: int = declared(
         0,
         label="Early stopping",
-        meaning="Stop after so many evaluations without a better loss; 0 never stops early.",
+        meaning="Stops after this many evaluations without a better loss. 0 never stops early.",
         unit="evaluations",
         minimum=0,
     )
     sample_prompts: list[str] = declared(
-        [], label="Sample prompts", meaning="Questions that the model answers along the way."
+        [], label="Sample prompts", meaning="Questions that the model answers during training."
     )
     sample_every_steps: int = declared(
         0,
         label="Sample every",
-        meaning="Steps between samples; 0 takes them with each evaluation.",
+        meaning="Steps between samples. 0 takes them with each evaluation.",
         unit="steps",
         minimum=0,
     )
@@ -312,7 +344,11 @@ class SavingSpec:
         maximum=1440.0,
     )
     every_steps: int = declared(
-        0, label="Save every", meaning="Also save after so many steps; 0 goes by time only.", unit="steps", minimum=0
+        0,
+        label="Save every",
+        meaning="Also saves after this many steps. 0 saves by time only.",
+        unit="steps",
+        minimum=0,
     )
     keep: int = declared(
         2,
@@ -331,7 +367,7 @@ class HardwareSpec:
     devices: list[str] = declared(
         ["auto"],
         label="Device",
-        meaning="auto takes the GPU where there is one; cpu, cuda or cuda:1 names it, as nvidia-smi counts.",
+        meaning="auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.",
         rule=device_problem,
     )
     system: str = declared(
@@ -343,25 +379,25 @@ class HardwareSpec:
     kernels: bool = declared(
         True,
         label="Fused kernels",
-        meaning="Train with Tunesmith's own fused kernels; off trains with plain PyTorch.",
-        effect="Off is slower and needs more memory; the results are the same.",
+        meaning="Trains with Tunesmith's own fused kernels. Off trains in plain PyTorch.",
+        effect="Off is slower and needs more memory. The results are the same.",
     )
     fp8_weights: bool = declared(
         False,
         label="8-bit products",
         meaning="Multiply with frozen weights in 8-bit floating point if a test finds this model accurate enough.",
-        effect="Faster on RTX 40, RTX 50 and H100 class GPUs; a small loss of accuracy, and more memory.",
+        effect="Faster on RTX 40, RTX 50 and H100 class GPUs. Costs a little accuracy and more memory.",
     )
     activation_checkpointing: bool = declared(
         False,
         label="Activation checkpointing",
-        meaning="Compute activations twice instead of keeping them.",
+        meaning="Recomputes activations instead of storing them. Use it when a run does not fit.",
         effect="Needs much less memory and is about a third slower.",
     )
     cpu_threads: int = declared(
         0,
         label="CPU threads",
-        meaning="Threads of the arithmetic on the CPU; 0 takes all cores.",
+        meaning="CPU threads for training. 0 uses all cores.",
         minimum=0,
         maximum=1024,
     )

@@ -71,7 +71,7 @@ class Supervisor:
             if self._lock.acquire():
                 return
             time.sleep(POLL_S / 4)
-        raise TunesmithError("run-busy", "Another process works on the run {run}.", run=self.run.id)
+        raise TunesmithError("run-busy", "Another process is using the run {run}.", run=self.run.id)
 
     def _see_through(self) -> None:
         leftover = self.run.leased("engine")
@@ -186,7 +186,7 @@ class Supervisor:
             self._end_failed(
                 TunesmithError(
                     "engine-hung",
-                    "The engine did not stop and was ended; steps after {last_checkpoint_step} were not saved.",
+                    "The engine did not stop and was ended. Steps after {last_checkpoint_step} were not saved.",
                     last_checkpoint_step=status.last_checkpoint_step,
                 )
             )

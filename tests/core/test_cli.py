@@ -235,7 +235,7 @@ def test_evaluate_tells_the_loss(
     ("script", "words"),
     [
         ([["hello"], ["steps", 1], ["sleep", 0.5], ["result", "finished"]], "ended before it answered"),
-        ([["hello"], ["refuse"]], "refused: not now"),
+        ([["hello"], ["refuse"]], "did not accept the command: not now"),
     ],
 )
 def test_a_question_without_an_answer(

@@ -130,7 +130,7 @@ def test_roles_of_different_formats_fit_none() -> None:
         ({"prompt": [USER], "completion": [USER]}, "auto", "has no assistant answer"),
         ({"messages": "hello"}, "messages", "must be a list of messages, not a text"),
         ({"messages": {"a": 1}}, "messages", "must be a list of messages, not an object"),
-        ({"messages": []}, "messages", "holds no messages"),
+        ({"messages": []}, "messages", "contains no messages"),
         ({"messages": [USER]}, "messages", "has no assistant answer"),
         ({"messages": [USER, 7]}, "messages", "message 2 must be an object, not a number"),
         ({"messages": [{"content": "q"}]}, "messages", "message 1 has no role"),

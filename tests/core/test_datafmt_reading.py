@@ -99,7 +99,7 @@ def test_rows_come_with_the_line_where_they_begin(tmp_path: Path, name: str) -> 
         ("a.csv", "a,\n1,2\n", "line 1: field 2 of the header has no name"),
         ("a.csv", b"a\n\xe9\n", "line 2: byte 0xE9 is not UTF-8"),
         ("a.csv", b"\xe9\n1\n", "line 1: byte 0xE9 is not UTF-8"),
-        ("a.txt", "hello", 'the ending ".txt" is not known'),
+        ("a.txt", "hello", 'the file type ".txt" is not supported'),
         ("a.jsonl", b"PK\x03\x04rest", "ZIP archive or an Excel workbook"),
         ("a.parquet", b"PAR1rest", "read by the engine only"),
     ],

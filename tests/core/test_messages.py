@@ -17,7 +17,7 @@ from tunesmith_core.messages import Message, MessageError, joined, packed, resto
 from tunesmith_core.protocol import Event, decode, encode
 from tunesmith_core.settings import SettingsFile, language_in_force
 
-BUSY = "The run {run} is still going."
+BUSY = "The run {run} is still in progress."
 
 
 def test_a_message_is_its_english_sentence() -> None:
@@ -30,7 +30,7 @@ def test_a_message_is_its_english_sentence() -> None:
 
 def test_it_is_said_in_another_language_with_the_messages_inside_it() -> None:
     message = Message("hint: {hint}", hint=Message(BUSY, run="r-1"))
-    assert said(message) == "hint: The run r-1 is still going."
+    assert said(message) == "hint: The run r-1 is still in progress."
     assert said(message, "zh_CN") == "建议：运行 r-1 仍在进行。"
     assert said("The disk is full", "zh_CN") == "磁盘已满"
     assert said(Message("nobody knows {x}", x=1), "zh_CN") == "nobody knows 1"
@@ -115,8 +115,8 @@ def _names(template: str) -> set[str]:
 
 
 def test_joined_texts_are_each_said_in_their_language() -> None:
-    both = joined([Message("The run {run} is still going.", run="r"), "plain"])
-    assert both == "The run r is still going. plain"
+    both = joined([Message("The run {run} is still in progress.", run="r"), "plain"])
+    assert both == "The run r is still in progress. plain"
     assert said(both, "zh_CN") == "运行 r 仍在进行。 plain"
     assert said(restored(packed({"m": both}))["m"], "zh_CN") == "运行 r 仍在进行。 plain"
 

@@ -46,7 +46,7 @@ def test_it_is_what_pyarrow_wrote(tmp_path: Path, num_rows: int) -> None:
 def test_a_file_without_rows_is_empty(tmp_path: Path, check: object) -> None:
     path = tmp_path / "a.parquet"
     path.write_bytes(parquet_of(0))
-    with pytest.raises(UserError, match=r"a\.parquet: the Parquet file holds no rows") as caught:
+    with pytest.raises(UserError, match=r"a\.parquet: the Parquet file has no rows") as caught:
         check(path)  # type: ignore[operator]
     assert caught.value.code == "dataset-empty"
 

@@ -70,7 +70,7 @@ def test_a_hub_id_is_left_to_the_engine(spec: RunSpec) -> None:
     [
         ("config.json", None, "the file is missing"),
         ("config.json", b"{", "not valid JSON"),
-        ("config.json", b"[]", "holds no JSON object"),
+        ("config.json", b"[]", "contains no JSON object"),
         ("config.json", b"{}", "names neither a model_type"),
         ("config.json", LFS_POINTER, "Git LFS pointer"),
         ("tokenizer.json", None, "the tokenizer is missing"),
@@ -132,7 +132,7 @@ def test_pickles_are_refused(spec: RunSpec) -> None:
 def test_an_adapter_is_no_model(spec: RunSpec) -> None:
     folder = Path(spec.model.path)
     (folder / "config.json").rename(folder / "adapter_config.json")
-    refused(spec, "model-files-missing-or-corrupt", "holds an adapter")
+    refused(spec, "model-files-missing-or-corrupt", "contains an adapter")
 
 
 def shard(folder: Path, weight_map: object) -> None:
@@ -158,8 +158,8 @@ def test_shards_are_checked_against_their_index(spec: RunSpec) -> None:
         ({"a": "other.safetensors"}, "other.safetensors: the file is missing"),
         ({"a": "../model.safetensors"}, "which is not a safetensors file in this folder"),
         ({"a": "model.bin"}, "which is not a safetensors file"),
-        ({}, "holds no weight_map"),
-        ({"a": 1}, "holds no weight_map"),
+        ({}, "contains no weight_map"),
+        ({"a": 1}, "contains no weight_map"),
     ):
         shard(folder, weight_map)
         refused(spec, "model-files-missing-or-corrupt", words)

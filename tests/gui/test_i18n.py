@@ -260,5 +260,5 @@ def test_a_message_of_the_core_reaches_a_label_in_chinese(qtbot: QtBot, english_
     tr.install_language("zh_CN")
     label = SafeLabel()
     qtbot.addWidget(label)
-    label.setText(core_messages.Message("The run {run} is still going.", run="r-1"))
+    label.setText(core_messages.Message("The run {run} is still in progress.", run="r-1"))
     assert label.text() == "运行 r-1 仍在进行。"

@@ -400,7 +400,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>这个 PyTorch 版本不支持该 GPU</translation>
     </message>
     <message>
-        <source>PyTorch holds no code for this GPU generation: the card is too new or too old for the build.</source>
+        <source>This PyTorch build does not support this GPU generation. The card is too new or too old for it.</source>
         <translation>PyTorch 里没有这一代 GPU 的代码：显卡对它来说太新或太旧。</translation>
     </message>
     <message>
@@ -440,7 +440,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>为 NumPy 1 编译的包正在与 NumPy 2 一起使用。</translation>
     </message>
     <message>
-        <source>Triton is missing or of the wrong version</source>
+        <source>Triton is missing or has the wrong version</source>
         <translation>缺少 Triton，或版本不对</translation>
     </message>
     <message>
@@ -464,7 +464,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>请不用融合内核训练：PyTorch 会完成同样的计算。</translation>
     </message>
     <message>
-        <source>The CUDA assembler does not fit</source>
+        <source>The CUDA assembler does not match</source>
         <translation>CUDA 汇编器不匹配</translation>
     </message>
     <message>
@@ -480,7 +480,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>Triton 无法编译它的启动器</translation>
     </message>
     <message>
-        <source>The Python installation lacks the headers or libraries that Triton compiles against.</source>
+        <source>The Python installation is missing headers or libraries that Triton needs to compile.</source>
         <translation>这个 Python 缺少 Triton 编译所需的头文件或库。</translation>
     </message>
     <message>
@@ -500,7 +500,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>请删除环境变量 CC，然后重新开始。</translation>
     </message>
     <message>
-        <source>A kernel met mixed number formats</source>
+        <source>A kernel got mixed number formats</source>
         <translation>内核遇到了混用的数值格式</translation>
     </message>
     <message>
@@ -512,15 +512,15 @@ Click a picture in the legend to hide its line.</source>
         <translation>请不用融合内核训练，并把报告发给我们。</translation>
     </message>
     <message>
-        <source>A C++ compiler is wanted</source>
-        <translation>需要 C++ 编译器</translation>
+        <source>A C++ compiler is missing</source>
+        <translation>缺少 C++ 编译器</translation>
     </message>
     <message>
-        <source>torch.compile was switched on and looks for cl.exe.</source>
+        <source>torch.compile is turned on and looks for cl.exe.</source>
         <translation>torch.compile 已打开，正在寻找 cl.exe。</translation>
     </message>
     <message>
-        <source>Switch compilation off; Tunesmith does not need it.</source>
+        <source>Turn torch.compile off. Tunesmith does not need it.</source>
         <translation>请关闭编译；Tunesmith 不需要它。</translation>
     </message>
     <message>
@@ -536,15 +536,15 @@ Click a picture in the legend to hide its line.</source>
         <translation>请修复训练环境，或选择不带 4 位量化的 LoRA。</translation>
     </message>
     <message>
-        <source>flash-attn is missing or does not fit</source>
+        <source>flash-attn is missing or does not match</source>
         <translation>flash-attn 缺失或不匹配</translation>
     </message>
     <message>
-        <source>The model asks for flash-attn, which is absent or built for another PyTorch.</source>
+        <source>The model needs flash-attn, which is missing or built for another PyTorch.</source>
         <translation>模型要求 flash-attn，但它没有安装，或是为另一个 PyTorch 编译的。</translation>
     </message>
     <message>
-        <source>Choose the standard attention; Tunesmith does not need flash-attn.</source>
+        <source>Choose the standard attention. Tunesmith does not need flash-attn.</source>
         <translation>请选择标准注意力；Tunesmith 不需要 flash-attn。</translation>
     </message>
     <message>
@@ -560,7 +560,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>模型比环境新</translation>
     </message>
     <message>
-        <source>The installed transformers does not know this type of model.</source>
+        <source>The installed transformers does not support this type of model.</source>
         <translation>已安装的 transformers 不认识这类模型。</translation>
     </message>
     <message>
@@ -568,11 +568,11 @@ Click a picture in the legend to hide its line.</source>
         <translation>请选择别的模型，或更新训练环境。</translation>
     </message>
     <message>
-        <source>The training libraries do not fit together</source>
+        <source>The training libraries do not match each other</source>
         <translation>训练所用的库彼此不匹配</translation>
     </message>
     <message>
-        <source>A library was given an argument that its version does not know.</source>
+        <source>A library was given an argument that its version does not support.</source>
         <translation>有库收到了其版本不认识的参数。</translation>
     </message>
     <message>
@@ -632,7 +632,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>请关闭打包，然后从最近的检查点继续。</translation>
     </message>
     <message>
-        <source>Parts of the model lie on different devices</source>
+        <source>Parts of the model are on different devices</source>
         <translation>模型的各部分在不同的设备上</translation>
     </message>
     <message>
@@ -648,7 +648,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>数据缺少一列</translation>
     </message>
     <message>
-        <source>A row lacks the column that the mapping names.</source>
+        <source>A row is missing a column of the column mapping.</source>
         <translation>有一行缺少列映射中指定的列。</translation>
     </message>
     <message>
@@ -660,7 +660,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>无法读取数据文件</translation>
     </message>
     <message>
-        <source>The file is malformed, in another encoding, or of another format than its name says.</source>
+        <source>The file is malformed, has another encoding, or is not the format that its name says.</source>
         <translation>文件内容有误、编码不同，或格式与文件名不符。</translation>
     </message>
     <message>
@@ -672,8 +672,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>分词器没有对话模板</translation>
     </message>
     <message>
-        <source>Chats can&apos;t be rendered because the model folder holds no chat template: it may be a base model.</source>
-        <translation>模型文件夹里没有对话模板，无法排版对话：它可能是未经对话训练的基础模型。</translation>
+        <source>The model folder has no chat template, so chats can&apos;t be used. It may be a base model.</source>
+        <translation>模型文件夹中没有聊天模板，因此无法使用对话数据。它可能是基础模型。</translation>
     </message>
     <message>
         <source>Choose the instruct version of the model, or prompt/completion data.</source>
@@ -692,15 +692,15 @@ Click a picture in the legend to hide its line.</source>
         <translation>请重新下载模型，或选择别的文件夹。</translation>
     </message>
     <message>
-        <source>The model needs a permission</source>
-        <translation>使用这个模型需要许可</translation>
+        <source>You need access to this model</source>
+        <translation>需要获得此模型的访问权限</translation>
     </message>
     <message>
         <source>The hub refused access: the model is gated or the token is missing.</source>
         <translation>模型站拒绝访问：模型需要申请，或缺少访问令牌。</translation>
     </message>
     <message>
-        <source>Accept the model&apos;s licence on its page and enter your access token, or choose a local folder.</source>
+        <source>Accept the model&apos;s license on its page and enter your access token, or choose a local folder.</source>
         <translation>请在模型页面上接受许可并填写访问令牌，或选择本机的文件夹。</translation>
     </message>
     <message>
@@ -720,7 +720,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>与模型站的连接不受信任</translation>
     </message>
     <message>
-        <source>A proxy or a company certificate stands between this computer and the hub.</source>
+        <source>A proxy or a company certificate is between this computer and the hub.</source>
         <translation>这台电脑与模型站之间有代理或公司证书。</translation>
     </message>
     <message>
@@ -732,11 +732,11 @@ Click a picture in the legend to hide its line.</source>
         <translation>Windows 拒绝创建符号链接</translation>
     </message>
     <message>
-        <source>The download cache wants symbolic links, which need a privilege on Windows.</source>
+        <source>The download cache uses symbolic links, which need extra rights on Windows.</source>
         <translation>下载缓存要用符号链接，这在 Windows 上需要特权。</translation>
     </message>
     <message>
-        <source>Switch on Windows developer mode, or choose a model folder on this computer.</source>
+        <source>Turn on Windows developer mode, or choose a model folder on this computer.</source>
         <translation>请打开 Windows 开发者模式，或选择这台电脑上的模型文件夹。</translation>
     </message>
     <message>
@@ -776,7 +776,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>请选择路径更短的文件夹。</translation>
     </message>
     <message>
-        <source>A path has letters that a library can&apos;t handle</source>
+        <source>A path contains letters that a library can&apos;t handle</source>
         <translation>路径里有某个库不支持的字符</translation>
     </message>
     <message>
@@ -796,7 +796,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>没有权限、文件夹只读，或杀毒软件占用了文件。</translation>
     </message>
     <message>
-        <source>Choose a folder that you may write to, or allow Tunesmith in the virus scanner.</source>
+        <source>Choose a folder that you can write to, or allow Tunesmith in the virus scanner.</source>
         <translation>请选择你有权写入的文件夹，或在杀毒软件里允许 Tunesmith。</translation>
     </message>
     <message>
@@ -820,7 +820,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>Windows 启动工作进程的方式与这个库预期的不同。</translation>
     </message>
     <message>
-        <source>Use no worker processes; Tunesmith needs none.</source>
+        <source>Turn worker processes off. Tunesmith does not need them.</source>
         <translation>请不要使用工作进程；Tunesmith 不需要。</translation>
     </message>
     <message>
@@ -828,7 +828,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>这里不支持多进程</translation>
     </message>
     <message>
-        <source>PyTorch for Windows lacks a part that several training processes need.</source>
+        <source>PyTorch for Windows is missing a part that several training processes need.</source>
         <translation>Windows 版 PyTorch 缺少多个训练进程所需的部分。</translation>
     </message>
     <message>
@@ -876,15 +876,15 @@ Click a picture in the legend to hide its line.</source>
         <translation>运行配置来自更新版本的 Tunesmith</translation>
     </message>
     <message>
-        <source>This version does not know that version of the file.</source>
-        <translation>当前版本不认识这个文件版本。</translation>
+        <source>This version can&apos;t read the newer file.</source>
+        <translation>此版本无法读取更新的文件。</translation>
     </message>
     <message>
         <source>Update Tunesmith, or save the spec again with this version.</source>
         <translation>请更新 Tunesmith，或用当前版本重新保存配置。</translation>
     </message>
     <message>
-        <source>The model holds pickle files</source>
+        <source>The model contains pickle files</source>
         <translation>模型含有 pickle 文件</translation>
     </message>
     <message>
@@ -908,7 +908,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>请选择解码器模型，例如 Llama、Qwen、Gemma 或 Mistral 系列。</translation>
     </message>
     <message>
-        <source>The data holds no rows</source>
+        <source>The data has no rows</source>
         <translation>数据里没有任何行</translation>
     </message>
     <message>
@@ -1016,23 +1016,23 @@ Click a picture in the legend to hide its line.</source>
         <translation>请从备份恢复该文件夹，或删除这个运行。</translation>
     </message>
     <message>
-        <source>The run is still going</source>
+        <source>The run is still in progress</source>
         <translation>运行仍在进行</translation>
     </message>
     <message>
-        <source>Another process works on this run.</source>
+        <source>Another process is using this run.</source>
         <translation>另一个进程正在处理这个运行。</translation>
     </message>
     <message>
-        <source>Wait for its end, or stop it first.</source>
+        <source>Wait until it ends, or stop it first.</source>
         <translation>请等它结束，或先停止它。</translation>
     </message>
     <message>
-        <source>The run is not going</source>
+        <source>The run is not in progress</source>
         <translation>运行没有在进行</translation>
     </message>
     <message>
-        <source>The run has ended, so it takes no commands.</source>
+        <source>The run has ended, so it can&apos;t take commands.</source>
         <translation>运行已经结束，不再接受命令。</translation>
     </message>
     <message>
@@ -1084,16 +1084,16 @@ Click a picture in the legend to hide its line.</source>
         <translation>训练进程没有给出结果就结束了。</translation>
     </message>
     <message>
-        <source>Resume from the last checkpoint; the log shows its last words.</source>
-        <translation>请从最近的检查点继续；日志里有它最后的输出。</translation>
+        <source>Resume from the last checkpoint. The log shows what happened before.</source>
+        <translation>请从最近的检查点继续。日志中有结束前的记录。</translation>
     </message>
     <message>
         <source>The engine was killed</source>
         <translation>引擎被终止</translation>
     </message>
     <message>
-        <source>Another program or the system ended the training process; a lack of memory is the usual reason.</source>
-        <translation>其他程序或系统终止了训练进程；通常是因为内存不足。</translation>
+        <source>Another program or the system ended the training process, usually because memory ran out.</source>
+        <translation>训练进程被其他程序或系统结束，通常是因为内存不足。</translation>
     </message>
     <message>
         <source>Close other programs, then resume from the last checkpoint.</source>
@@ -1124,7 +1124,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>请运行：python3 installers/bootstrap.py</translation>
     </message>
     <message>
-        <source>The device computes wrong numbers</source>
+        <source>The device computes wrong results</source>
         <translation>设备的计算结果有误</translation>
     </message>
     <message>
@@ -1132,8 +1132,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>GPU 或处理器的结果与精确计算的差别超出了舍入误差。</translation>
     </message>
     <message>
-        <source>Restart the computer, take back any overclocking, and update the driver; then prove the environment again.</source>
-        <translation>请重新启动电脑、取消超频并更新驱动；然后重新验证环境。</translation>
+        <source>Restart the computer, undo any overclocking, and update the driver. Then test the environment again.</source>
+        <translation>请重启电脑，取消超频并更新驱动，然后重新测试环境。</translation>
     </message>
     <message>
         <source>An environment could not be built</source>
@@ -1144,8 +1144,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>有软件包无法下载或安装。</translation>
     </message>
     <message>
-        <source>Check the network and the free space, then run the same command again: it continues.</source>
-        <translation>请检查网络和可用空间，然后再次运行同一条命令：它会接着做。</translation>
+        <source>Check the network and the free space, then run the same command again. It continues where it stopped.</source>
+        <translation>请检查网络和剩余空间，然后再次运行同一命令，它会从中断处继续。</translation>
     </message>
     <message>
         <source>An environment is damaged</source>
@@ -1208,7 +1208,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>请关闭其他程序，减小微批次大小或上下文长度，或选择更小的模型。</translation>
     </message>
     <message>
-        <source>The run goes on under other conditions</source>
+        <source>The run continues under different conditions</source>
         <translation>运行在不同的条件下继续</translation>
     </message>
     <message>
@@ -1216,7 +1216,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>库、设备、线程数或数据与检查点时不同，所以数值可能略有差别。</translation>
     </message>
     <message>
-        <source>Go on, or resume where the run was started if the very same numbers matter.</source>
+        <source>Continue, or resume where the run was started if you need exactly the same numbers.</source>
         <translation>可以继续；如果需要完全相同的数值，请在原来的条件下继续。</translation>
     </message>
     <message>
@@ -1224,12 +1224,12 @@ Click a picture in the legend to hide its line.</source>
         <translation>模型的一部分未使用融合内核进行训练</translation>
     </message>
     <message>
-        <source>The fused kernels don&apos;t know this part or this setting, or failed their proof on this computer.</source>
+        <source>The fused kernels don&apos;t support this part or setting, or failed their test on this computer.</source>
         <translation>融合内核不支持此部分或此设置，或未能通过本机的验证。</translation>
     </message>
     <message>
-        <source>Nothing: the results are the same, only slower.</source>
-        <translation>无需操作：结果相同，只是速度较慢。</translation>
+        <source>No action needed. The results are the same, only slower.</source>
+        <translation>无需处理。结果相同，只是更慢。</translation>
     </message>
     <message>
         <source>A sample could not be generated</source>
@@ -1240,12 +1240,12 @@ Click a picture in the legend to hide its line.</source>
         <translation>transformers 无法用这个模型或这条提示词生成文本。训练本身不受影响。</translation>
     </message>
     <message>
-        <source>Nothing: the run continues. Remove the sample prompts if this repeats.</source>
-        <translation>无需操作，训练会继续。如果反复出现，请删除样例提示词。</translation>
+        <source>No action needed. The run continues. Remove the sample prompts if this happens again.</source>
+        <translation>无需处理，运行会继续。如果再次出现，请删除示例提示词。</translation>
     </message>
     <message>
-        <source>The engine and the program do not fit together</source>
-        <translation>引擎与程序不匹配</translation>
+        <source>The engine and the program have different versions</source>
+        <translation>引擎与程序的版本不同</translation>
     </message>
     <message>
         <source>The journal was written by a newer version.</source>
@@ -1260,15 +1260,15 @@ Click a picture in the legend to hide its line.</source>
         <translation>未能完整读取设置</translation>
     </message>
     <message>
-        <source>The settings file is damaged or holds values that do not fit.</source>
+        <source>The settings file is damaged or contains invalid values.</source>
         <translation>设置文件已损坏，或含有不合适的值。</translation>
     </message>
     <message>
-        <source>Look through the settings page and set what is missing; saving repairs the file.</source>
+        <source>Check the Settings page and set what is missing. Saving repairs the file.</source>
         <translation>请查看设置页并补上缺失的内容；保存后文件会修复。</translation>
     </message>
     <message>
-        <source>The open window does not answer</source>
+        <source>The open window does not respond</source>
         <translation>已打开的窗口没有回应</translation>
     </message>
     <message>
@@ -1276,11 +1276,11 @@ Click a picture in the legend to hide its line.</source>
         <translation>Tunesmith 已经打开，但它的窗口正忙或失去响应。</translation>
     </message>
     <message>
-        <source>Wait a moment and try again, or end the other window in the task manager: its runs go on.</source>
+        <source>Wait a moment and try again, or end the other window in the task manager. Its runs continue.</source>
         <translation>请稍候再试，或在任务管理器里结束那个窗口：运行会继续。</translation>
     </message>
     <message>
-        <source>This folder can&apos;t hold Tunesmith&apos;s data</source>
+        <source>This folder can&apos;t be used for Tunesmith&apos;s data</source>
         <translation>这个文件夹不能存放 Tunesmith 的数据</translation>
     </message>
     <message>
@@ -1296,11 +1296,11 @@ Click a picture in the legend to hide its line.</source>
         <translation>Tunesmith 出错了</translation>
     </message>
     <message>
-        <source>Something happened that we did not foresee.</source>
+        <source>Something unexpected happened.</source>
         <translation>发生了我们没有预料到的情况。</translation>
     </message>
     <message>
-        <source>Copy the diagnostics and report them; nothing of your run is lost.</source>
+        <source>Copy the diagnostics and report them. Nothing of your run is lost.</source>
         <translation>请复制诊断信息并报告给我们；你的运行没有丢失任何内容。</translation>
     </message>
     <message>
@@ -1492,7 +1492,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>此 Triton 版本早于显卡。请安装带有新版 Triton 的 CUDA 12.8 配置，或不使用 Triton 内核训练。</translation>
     </message>
     <message>
-        <source>The kernel wants more shared memory than this GPU has. Use smaller blocks or fewer stages, or train without this kernel.</source>
+        <source>The kernel needs more shared memory than this GPU has. Use smaller blocks or fewer stages, or train without this kernel.</source>
         <translation>内核所需的共享内存超过此显卡的上限。请减小块大小或流水级数，或不使用该内核。</translation>
     </message>
     <message>
@@ -1536,7 +1536,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>某个运算遇到了不同数值格式的张量。请统一加载格式（bf16，或带 autocast 的 fp16），只让适配器保持 fp32。</translation>
     </message>
     <message>
-        <source>A C++ compiler is wanted that is not there. For torch.compile: switch it off (TORCH_COMPILE_DISABLE=1), training does not need it. For a package that pip builds: choose a version with a ready wheel, or install the Visual C++ build tools.</source>
+        <source>A C++ compiler is needed but missing. For torch.compile: turn it off (TORCH_COMPILE_DISABLE=1), training does not need it. For a package that pip builds: choose a version with a ready wheel, or install the Visual C++ build tools.</source>
         <translation>需要 C++ 编译器但未找到。若来自 torch.compile：请关闭（TORCH_COMPILE_DISABLE=1），训练不需要它；若 pip 正在编译某个包：请选择有现成 wheel 的版本，或安装 Visual C++ 生成工具。</translation>
     </message>
     <message>
@@ -1600,7 +1600,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>显存已耗尽。请依次尝试：批大小 1 加梯度累积、激活检查点、缩短上下文长度、4 位基础模型、更小的模型；并关闭占用显存的程序。</translation>
     </message>
     <message>
-        <source>The quantised model does not fit into the GPU memory, so parts would go to main memory. Choose a smaller model, or free GPU memory.</source>
+        <source>The quantized model does not fit into the GPU memory, so parts would go to main memory. Choose a smaller model, or free GPU memory.</source>
         <translation>量化后的模型放不进显存，部分会被移到内存。请选择更小的模型，或释放显存。</translation>
     </message>
     <message>
@@ -1608,7 +1608,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>电脑内存已满（不是显存）。请关闭其他程序，减小批大小或上下文长度，或换用更小的模型。</translation>
     </message>
     <message>
-        <source>The loss or the gradients are no numbers any more. Stop, lower the learning rate to a tenth, train in bf16 with the adapter in fp32, use the standard attention, and go on from the last good checkpoint.</source>
+        <source>The loss or the gradients are NaN or infinite. Stop, lower the learning rate to a tenth, train in bf16 with the adapter in fp32, use the standard attention, and resume from the last good checkpoint.</source>
         <translation>损失或梯度已不是有效数值。请停止训练，把学习率降到十分之一，用 bf16 训练并让适配器保持 fp32，使用标准注意力，从最后一个正常的检查点继续。</translation>
     </message>
     <message>
@@ -1616,7 +1616,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>损失恰好为 0：要么数值溢出，要么没有任何 token 参与损失。请检查训练的是数据的哪一部分（标签掩码、模板），再检查精度和学习率。</translation>
     </message>
     <message>
-        <source>A GPU kernel touched memory that is not its own; the reported line is not the guilty one. Switch packing off, then flash attention and fused kernels; CUDA_LAUNCH_BLOCKING=1 shows the real place. Start a new process in any case.</source>
+        <source>A GPU kernel touched memory that is not its own. The reported line is not the cause. Switch packing off, then flash attention and fused kernels; CUDA_LAUNCH_BLOCKING=1 shows the real place. Start a new process in any case.</source>
         <translation>某个 GPU 内核访问了非法内存；报错的行并不是真正的位置。请先关闭打包，再关闭 flash attention 和融合内核；CUDA_LAUNCH_BLOCKING=1 可显示真实位置。务必启动新进程。</translation>
     </message>
     <message>
@@ -1632,7 +1632,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>由于显存不足，模型的一部分被移到了内存，无法训练。请选择更小的模型或 4 位量化，并把全部内容放在一张显卡上。</translation>
     </message>
     <message>
-        <source>The data lacks the column (or key) that training expects. Name the real column in the settings, or convert the rows to messages or text.</source>
+        <source>The data is missing the column (or key) that training expects. Name the real column in the settings, or convert the rows to messages or text.</source>
         <translation>数据缺少训练所需的列（或键）。请在设置中指定实际的列名，或把数据转换为 messages 或 text 格式。</translation>
     </message>
     <message>
@@ -1684,15 +1684,15 @@ Click a picture in the legend to hide its line.</source>
         <translation>离线开关已打开，而本地缓存中没有该文件。请取消 HF_HUB_OFFLINE（或 local_files_only），下载一次，或使用本机的模型文件夹。</translation>
     </message>
     <message>
-        <source>A proxy or security software replaces the server&apos;s certificate, which Python does not trust. Make its certificate known (SSL_CERT_FILE, or the system&apos;s store); switching verification off is no help.</source>
+        <source>A proxy or security software replaces the server&apos;s certificate, which Python does not trust. Make its certificate known (SSL_CERT_FILE, or the system&apos;s store); turning verification off does not help.</source>
         <translation>代理或安全软件替换了服务器证书，Python 不信任它。请让其证书可被识别（SSL_CERT_FILE 或系统证书库）；关闭验证并不能解决问题。</translation>
     </message>
     <message>
-        <source>The configured proxy is dead, wrong or wants a password. Correct or remove HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, then try again.</source>
+        <source>The configured proxy is unreachable, wrong or needs a password. Correct or remove HTTP_PROXY, HTTPS_PROXY and ALL_PROXY, then try again.</source>
         <translation>配置的代理失效、错误或需要密码。请修正或移除 HTTP_PROXY、HTTPS_PROXY 和 ALL_PROXY 后重试。</translation>
     </message>
     <message>
-        <source>Windows does not let this user create symbolic links, which the download cache wants. Switch on the developer mode of Windows, or update huggingface_hub and set HF_HUB_DISABLE_SYMLINKS=1.</source>
+        <source>Windows does not let this user create symbolic links, which the download cache uses. Turn on the developer mode of Windows, or update huggingface_hub and set HF_HUB_DISABLE_SYMLINKS=1.</source>
         <translation>Windows 不允许当前用户创建符号链接，而下载缓存需要它。请打开 Windows 开发者模式，或更新 huggingface_hub 并设置 HF_HUB_DISABLE_SYMLINKS=1。</translation>
     </message>
     <message>
@@ -1732,7 +1732,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>Windows 通过重新运行主脚本来启动子进程。请用 if __name__ == &quot;__main__&quot; 保护入口，并设置 dataloader_num_workers=0、num_proc=None。</translation>
     </message>
     <message>
-        <source>PyTorch for Windows lacks what several training processes need (libuv, NCCL). Do not start through torchrun or accelerate launch: train on one GPU in one process, or under WSL.</source>
+        <source>PyTorch for Windows is missing what several training processes need (libuv, NCCL). Do not start through torchrun or accelerate launch: train on one GPU in one process, or under WSL.</source>
         <translation>Windows 版 PyTorch 缺少多进程训练所需的部分（libuv、NCCL）。请不要通过 torchrun 或 accelerate launch 启动：用一张显卡单进程训练，或在 WSL 中训练。</translation>
     </message>
     <message>
@@ -1744,7 +1744,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>旧版 bitsandbytes 看不到显卡。请确认此处 nvidia-smi 可用（WSL 中检查 /dev/dxg，并把 /usr/lib/wsl/lib 放在 LD_LIBRARY_PATH 最前），并安装 bitsandbytes 0.43 或更新版本。</translation>
     </message>
     <message>
-        <source>WSL can&apos;t start a distribution. Switch on virtualisation in the firmware and the Windows features &quot;Virtual Machine Platform&quot; and &quot;Windows Subsystem for Linux&quot;, restart, run wsl --update, then install a distribution.</source>
+        <source>WSL can&apos;t start a distribution. Turn on virtualization in the firmware and the Windows features &quot;Virtual Machine Platform&quot; and &quot;Windows Subsystem for Linux&quot;, restart, run wsl --update, then install a distribution.</source>
         <translation>WSL 无法启动发行版。请在固件中启用虚拟化，打开 Windows 功能“虚拟机平台”和“适用于 Linux 的 Windows 子系统”，重启后运行 wsl --update，再安装发行版。</translation>
     </message>
     <message>
@@ -1832,7 +1832,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>第 {step} 步之后，权重 {name} 变为 NaN 或无穷大，因此未保存。</translation>
     </message>
     <message>
-        <source>Another process works on the run {run}.</source>
+        <source>Another process is using the run {run}.</source>
         <translation>另一个进程正在处理运行 {run}。</translation>
     </message>
     <message>
@@ -2132,11 +2132,11 @@ Click a picture in the legend to hide its line.</source>
         <translation>词嵌入保存在内存中。</translation>
     </message>
     <message>
-        <source>The engine did not stop and was ended; steps after {last_checkpoint_step} were not saved.</source>
+        <source>The engine did not stop and was ended. Steps after {last_checkpoint_step} were not saved.</source>
         <translation>训练引擎没有按要求停止，已被强制结束；第 {last_checkpoint_step} 步之后的进度未保存。</translation>
     </message>
     <message>
-        <source>The environment {folder} has no Python any more.</source>
+        <source>The Python of the environment {folder} is missing.</source>
         <translation>环境 {folder} 中已没有 Python。</translation>
     </message>
     <message>
@@ -2196,7 +2196,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>测试内核的进程已 {seconds} 秒没有响应。</translation>
     </message>
     <message>
-        <source>The processes of the run {run} ended without a result; see {log_path}.</source>
+        <source>The processes of the run {run} ended without a result. See {log_path}.</source>
         <translation>运行 {run} 的进程已结束，但没有结果；请查看 {log_path}。</translation>
     </message>
     <message>
@@ -2208,7 +2208,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>此次运行需要 GPU，但已安装的 PyTorch 不带 CUDA。</translation>
     </message>
     <message>
-        <source>The run refused: {reason}</source>
+        <source>The run did not accept the command: {reason}</source>
         <translation>运行拒绝了该请求：{reason}</translation>
     </message>
     <message>
@@ -2220,15 +2220,15 @@ Click a picture in the legend to hide its line.</source>
         <translation>运行 {run} 已完成。</translation>
     </message>
     <message>
-        <source>The run {run} is not going.</source>
+        <source>The run {run} is not in progress.</source>
         <translation>运行 {run} 未在进行。</translation>
     </message>
     <message>
-        <source>The run {run} is still going.</source>
+        <source>The run {run} is still in progress.</source>
         <translation>运行 {run} 仍在进行。</translation>
     </message>
     <message>
-        <source>The run {run} reached step {step} but holds no complete checkpoint.</source>
+        <source>The run {run} reached step {step} but has no complete checkpoint.</source>
         <translation>运行 {run} 已到第 {step} 步，但没有完整的检查点。</translation>
     </message>
     <message>
@@ -2412,19 +2412,19 @@ Click a picture in the legend to hide its line.</source>
         <translation>建议：{hint}</translation>
     </message>
     <message>
-        <source>holds an adapter, not a model. Choose the base model that it was trained on</source>
+        <source>contains an adapter, not a model. Choose the base model that it was trained on</source>
         <translation>里面是适配器，不是模型。请选择训练它时所用的基础模型</translation>
     </message>
     <message>
-        <source>holds no JSON object</source>
+        <source>contains no JSON object</source>
         <translation>内容不是 JSON 对象</translation>
     </message>
     <message>
-        <source>holds no messages</source>
+        <source>contains no messages</source>
         <translation>没有消息</translation>
     </message>
     <message>
-        <source>holds no weight_map</source>
+        <source>contains no weight_map</source>
         <translation>没有 weight_map</translation>
     </message>
     <message>
@@ -2624,8 +2624,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>Parquet 文件已损坏。</translation>
     </message>
     <message>
-        <source>the ending &quot;{suffix}&quot; is not known: JSONL, JSON, CSV, TSV or Parquet is needed.</source>
-        <translation>不支持扩展名“{suffix}”：需要 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
+        <source>the file type &quot;{suffix}&quot; is not supported. Choose JSONL, JSON, CSV, TSV or Parquet.</source>
+        <translation>不支持文件类型“{suffix}”，请选择 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
     </message>
     <message>
         <source>the file can&apos;t be read: {reason}</source>
@@ -2960,7 +2960,7 @@ The report is in {path}.</source>
         <translation>{path}：{num_rows} 行在前 {limit} 个 token 内都没有可学习的 token。</translation>
     </message>
     <message>
-        <source>{path}: the Parquet file holds no rows.</source>
+        <source>{path}: the Parquet file has no rows.</source>
         <translation>{path}：Parquet 文件中没有数据行。</translation>
     </message>
     <message>
@@ -2972,11 +2972,7 @@ The report is in {path}.</source>
         <translation>{path}：文件中没有数据行。</translation>
     </message>
     <message>
-        <source>{path}: the file holds no rows.</source>
-        <translation>{path}：文件中没有数据行。</translation>
-    </message>
-    <message>
-        <source>{path}: the file holds only blank lines.</source>
+        <source>{path}: the file contains only blank lines.</source>
         <translation>{path}：文件中只有空行。</translation>
     </message>
     <message>
@@ -3052,7 +3048,7 @@ The report is in {path}.</source>
         <translation>{root} {reason}。</translation>
     </message>
     <message>
-        <source>{runs_dir}: {free_bytes} MiB are free; the checkpoints of this run need {needed_bytes} MiB.</source>
+        <source>{runs_dir}: {free_bytes} MiB are free. The checkpoints of this run need {needed_bytes} MiB.</source>
         <translation>{runs_dir}：可用空间 {free_bytes} MiB，本次运行的检查点需要 {needed_bytes} MiB。</translation>
     </message>
     <message>
@@ -3124,16 +3120,16 @@ The report is in {path}.</source>
         <translation>正在导入 GGUF 文件</translation>
     </message>
     <message>
-        <source>Asking the training environment</source>
-        <translation>正在查询训练环境</translation>
+        <source>Reading the training environment</source>
+        <translation>正在读取训练环境</translation>
     </message>
     <message>
-        <source>Proving the training environment</source>
-        <translation>正在验证训练环境</translation>
+        <source>Testing the training environment</source>
+        <translation>正在测试训练环境</translation>
     </message>
     <message>
-        <source>Proving the kernels</source>
-        <translation>正在验证内核</translation>
+        <source>Testing the kernels</source>
+        <translation>正在测试内核</translation>
     </message>
     <message>
         <source>Timing training steps</source>
@@ -3184,7 +3180,7 @@ The report is in {path}.</source>
         <translation>修订版本</translation>
     </message>
     <message>
-        <source>Commit, tag or branch of a hub model; empty takes the newest.</source>
+        <source>Commit, tag or branch of a hub model. Empty uses the newest.</source>
         <translation>模型站上模型的提交、标签或分支；留空取最新的。</translation>
     </message>
     <message>
@@ -3192,7 +3188,7 @@ The report is in {path}.</source>
         <translation>数值格式</translation>
     </message>
     <message>
-        <source>Format of the frozen weights and of the arithmetic; auto takes bfloat16 where the GPU has it.</source>
+        <source>Format of the frozen weights and the calculations. auto uses bfloat16 if the GPU supports it.</source>
         <translation>冻结权重和计算所用的格式；“自动”在 GPU 支持时用 bfloat16。</translation>
     </message>
     <message>
@@ -3224,8 +3220,8 @@ The report is in {path}.</source>
         <translation>行格式</translation>
     </message>
     <message>
-        <source>Shape of a row; auto looks at the columns of the first rows.</source>
-        <translation>每一行的结构；“自动”会查看前几行的列。</translation>
+        <source>What a row contains. auto looks at the columns of the first rows.</source>
+        <translation>每行的内容。auto 会查看前几行的列。</translation>
     </message>
     <message>
         <source>messages</source>
@@ -3256,7 +3252,7 @@ The report is in {path}.</source>
         <translation>列映射</translation>
     </message>
     <message>
-        <source>Which column of the file plays which role, where the names differ from the usual ones.</source>
+        <source>Which column holds what, if the names differ from the usual ones.</source>
         <translation>列名与常用名称不同时，指定文件的哪一列担任哪个角色。</translation>
     </message>
     <message>
@@ -3264,7 +3260,7 @@ The report is in {path}.</source>
         <translation>系统提示</translation>
     </message>
     <message>
-        <source>Put before every chat that has no system message of its own.</source>
+        <source>Added to every chat that has no system message.</source>
         <translation>加在每个没有系统消息的对话之前。</translation>
     </message>
     <message>
@@ -3332,7 +3328,7 @@ The report is in {path}.</source>
         <translation>作为对话训练</translation>
     </message>
     <message>
-        <source>Leave out rows that can&apos;t be read or lack a column, and count them; off stops at the first one.</source>
+        <source>Skips rows that can&apos;t be read or are missing a column, and counts them. Off stops at the first one.</source>
         <translation>略过无法读取或缺列的行并计数；关闭时遇到第一行就停止。</translation>
     </message>
     <message>
@@ -3340,8 +3336,8 @@ The report is in {path}.</source>
         <translation>秩</translation>
     </message>
     <message>
-        <source>Rank r of the adapter matrices.</source>
-        <translation>适配器矩阵的秩 r。</translation>
+        <source>Size of the adapter. Too low can&apos;t learn the task, too high can overfit. 8 to 32 suits most data.</source>
+        <translation>适配器的大小。过低学不会任务，过高可能过拟合。多数数据用 8 到 32。</translation>
     </message>
     <message>
         <source>Higher learns more and needs more memory.</source>
@@ -3352,16 +3348,16 @@ The report is in {path}.</source>
         <translation>Alpha</translation>
     </message>
     <message>
-        <source>Scale of the adapter: its output is multiplied by alpha / rank.</source>
-        <translation>适配器的缩放：其输出乘以 alpha / 秩。</translation>
+        <source>How strongly the adapter acts: its output is multiplied by alpha / rank. Once or twice the rank suits most runs.</source>
+        <translation>适配器作用的强弱：输出乘以 alpha / 秩。多数运行取秩的一到两倍。</translation>
     </message>
     <message>
         <source>Dropout</source>
         <translation>Dropout</translation>
     </message>
     <message>
-        <source>Share of adapter inputs that are zeroed at random in training.</source>
-        <translation>训练时随机置零的适配器输入所占的比例。</translation>
+        <source>Share of adapter inputs that training ignores at random. 0.05 to 0.1 limits overfitting on little data, 0 is fastest.</source>
+        <translation>训练时随机忽略的适配器输入比例。数据少时用 0.05 到 0.1 可减轻过拟合，0 最快。</translation>
     </message>
     <message>
         <source>Target modules</source>
@@ -3388,8 +3384,8 @@ The report is in {path}.</source>
         <translation>DoRA</translation>
     </message>
     <message>
-        <source>Train the length of each weight row apart from its direction.</source>
-        <translation>把每行权重的长度与方向分开训练。</translation>
+        <source>Also learns how strong each weight row is, which can come closer to full fine-tuning.</source>
+        <translation>还会学习每行权重的强弱，效果可更接近全量微调。</translation>
     </message>
     <message>
         <source>Learns a little more, is slower and needs more memory.</source>
@@ -3400,8 +3396,8 @@ The report is in {path}.</source>
         <translation>偏置</translation>
     </message>
     <message>
-        <source>Which bias vectors are trained along.</source>
-        <translation>哪些偏置向量一起训练。</translation>
+        <source>Which bias vectors are trained too. none suits most models.</source>
+        <translation>同时训练哪些偏置。多数模型用 none。</translation>
     </message>
     <message>
         <source>none</source>
@@ -5430,7 +5426,7 @@ The report is in {path}.</source>
         <translation>冻结权重</translation>
     </message>
     <message>
-        <source>none keeps the model&apos;s 16 bits (LoRA); nf4 stores its linear layers in 4 bits (QLoRA).</source>
+        <source>none keeps the model at 16 bits (LoRA). nf4 stores its linear layers in 4 bits (QLoRA).</source>
         <translation>none 保留模型的 16 位权重（LoRA）；nf4 将线性层量化为 4 位存储（QLoRA）。</translation>
     </message>
     <message>
@@ -5462,8 +5458,8 @@ The report is in {path}.</source>
         <translation>学习率</translation>
     </message>
     <message>
-        <source>Size of an update at the top of the schedule.</source>
-        <translation>学习率曲线最高处的更新幅度。</translation>
+        <source>How fast the model learns, at the peak of the schedule. Too high makes the loss jump, too low learns little.</source>
+        <translation>学习的快慢（调度的最高点）。过高会使损失突增，过低则学不到东西。</translation>
     </message>
     <message>
         <source>Higher learns faster and breaks down sooner.</source>
@@ -5474,40 +5470,40 @@ The report is in {path}.</source>
         <translation>权重衰减</translation>
     </message>
     <message>
-        <source>Pull of the trained weights towards zero.</source>
-        <translation>把训练中的权重拉向零的力度。</translation>
+        <source>Pulls the trained weights toward zero, which limits overfitting. 0 turns it off.</source>
+        <translation>把训练的权重拉向零，可减轻过拟合。0 表示关闭。</translation>
     </message>
     <message>
         <source>Beta 1</source>
         <translation>Beta 1</translation>
     </message>
     <message>
-        <source>Memory of the gradient mean.</source>
-        <translation>梯度均值的记忆程度。</translation>
+        <source>First-moment decay: how long past gradients count. Higher is smoother and slower to react. 0.9 suits most runs.</source>
+        <translation>一阶矩衰减：过去的梯度影响多久。越高越平滑，反应越慢。多数运行用 0.9。</translation>
     </message>
     <message>
         <source>Beta 2</source>
         <translation>Beta 2</translation>
     </message>
     <message>
-        <source>Memory of the squared gradient.</source>
-        <translation>梯度平方的记忆程度。</translation>
+        <source>Second-moment decay: how long the size of past gradients counts. 0.999 suits most runs.</source>
+        <translation>二阶矩衰减：过去梯度的大小影响多久。多数运行用 0.999。</translation>
     </message>
     <message>
         <source>Epsilon</source>
         <translation>Epsilon</translation>
     </message>
     <message>
-        <source>Floor of the update&apos;s denominator.</source>
-        <translation>更新公式分母的下限。</translation>
+        <source>Keeps tiny gradients from causing huge updates. Rarely worth changing.</source>
+        <translation>防止极小的梯度引起过大的更新。一般无需修改。</translation>
     </message>
     <message>
         <source>Gradient clipping</source>
         <translation>梯度裁剪</translation>
     </message>
     <message>
-        <source>Longest gradient that is taken whole; 0 switches clipping off.</source>
-        <translation>不裁剪的最大梯度范数；0 表示不裁剪。</translation>
+        <source>Maximum gradient norm. Lower tames jumps in the loss, too low slows learning. 1 suits most runs. 0 turns it off.</source>
+        <translation>梯度范数上限。较低可抑制损失突增，过低会减慢学习。多数运行用 1，设为 0 则关闭。</translation>
     </message>
     <message>
         <source>Epochs</source>
@@ -5522,8 +5518,8 @@ The report is in {path}.</source>
         <translation>步数</translation>
     </message>
     <message>
-        <source>Number of optimizer steps; 0 goes by epochs.</source>
-        <translation>优化器的步数；0 表示按轮数。</translation>
+        <source>Number of optimizer steps. 0 uses epochs instead.</source>
+        <translation>优化器步数。0 表示按轮数。</translation>
     </message>
     <message>
         <source>steps</source>
@@ -5550,8 +5546,8 @@ The report is in {path}.</source>
         <translation>梯度累积</translation>
     </message>
     <message>
-        <source>Micro-batches per step; effective batch size = micro-batch size x this.</source>
-        <translation>每步的微批次数；有效批次大小 = 微批次大小 × 此值。</translation>
+        <source>Micro-batches per step. Times the micro-batch size, this is the batch size.</source>
+        <translation>每步的微批次数。乘以微批次大小就是批次大小。</translation>
     </message>
     <message>
         <source>micro-batches</source>
@@ -5562,7 +5558,7 @@ The report is in {path}.</source>
         <translation>调度方式</translation>
     </message>
     <message>
-        <source>Course of the learning rate after the warm-up.</source>
+        <source>How the learning rate changes after the warm-up.</source>
         <translation>预热之后学习率的变化方式。</translation>
     </message>
     <message>
@@ -5590,8 +5586,8 @@ The report is in {path}.</source>
         <translation>随机种子</translation>
     </message>
     <message>
-        <source>Start of every random choice: same seed, same run.</source>
-        <translation>所有随机选择的起点：种子相同，运行相同。</translation>
+        <source>The same seed gives the same run.</source>
+        <translation>种子相同，运行就相同。</translation>
     </message>
     <message>
         <source>Shuffle</source>
@@ -5606,16 +5602,16 @@ The report is in {path}.</source>
         <translation>评估数据</translation>
     </message>
     <message>
-        <source>Own file of held-out rows; empty takes a share of the training data.</source>
-        <translation>单独的留出数据文件；留空则取训练数据的一部分。</translation>
+        <source>Separate file for evaluation. Empty uses a share of the training data.</source>
+        <translation>单独的评估文件。留空则使用一部分训练数据。</translation>
     </message>
     <message>
         <source>Evaluation split</source>
         <translation>评估比例</translation>
     </message>
     <message>
-        <source>Share of the rows kept out of training when there is no own file; 0 switches evaluation off.</source>
-        <translation>没有单独文件时留出不参与训练的行所占的比例；0 表示不评估。</translation>
+        <source>Share of the examples kept for evaluation when there is no separate file. 0 turns evaluation off.</source>
+        <translation>没有单独文件时留作评估的样本比例。0 表示不评估。</translation>
     </message>
     <message>
         <source>%</source>
@@ -5626,16 +5622,16 @@ The report is in {path}.</source>
         <translation>评估间隔</translation>
     </message>
     <message>
-        <source>Steps between evaluations; 0 takes ten evaluations per run.</source>
-        <translation>两次评估之间的步数；0 表示每次运行评估十次。</translation>
+        <source>Steps between evaluations. 0 evaluates ten times per run.</source>
+        <translation>两次评估之间的步数。0 表示每次运行评估十次。</translation>
     </message>
     <message>
         <source>Early stopping</source>
         <translation>提前停止</translation>
     </message>
     <message>
-        <source>Stop after so many evaluations without a better loss; 0 never stops early.</source>
-        <translation>连续这么多次评估损失没有变好就停止；0 表示从不提前停止。</translation>
+        <source>Stops after this many evaluations without a better loss. 0 never stops early.</source>
+        <translation>连续这么多次评估损失没有改善就停止。0 表示不提前停止。</translation>
     </message>
     <message>
         <source>evaluations</source>
@@ -5646,7 +5642,7 @@ The report is in {path}.</source>
         <translation>示例提问</translation>
     </message>
     <message>
-        <source>Questions that the model answers along the way.</source>
+        <source>Questions that the model answers during training.</source>
         <translation>训练途中让模型回答的问题。</translation>
     </message>
     <message>
@@ -5654,8 +5650,8 @@ The report is in {path}.</source>
         <translation>示例间隔</translation>
     </message>
     <message>
-        <source>Steps between samples; 0 takes them with each evaluation.</source>
-        <translation>两次示例之间的步数；0 表示随每次评估进行。</translation>
+        <source>Steps between samples. 0 takes them with each evaluation.</source>
+        <translation>两次示例之间的步数。0 表示每次评估时生成。</translation>
     </message>
     <message>
         <source>Sample length</source>
@@ -5678,8 +5674,8 @@ The report is in {path}.</source>
         <translation>分钟</translation>
     </message>
     <message>
-        <source>Also save after so many steps; 0 goes by time only.</source>
-        <translation>另外每隔这么多步保存一次；0 表示只按时间。</translation>
+        <source>Also saves after this many steps. 0 saves by time only.</source>
+        <translation>每隔这么多步也保存一次。0 表示只按时间保存。</translation>
     </message>
     <message>
         <source>Keep</source>
@@ -5718,11 +5714,11 @@ The report is in {path}.</source>
         <translation>融合内核</translation>
     </message>
     <message>
-        <source>Train with Tunesmith&apos;s own fused kernels; off trains with plain PyTorch.</source>
+        <source>Trains with Tunesmith&apos;s own fused kernels. Off trains in plain PyTorch.</source>
         <translation>使用 Tunesmith 自带的融合内核训练；关闭后使用普通 PyTorch 训练。</translation>
     </message>
     <message>
-        <source>Off is slower and needs more memory; the results are the same.</source>
+        <source>Off is slower and needs more memory. The results are the same.</source>
         <translation>关闭后速度较慢且需要更多内存；结果相同。</translation>
     </message>
     <message>
@@ -5734,7 +5730,7 @@ The report is in {path}.</source>
         <translation>如果测试表明此模型足够精确，则以 8 位浮点数与冻结权重相乘。</translation>
     </message>
     <message>
-        <source>Faster on RTX 40, RTX 50 and H100 class GPUs; a small loss of accuracy, and more memory.</source>
+        <source>Faster on RTX 40, RTX 50 and H100 class GPUs. Costs a little accuracy and more memory.</source>
         <translation>在 RTX 40、RTX 50 和 H100 级 GPU 上更快；精度略有损失，并占用更多内存。</translation>
     </message>
     <message>
@@ -5742,8 +5738,8 @@ The report is in {path}.</source>
         <translation>激活检查点</translation>
     </message>
     <message>
-        <source>Compute activations twice instead of keeping them.</source>
-        <translation>激活值用两次计算代替保存。</translation>
+        <source>Recomputes activations instead of storing them. Use it when a run does not fit.</source>
+        <translation>重新计算激活值而不保存。显存放不下时使用。</translation>
     </message>
     <message>
         <source>Needs much less memory and is about a third slower.</source>
@@ -5754,8 +5750,8 @@ The report is in {path}.</source>
         <translation>CPU 线程</translation>
     </message>
     <message>
-        <source>Threads of the arithmetic on the CPU; 0 takes all cores.</source>
-        <translation>在 CPU 上计算的线程数；0 表示用全部核心。</translation>
+        <source>CPU threads for training. 0 uses all cores.</source>
+        <translation>训练使用的 CPU 线程数。0 表示使用全部核心。</translation>
     </message>
     <message>
         <source>Language</source>
@@ -5822,7 +5818,7 @@ The report is in {path}.</source>
         <translation>量化</translation>
     </message>
     <message>
-        <source>What the model learns; sft learns to write the answers of the data.</source>
+        <source>What the model learns. sft learns to write the answers in the data.</source>
         <translation>模型学什么：sft（监督微调）学习写出数据中的回答。</translation>
     </message>
     <message>
@@ -5830,8 +5826,8 @@ The report is in {path}.</source>
         <translation>监督微调（SFT）</translation>
     </message>
     <message>
-        <source>auto takes the GPU where there is one; cpu, cuda or cuda:1 names it, as nvidia-smi counts.</source>
-        <translation>auto 表示有 GPU 就用 GPU；也可写 cpu、cuda 或 cuda:1，编号与 nvidia-smi 一致。</translation>
+        <source>auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.</source>
+        <translation>auto 在有显卡时使用显卡。也可指定 cpu、cuda 或 cuda:1，编号与 nvidia-smi 一致。</translation>
     </message>
     <message>
         <source>en</source>
@@ -6085,7 +6081,7 @@ The report is in {path}.</source>
         <translation>运行在第 %1 步中断了</translation>
     </message>
     <message>
-        <source>There is no checkpoint to go on from. Duplicate it to start again.</source>
+        <source>There is no checkpoint to resume from. Duplicate the run to start again.</source>
         <translation>没有可以继续的检查点。请复制这个运行，重新开始。</translation>
     </message>
     <message>
@@ -6326,7 +6322,7 @@ The report is in {path}.</source>
         <translation>已复制</translation>
     </message>
     <message>
-        <source>The list of runs is still being read; try again in a moment.</source>
+        <source>The list of runs is still loading. Try again in a moment.</source>
         <translation>运行列表还在读取中，请稍后再试。</translation>
     </message>
 </context>
@@ -6514,7 +6510,7 @@ The report is in {path}.</source>
         <translation>跳过 %1 个</translation>
     </message>
     <message>
-        <source>%1 without a learned token</source>
+        <source>%1 without trained tokens</source>
         <translation>%1 个没有可学习的词元</translation>
     </message>
     <message>
@@ -6522,7 +6518,7 @@ The report is in {path}.</source>
         <translation>以及另外 %1 个</translation>
     </message>
     <message>
-        <source>Example %1 of %2  ·  line %3  ·  %4 tokens, %5 learned</source>
+        <source>Example %1 of %2  ·  line %3  ·  %4 tokens, %5 trained</source>
         <translation>样本 %1 / %2  ·  第 %3 行  ·  %4 个词元，学习 %5 个</translation>
     </message>
 </context>
@@ -6549,7 +6545,7 @@ The report is in {path}.</source>
         <translation>把文件移到回收站</translation>
     </message>
     <message>
-        <source>Delete the files now; this can&apos;t be undone</source>
+        <source>Delete the files now. This can&apos;t be undone</source>
         <translation>立即删除文件；无法撤销</translation>
     </message>
     <message>
@@ -6878,16 +6874,16 @@ The report is in {path}.</source>
         <translation>处理器</translation>
     </message>
     <message>
-        <source>Proven on %1 on %2</source>
-        <translation>已于 %1 在 %2 上验证</translation>
+        <source>Tested on %1 on %2</source>
+        <translation>已于 %2 在 %1 上测试</translation>
     </message>
     <message>
-        <source>Built on %1, not proven on this computer yet</source>
-        <translation>构建于 %1，尚未在这台电脑上验证</translation>
+        <source>Built on %1, not tested on this computer yet</source>
+        <translation>构建于 %1，尚未在此电脑上测试</translation>
     </message>
     <message>
-        <source>Not proven on this computer yet</source>
-        <translation>尚未在这台电脑上验证</translation>
+        <source>Not tested on this computer yet</source>
+        <translation>尚未在此电脑上测试</translation>
     </message>
 </context>
 <context>
@@ -7300,7 +7296,7 @@ The report is in {path}.</source>
         <translation>只显示末尾部分。</translation>
     </message>
     <message>
-        <source>The engine wrote nothing yet.</source>
+        <source>No engine output yet.</source>
         <translation>引擎还没有输出。</translation>
     </message>
 </context>
@@ -8227,7 +8223,7 @@ The report is in {path}.</source>
         <translation>提示词</translation>
     </message>
     <message>
-        <source>Ask the model in training</source>
+        <source>Ask the model being trained</source>
         <translation>向训练中的模型提问</translation>
     </message>
     <message>
@@ -8247,11 +8243,11 @@ The report is in {path}.</source>
         <translation>模型还没回答，运行就结束了。</translation>
     </message>
     <message>
-        <source>The model answers after the present step…</source>
+        <source>The model answers after the current step…</source>
         <translation>当前这一步完成后，模型就会回答…</translation>
     </message>
     <message>
-        <source>The model answers when training has begun…</source>
+        <source>The model answers once training has started…</source>
         <translation>训练开始后，模型就会回答…</translation>
     </message>
 </context>
@@ -8580,12 +8576,12 @@ The report is in {path}.</source>
         <translation>WSL 已就绪：可在运行的“硬件”中选择它。</translation>
     </message>
     <message>
-        <source>It did not work.</source>
+        <source>It did not succeed.</source>
         <translation>没有成功。</translation>
     </message>
     <message>
-        <source>Installed, verified and proven on this computer.</source>
-        <translation>已在这台电脑上安装、校验并验证。</translation>
+        <source>Installed and tested on this computer.</source>
+        <translation>已安装，并在此电脑上测试通过。</translation>
     </message>
     <message>
         <source>Repaired and checked.</source>

@@ -271,7 +271,7 @@ class _RowReader:
         if not isinstance(value, list):
             raise self._error(role, "must be a list of messages, not {kind}", kind=_kind(value))
         if not value:
-            raise self._error(role, "holds no messages")
+            raise self._error(role, "contains no messages")
         return [self._message(role, number, item) for number, item in enumerate(value, start=1)]
 
     def turn(self, role: str, speaker: str) -> list[Message]:

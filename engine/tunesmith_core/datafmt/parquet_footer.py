@@ -38,7 +38,7 @@ def count_rows(path: Path) -> int:
     except (IndexError, ValueError, RecursionError) as error:
         raise parse_error(path, "the Parquet file is damaged.") from error
     if num_rows <= 0:
-        raise TunesmithError("dataset-empty", "{path}: the Parquet file holds no rows.", path=path)
+        raise TunesmithError("dataset-empty", "{path}: the Parquet file has no rows.", path=path)
     return num_rows
 
 

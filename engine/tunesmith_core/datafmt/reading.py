@@ -65,7 +65,9 @@ def file_kind(path: Path) -> str:
         raise parse_error(path, "broken UTF-16 text: {reason}.", reason=error.reason) from error
     if named is None:
         raise parse_error(
-            path, 'the ending "{suffix}" is not known: JSONL, JSON, CSV, TSV or Parquet is needed.', suffix=path.suffix
+            path,
+            'the file type "{suffix}" is not supported. Choose JSONL, JSON, CSV, TSV or Parquet.',
+            suffix=path.suffix,
         )
     return named
 
@@ -75,7 +77,7 @@ def _first_line(path: Path, file: TextIO) -> str:
     for line in iter(lambda: file.readline(MAX_ROW_CHARACTERS), ""):
         if line.strip():
             return line
-    raise TunesmithError("dataset-empty", "{path}: the file holds only blank lines.", path=path)
+    raise TunesmithError("dataset-empty", "{path}: the file contains only blank lines.", path=path)
 
 
 def _kind_of_objects(file: TextIO, line: str, named: str | None) -> str:
@@ -131,7 +133,7 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None) -> Iterator[tuple[in
                 path, "broken UTF-16 text after row {num_rows}: {reason}.", num_rows=num_rows, reason=error.reason
             ) from error
     if not num_rows:
-        raise first_error or TunesmithError("dataset-empty", "{path}: the file holds no rows.", path=path)
+        raise first_error or TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
 
 
 def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Row]]:

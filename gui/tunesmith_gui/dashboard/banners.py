@@ -102,7 +102,7 @@ def _retries(spec: RunSpec, ask: Ask) -> list[tuple[str, Callable[[], object]]]:
 def _interrupted(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
     title = fill(translate("Dashboard", "The run was interrupted at step %1"), number(model.status.step))
     if not model.can_resume:
-        text = translate("Dashboard", "There is no checkpoint to go on from. Duplicate it to start again.")
+        text = translate("Dashboard", "There is no checkpoint to resume from. Duplicate the run to start again.")
         actions = ((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),)
         return Banner("warn", title, text, actions=actions, parent=parent)
     saved = number(model.status.last_checkpoint_step)

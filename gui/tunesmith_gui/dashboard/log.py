@@ -62,7 +62,7 @@ class LogPane(QWidget):
 
     def show_output(self, output: EngineOutput) -> None:
         """Show the engine's output; the view follows its end unless the person scrolled away."""
-        notes = {"all": "", "end": self.tr("Only the end is shown."), "none": self.tr("The engine wrote nothing yet.")}
+        notes = {"all": "", "end": self.tr("Only the end is shown."), "none": self.tr("No engine output yet.")}
         self._note.setText(notes[output.extent])
         self._note.setVisible(output.extent != "all")
         if output.text == self.output.toPlainText():

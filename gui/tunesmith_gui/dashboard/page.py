@@ -400,7 +400,7 @@ class DashboardPage(Page):
 
         row = self.context.library.row(self.run.id) if self.run is not None else None
         if row is None:
-            self.notify.emit("warn", self.tr("The list of runs is still being read; try again in a moment."))
+            self.notify.emit("warn", self.tr("The list of runs is still loading. Try again in a moment."))
             return
 
         def ask(contents: RunContents) -> None:

@@ -36,7 +36,7 @@ class SamplesPane(QWidget):
         row.setSpacing(SPACE)
         self.prompt = QLineEdit(self._asking)
         self.prompt.setAccessibleName(self.tr("Prompt"))
-        self.prompt.setPlaceholderText(self.tr("Ask the model in training"))
+        self.prompt.setPlaceholderText(self.tr("Ask the model being trained"))
         self.prompt.textChanged.connect(lambda _text: self._enable())
         self.prompt.returnPressed.connect(self._ask)
         self.send = button(self.tr("Sample now"), self._ask, icon_name="sample", parent=self._asking)
@@ -82,5 +82,5 @@ def _words(request: SampleRequest, state: RunState) -> tuple[str, str]:
     if not state.live:
         return tr.translate("SamplesPane", "The run ended before the model answered."), "error"
     if state is RunState.RUNNING:
-        return tr.translate("SamplesPane", "The model answers after the present step…"), "muted"
-    return tr.translate("SamplesPane", "The model answers when training has begun…"), "muted"
+        return tr.translate("SamplesPane", "The model answers after the current step…"), "muted"
+    return tr.translate("SamplesPane", "The model answers once training has started…"), "muted"

@@ -295,10 +295,10 @@ def proof_words(proof: Proof | None, built_at: float | None) -> str:
     """When and on what the environment was seen to work."""
     if proof is not None and proof.proven_at is not None:
         place = proof.gpu or translate("Environment", "the processor")
-        return fill(translate("Environment", "Proven on %1 on %2"), when(proof.proven_at), place)
+        return fill(translate("Environment", "Tested on %1 on %2"), when(proof.proven_at), place)
     if built_at is not None:
-        return fill(translate("Environment", "Built on %1, not proven on this computer yet"), when(built_at))
-    return translate("Environment", "Not proven on this computer yet")
+        return fill(translate("Environment", "Built on %1, not tested on this computer yet"), when(built_at))
+    return translate("Environment", "Not tested on this computer yet")
 
 
 def seconds_words(seconds: float) -> str:

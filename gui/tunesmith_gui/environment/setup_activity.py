@@ -147,10 +147,10 @@ class Activity:
         if self.stage is Stage.CANCELLED:
             return translate("Setup", "Canceled. Downloads are kept, and the environment in use did not change.")
         if self.stage is Stage.FAILED:
-            return core_text(self.error.title) if self.error else translate("Setup", "It did not work.")
+            return core_text(self.error.title) if self.error else translate("Setup", "It did not succeed.")
         if self.stage is Stage.DONE:
             return {
-                Command.INSTALL: translate("Setup", "Installed, verified and proven on this computer."),
+                Command.INSTALL: translate("Setup", "Installed and tested on this computer."),
                 Command.REPAIR: translate("Setup", "Repaired and checked."),
                 Command.ROLL_BACK: translate("Setup", "The previous environment is in use again."),
                 Command.WSL: translate("Setup", "WSL is ready: choose it under Hardware for a run."),

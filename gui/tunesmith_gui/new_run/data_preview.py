@@ -124,7 +124,7 @@ class DataPreviewDialog(QDialog):
             fill(self.tr("%1 skipped"), number(answer["num_skipped"])),
         ]
         if answer["num_untrained"]:
-            parts.append(fill(self.tr("%1 without a learned token"), number(answer["num_untrained"])))
+            parts.append(fill(self.tr("%1 without trained tokens"), number(answer["num_untrained"])))
         self.counts.setText("  ·  ".join(parts))
         self.histogram.set_bars(answer["histogram"], answer["context_length"], self.counts.text())
         problems = [*answer.get("notes", []), *(each["message"] for each in answer["problems"])]
@@ -144,7 +144,7 @@ class DataPreviewDialog(QDialog):
         if not rows:
             return
         row = rows[self._row]
-        words = self.tr("Example %1 of %2  ·  line %3  ·  %4 tokens, %5 learned")
+        words = self.tr("Example %1 of %2  ·  line %3  ·  %4 tokens, %5 trained")
         counts = (number(row["num_tokens"]), number(row["num_trained_tokens"]))
         self.place.setText(fill(words, self._row + 1, len(rows), row["line"], *counts))
         self.previous.setEnabled(self._row > 0)

@@ -57,7 +57,7 @@ class DeleteRunDialog(QDialog):
         column.addWidget(SafeLabel(self._taken(contents), wrap=True, parent=self))
         column.addWidget(SafeLabel(self._kept(rows), tone="muted", wrap=True, parent=self))
         self.trash = QRadioButton(self.tr("Move the files to the trash"), self)
-        self.erase = QRadioButton(self.tr("Delete the files now; this can't be undone"), self)
+        self.erase = QRadioButton(self.tr("Delete the files now. This can't be undone"), self)
         self.trash.setChecked(True)
         column.addWidget(self.trash)
         column.addWidget(self.erase)

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="facts about the computer that the log is from: a file of `tunesmith probe --json`, or this computer",
     )
-    parser.add_argument("--language", choices=("en", "zh"), help="language of the answer; the system's")
+    parser.add_argument("--language", choices=("en", "zh"), help="language of the answer (default: the system's)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ GOOD = (State.OK, State.UNKNOWN)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
-    parser.add_argument("--yes", action="store_true", help="mend everything without asking")
+    parser.add_argument("--yes", action="store_true", help="repair everything without asking")
     parser.add_argument("--check", metavar="ID", help="only the fault of this check")
     parser.add_argument("--full", action="store_true", help="read every installed byte to find faults")
     add_argument(parser)

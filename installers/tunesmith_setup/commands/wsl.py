@@ -17,8 +17,10 @@ from tunesmith_setup.progress import add_argument, chosen
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.add_argument("action", choices=("status", "install"), help="say what is missing, or do it step by step")
-    parser.add_argument("--distribution", metavar="NAME", help="Linux distribution to use; the default one")
-    parser.add_argument("--profile", choices=sorted(profiles.PROFILES), help="build of PyTorch; chosen by the GPU")
+    parser.add_argument("--distribution", metavar="NAME", help="Linux distribution to use (default: the default one)")
+    parser.add_argument(
+        "--profile", choices=sorted(profiles.PROFILES), help="build of PyTorch (default: chosen for the GPU)"
+    )
     parser.add_argument("--yes", action="store_true", help="agree to every step")
     add_argument(parser)
 

@@ -68,7 +68,7 @@ def test_sample_is_asked_for_in_its_tab(page: DashboardPage, sent: list[tuple[An
     assert not page.samples.send.isEnabled()
     ask(page, " How are you? ")
     assert sent[0][:2] == ("sample", {"prompt": "How are you?"})
-    assert page.samples.words.text() == "The model answers after the present step…"
+    assert page.samples.words.text() == "The model answers after the current step…"
     assert not page.samples.send.isEnabled()
 
 

@@ -96,7 +96,7 @@ def test_a_healthy_environment_is_described(page: EnvironmentPage, quiet: Any) -
     press(page, "Show all")
     settle()
     text = words(page)
-    for part in ("Healthy", "PyTorch for CUDA 12.4", "torch 2.6.0+cu124", "Proven on", "RTX 3060", "Roll back…"):
+    for part in ("Healthy", "PyTorch for CUDA 12.4", "torch 2.6.0+cu124", "Tested on", "RTX 3060", "Roll back…"):
         assert part in text
     assert "Repair…" not in text
     assert "Driver 560.94 supports CUDA 12.6." in text

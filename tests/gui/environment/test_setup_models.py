@@ -309,8 +309,8 @@ def test_plans_and_proofs_in_words() -> None:
     flow.model.plan = Plan((Part("Libraries"),))
     assert "Nothing to download" in flow.plan_words()
     assert "RTX 3060" in proof_words(Proof(1e9, "RTX 3060"), 1e9)
-    assert "not proven" in proof_words(None, 1e9)
-    assert proof_words(None, None) == "Not proven on this computer yet"
+    assert "not tested" in proof_words(None, 1e9)
+    assert proof_words(None, None) == "Not tested on this computer yet"
 
 
 def test_every_state_has_word_tone_and_icon() -> None:

@@ -70,7 +70,7 @@ class TestBadInput:
             (pickle_weights, "model-pickle-refused", "pickle"),
             (unreadable_data, "dataset-parse-error", "a ZIP archive"),
             (empty_data, "dataset-empty", "data.jsonl"),
-            (empty_parquet, "dataset-empty", "holds no rows"),
+            (empty_parquet, "dataset-empty", "has no rows"),
             (row_without_column, "dataset-column-missing", "line 4"),
         ],
     )

@@ -88,6 +88,6 @@ def test_wrong_texts_are_explained(path: str, text: str, words: str) -> None:
 
 def test_help_says_meaning_range_and_effect() -> None:
     meaning, allowed, effect = help_text(SETTINGS["adapter.rank"]).split("\n")
-    assert "adapter matrices" in meaning
+    assert "Size of the adapter" in meaning
     assert allowed == "Range: 1 to 4096"
     assert "memory" in effect

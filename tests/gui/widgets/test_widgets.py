@@ -116,7 +116,7 @@ def test_banner_shows_replaces_and_dismisses(qtbot: QtBot) -> None:
 
 
 def test_information_is_neutral_for_indigo_means_action(qtbot: QtBot) -> None:
-    banner = Banner("neutral", "A run is still going")
+    banner = Banner("neutral", "A run is still in progress")
     qtbot.addWidget(banner)
     banner.show()
     inside = banner.grab().toImage().pixelColor(banner.width() // 2, 4)

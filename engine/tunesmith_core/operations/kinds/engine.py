@@ -92,21 +92,21 @@ IMPORT = Kind(
 )
 LIBRARIES = Kind(
     name="libraries",
-    title="Asking the training environment",
+    title="Reading the training environment",
     spec=NoSpec,
     function="tunesmith_engine.operations:libraries",
     help="show what the training libraries see of this computer",
 )
 SELFTEST = Kind(
     name="selftest",
-    title="Proving the training environment",
+    title="Testing the training environment",
     spec=SelftestSpec,
     function="tunesmith_engine.operations:selftest",
     help="prove that the training environment works on this computer",
 )
 PROVE_KERNELS = Kind(
     name="prove-kernels",
-    title="Proving the kernels",
+    title="Testing the kernels",
     spec=KernelsSpec,
     function="tunesmith_engine.proof.prove:prove_here",
     place=Place.SAME,
