@@ -17,6 +17,33 @@ ALL_LINEAR = "all-linear"
 NATIVE, WSL = "native", "wsl"
 
 
+CHOICE_WORDS = {
+    "auto": "Automatic",
+    "messages": "Chat",
+    "sharegpt": "Chat (ShareGPT)",
+    "alpaca": "Instruction and response (Alpaca)",
+    "prompt-completion": "Prompt and response",
+    "prompt-completion-raw": "Prompt and response as plain text",
+    "text": "Plain text",
+    "assistant": "Answers only",
+    "all": "All",
+    "truncate": "Cut",
+    "skip": "Skip",
+    "sft": "Supervised (SFT)",
+    "none": "None",
+    "lora_only": "LoRA layers only",
+    "nf4": "4-bit (NF4)",
+    "adamw": "AdamW",
+    "adamw_8bit": "AdamW, 8-bit",
+    "linear": "Linear",
+    "cosine": "Cosine",
+    "constant": "Constant",
+    "native": "This system",
+    "wsl": "WSL",
+}
+"""Choices of settings as a person reads them; one that is not here is its own word."""
+
+
 def device_problem(name: str) -> str | None:
     """Say what is wrong with the name of a device, or return None."""
     return (
@@ -41,7 +68,7 @@ class ModelSpec:
     dtype: str = declared(
         "auto",
         label="Number format",
-        meaning="Format of the frozen weights and the calculations. auto uses bfloat16 if the GPU supports it.",
+        meaning="Format of the frozen weights and the calculations. Automatic uses bfloat16 if the GPU supports it.",
         choices=("auto", "float32", "bfloat16", "float16"),
         effect="float32 doubles the memory of the weights and is slower on a GPU.",
     )
@@ -55,7 +82,7 @@ class SourceSpec:
     format: str = declared(
         "auto",
         label="Row format",
-        meaning="What a row contains. auto looks at the columns of the first rows.",
+        meaning="What a row contains. Automatic looks at the columns of the first rows.",
         choices=("auto", "messages", "sharegpt", "alpaca", "prompt-completion", "prompt-completion-raw", "text"),
     )
     columns: dict[str, str] = declared(
@@ -107,7 +134,7 @@ class ObjectiveSpec:
     kind: str = declared(
         "sft",
         label="Objective",
-        meaning="What the model learns. sft learns to write the answers in the data.",
+        meaning="What the model learns. SFT learns to write the answers in the data.",
         choices=objectives.names(),
     )
 
@@ -161,7 +188,7 @@ class AdapterSpec:
     bias: str = declared(
         "none",
         label="Bias",
-        meaning="Which bias vectors are trained too. none suits most models.",
+        meaning="Which bias vectors are trained too. None suits most models.",
         choices=("none", "all", "lora_only"),
     )
 
@@ -173,9 +200,9 @@ class QuantizationSpec:
     kind: str = declared(
         "none",
         label="Frozen weights",
-        meaning="none keeps the model at 16 bits (LoRA). nf4 stores its linear layers in 4 bits (QLoRA).",
+        meaning="None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA).",
         choices=("none", "nf4"),
-        effect="nf4 needs about a quarter of the weight memory and is a little slower.",
+        effect="NF4 needs about a quarter of the weight memory and is a little slower.",
     )
 
 

@@ -28,6 +28,7 @@ from tunesmith_core.explain.catalogue import repairs_of_all
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.operations.kind import all_kinds
 from tunesmith_core.runs import RunState
+from tunesmith_core.spec_sections import CHOICE_WORDS
 from tunesmith_gui.assets import asset_folder
 
 PACKAGE = Path(__file__).resolve().parent
@@ -100,7 +101,7 @@ def _core_literals() -> Iterator[str]:
 
 def _declaration_texts(declaration: Declaration) -> Iterator[str]:
     yield from (declaration.label, declaration.meaning, declaration.unit, declaration.effect)
-    yield from declaration.choices
+    yield from (CHOICE_WORDS.get(choice, choice) for choice in declaration.choices)
 
 
 def templates(package: Path) -> set[str]:

@@ -82,4 +82,4 @@ def test_three_seeds_learn_the_example(training_home: Path, example_model: Path,
     report = os.environ.get("TUNESMITH_REPORT")
     if report:
         with Path(report).open("a", encoding="utf-8") as file:
-            file.write(f"seed {seed}: held-out loss {status.first_eval_loss:.4f} -> {status.eval_loss:.4f}\n")
+            file.write(f"seed {seed}: evaluation loss {status.first_eval_loss:.4f} -> {status.eval_loss:.4f}\n")

@@ -3188,16 +3188,8 @@ The report is in {path}.</source>
         <translation>数值格式</translation>
     </message>
     <message>
-        <source>Format of the frozen weights and the calculations. auto uses bfloat16 if the GPU supports it.</source>
-        <translation>冻结权重和计算所用的格式；“自动”在 GPU 支持时用 bfloat16。</translation>
-    </message>
-    <message>
         <source>float32 doubles the memory of the weights and is slower on a GPU.</source>
         <translation>float32 让权重占用的内存加倍，在 GPU 上也更慢。</translation>
-    </message>
-    <message>
-        <source>auto</source>
-        <translation>自动</translation>
     </message>
     <message>
         <source>float32</source>
@@ -3218,34 +3210,6 @@ The report is in {path}.</source>
     <message>
         <source>Row format</source>
         <translation>行格式</translation>
-    </message>
-    <message>
-        <source>What a row contains. auto looks at the columns of the first rows.</source>
-        <translation>每行的内容。auto 会查看前几行的列。</translation>
-    </message>
-    <message>
-        <source>messages</source>
-        <translation>messages（对话）</translation>
-    </message>
-    <message>
-        <source>sharegpt</source>
-        <translation>ShareGPT</translation>
-    </message>
-    <message>
-        <source>alpaca</source>
-        <translation>Alpaca</translation>
-    </message>
-    <message>
-        <source>prompt-completion</source>
-        <translation>提示与补全</translation>
-    </message>
-    <message>
-        <source>prompt-completion-raw</source>
-        <translation>提问与回复（纯文本）</translation>
-    </message>
-    <message>
-        <source>text</source>
-        <translation>纯文本</translation>
     </message>
     <message>
         <source>Column mapping</source>
@@ -3272,14 +3236,6 @@ The report is in {path}.</source>
         <translation>哪些词元计入损失：只有助手的回答，或全部词元。</translation>
     </message>
     <message>
-        <source>assistant</source>
-        <translation>助手的回答</translation>
-    </message>
-    <message>
-        <source>all</source>
-        <translation>全部</translation>
-    </message>
-    <message>
         <source>Context length</source>
         <translation>上下文长度</translation>
     </message>
@@ -3304,14 +3260,6 @@ The report is in {path}.</source>
         <translation>如何处理超过上下文长度的样本。</translation>
     </message>
     <message>
-        <source>truncate</source>
-        <translation>截断</translation>
-    </message>
-    <message>
-        <source>skip</source>
-        <translation>跳过</translation>
-    </message>
-    <message>
         <source>Skip bad rows</source>
         <translation>跳过坏行</translation>
     </message>
@@ -3328,8 +3276,68 @@ The report is in {path}.</source>
         <translation>作为对话训练</translation>
     </message>
     <message>
+        <source>Format of the frozen weights and the calculations. Automatic uses bfloat16 if the GPU supports it.</source>
+        <translation>冻结权重和计算的数字格式。自动：显卡支持时使用 bfloat16。</translation>
+    </message>
+    <message>
+        <source>Automatic</source>
+        <translation>自动</translation>
+    </message>
+    <message>
+        <source>What a row contains. Automatic looks at the columns of the first rows.</source>
+        <translation>每行的内容。自动：根据前几行的列判断。</translation>
+    </message>
+    <message>
+        <source>Chat</source>
+        <translation>对话</translation>
+    </message>
+    <message>
+        <source>Chat (ShareGPT)</source>
+        <translation>对话（ShareGPT）</translation>
+    </message>
+    <message>
+        <source>Instruction and response (Alpaca)</source>
+        <translation>指令与回答（Alpaca）</translation>
+    </message>
+    <message>
+        <source>Prompt and response</source>
+        <translation>提示词与回答</translation>
+    </message>
+    <message>
+        <source>Prompt and response as plain text</source>
+        <translation>提示词与回答（纯文本）</translation>
+    </message>
+    <message>
+        <source>Plain text</source>
+        <translation>纯文本</translation>
+    </message>
+    <message>
+        <source>Answers only</source>
+        <translation>仅回答</translation>
+    </message>
+    <message>
+        <source>All</source>
+        <translation>全部</translation>
+    </message>
+    <message>
+        <source>Cut</source>
+        <translation>截断</translation>
+    </message>
+    <message>
+        <source>Skip</source>
+        <translation>跳过</translation>
+    </message>
+    <message>
         <source>Skips rows that can&apos;t be read or are missing a column, and counts them. Off stops at the first one.</source>
         <translation>略过无法读取或缺列的行并计数；关闭时遇到第一行就停止。</translation>
+    </message>
+    <message>
+        <source>What the model learns. SFT learns to write the answers in the data.</source>
+        <translation>模型学什么。SFT 学习写出数据中的回答。</translation>
+    </message>
+    <message>
+        <source>Supervised (SFT)</source>
+        <translation>监督微调（SFT）</translation>
     </message>
     <message>
         <source>Rank</source>
@@ -3394,10 +3402,6 @@ The report is in {path}.</source>
     <message>
         <source>Bias</source>
         <translation>偏置</translation>
-    </message>
-    <message>
-        <source>Which bias vectors are trained too. none suits most models.</source>
-        <translation>同时训练哪些偏置。多数模型用 none。</translation>
     </message>
     <message>
         <source>none</source>
@@ -5418,24 +5422,8 @@ The report is in {path}.</source>
         <translation>已中断</translation>
     </message>
     <message>
-        <source>lora_only</source>
-        <translation>仅 LoRA 层</translation>
-    </message>
-    <message>
         <source>Frozen weights</source>
         <translation>冻结权重</translation>
-    </message>
-    <message>
-        <source>none keeps the model at 16 bits (LoRA). nf4 stores its linear layers in 4 bits (QLoRA).</source>
-        <translation>none 保留模型的 16 位权重（LoRA）；nf4 将线性层量化为 4 位存储（QLoRA）。</translation>
-    </message>
-    <message>
-        <source>nf4 needs about a quarter of the weight memory and is a little slower.</source>
-        <translation>nf4 的权重显存约为四分之一，速度稍慢。</translation>
-    </message>
-    <message>
-        <source>nf4</source>
-        <translation>nf4（4 位）</translation>
     </message>
     <message>
         <source>AdamW in 32 bits, or with 8-bit states by bitsandbytes.</source>
@@ -5444,14 +5432,6 @@ The report is in {path}.</source>
     <message>
         <source>8-bit states need a quarter of the optimizer memory.</source>
         <translation>8 位状态只占优化器内存的四分之一。</translation>
-    </message>
-    <message>
-        <source>adamw</source>
-        <translation>AdamW</translation>
-    </message>
-    <message>
-        <source>adamw_8bit</source>
-        <translation>AdamW（8 位）</translation>
     </message>
     <message>
         <source>Learning rate</source>
@@ -5562,18 +5542,6 @@ The report is in {path}.</source>
         <translation>预热之后学习率的变化方式。</translation>
     </message>
     <message>
-        <source>linear</source>
-        <translation>线性</translation>
-    </message>
-    <message>
-        <source>cosine</source>
-        <translation>余弦</translation>
-    </message>
-    <message>
-        <source>constant</source>
-        <translation>恒定</translation>
-    </message>
-    <message>
         <source>Warm-up</source>
         <translation>预热</translation>
     </message>
@@ -5682,6 +5650,50 @@ The report is in {path}.</source>
         <translation>保留</translation>
     </message>
     <message>
+        <source>Which bias vectors are trained too. None suits most models.</source>
+        <translation>同时训练哪些偏置。多数模型选“无”。</translation>
+    </message>
+    <message>
+        <source>None</source>
+        <translation>无</translation>
+    </message>
+    <message>
+        <source>LoRA layers only</source>
+        <translation>仅 LoRA 层</translation>
+    </message>
+    <message>
+        <source>None keeps the model at 16 bits (LoRA). NF4 stores its linear layers in 4 bits (QLoRA).</source>
+        <translation>“无”保持模型为 16 位（LoRA）；NF4 以 4 位存储线性层（QLoRA）。</translation>
+    </message>
+    <message>
+        <source>NF4 needs about a quarter of the weight memory and is a little slower.</source>
+        <translation>NF4 只需约四分之一的权重显存，速度略慢。</translation>
+    </message>
+    <message>
+        <source>4-bit (NF4)</source>
+        <translation>4 位（NF4）</translation>
+    </message>
+    <message>
+        <source>AdamW</source>
+        <translation>AdamW</translation>
+    </message>
+    <message>
+        <source>AdamW, 8-bit</source>
+        <translation>AdamW（8 位）</translation>
+    </message>
+    <message>
+        <source>Linear</source>
+        <translation>线性</translation>
+    </message>
+    <message>
+        <source>Cosine</source>
+        <translation>余弦</translation>
+    </message>
+    <message>
+        <source>Constant</source>
+        <translation>恒定</translation>
+    </message>
+    <message>
         <source>Number of verified checkpoints that are kept.</source>
         <translation>保留的已校验检查点数量。</translation>
     </message>
@@ -5700,14 +5712,6 @@ The report is in {path}.</source>
     <message>
         <source>Where the engine runs: this system, or Linux inside Windows (WSL) after it was set up.</source>
         <translation>引擎在哪里运行：本系统，或安装好的 Windows 内的 Linux（WSL）。</translation>
-    </message>
-    <message>
-        <source>native</source>
-        <translation>本机</translation>
-    </message>
-    <message>
-        <source>wsl</source>
-        <translation>WSL</translation>
     </message>
     <message>
         <source>Fused kernels</source>
@@ -5818,16 +5822,16 @@ The report is in {path}.</source>
         <translation>量化</translation>
     </message>
     <message>
-        <source>What the model learns. sft learns to write the answers in the data.</source>
-        <translation>模型学什么：sft（监督微调）学习写出数据中的回答。</translation>
-    </message>
-    <message>
-        <source>sft</source>
-        <translation>监督微调（SFT）</translation>
-    </message>
-    <message>
         <source>auto uses the GPU if there is one. cpu, cuda or cuda:1 chooses a device, numbered as in nvidia-smi.</source>
         <translation>auto 在有显卡时使用显卡。也可指定 cpu、cuda 或 cuda:1，编号与 nvidia-smi 一致。</translation>
+    </message>
+    <message>
+        <source>This system</source>
+        <translation>本机</translation>
+    </message>
+    <message>
+        <source>WSL</source>
+        <translation>WSL</translation>
     </message>
     <message>
         <source>en</source>

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.tr import translate
 
 _LOWER_RATE = 3
 
@@ -12,7 +13,7 @@ _LOWER_RATE = 3
 def value_text(value: object) -> str:
     """A setting's value as a person reads it."""
     if isinstance(value, bool):
-        return "on" if value else "off"
+        return translate("SettingText", "on") if value else translate("SettingText", "off")
     if isinstance(value, (list, tuple)):
         return ", ".join(str(each) for each in value)
     if isinstance(value, dict):

@@ -11,7 +11,7 @@ from typing import Any
 
 from tunesmith_core.declared import Declaration, value_problem
 from tunesmith_core.spec import Setting
-from tunesmith_core.spec_sections import ALL_LINEAR
+from tunesmith_core.spec_sections import ALL_LINEAR, CHOICE_WORDS
 from tunesmith_gui.tr import core_text, fill, translate
 
 _LIST_SETTINGS = (list[str], str | list[str])
@@ -46,6 +46,11 @@ def value_text(setting: Setting, value: Any) -> str:  # Any: the setting's type
     if isinstance(value, list):
         return ("\n" if setting.path == _LINE_PER_ENTRY else ", ").join(value)
     return str(value)
+
+
+def choice_text(choice: str) -> str:
+    """A choice of a setting in words."""
+    return core_text(CHOICE_WORDS.get(choice, choice))
 
 
 def parse(setting: Setting, text: str) -> Any:  # Any: the setting's type
@@ -129,7 +134,7 @@ def _pairs(text: str) -> dict[str, str]:
 def range_text(declaration: Declaration) -> str:
     """The allowed range in words, or an empty text where anything goes."""
     if declaration.choices:
-        return fill(translate("SettingText", "One of: %1"), ", ".join(declaration.choices))
+        return fill(translate("SettingText", "One of: %1"), ", ".join(map(choice_text, declaration.choices)))
     low = declaration.above if declaration.above is not None else declaration.minimum
     if low is None and declaration.maximum is None:
         return ""

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import (
 from tunesmith_core.spec import Setting
 from tunesmith_gui.new_run.form import LISTED, SETTINGS, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
-from tunesmith_gui.new_run.setting_text import help_text, value_text
+from tunesmith_gui.new_run.setting_text import choice_text, help_text, value_text
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.buttons import IconButton, button
@@ -94,7 +94,10 @@ class SettingRow(QWidget):
         self._show_value()
         problem = self._form.problem(path)
         changed = self._form.is_changed(path)
-        default = value_text(self.setting, self._form.baseline(path)) or translate("SettingsList", "empty")
+        default = value_text(self.setting, self._form.baseline(path))
+        default = (choice_text(default) if self.setting.declaration.choices else default) or translate(
+            "SettingsList", "empty"
+        )
         words = translate("SettingsList", "changed, was %1") if changed else translate("SettingsList", "default")
         words = fill(words, default.replace("\n", " "))
         self.note.setText(f"{self._unit}  ·  {words}" if self._unit else words)
@@ -129,7 +132,7 @@ class SettingRow(QWidget):
             combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             combo.setMinimumContentsLength(MIN_CHARACTERS)
             for choice in setting.declaration.choices:
-                combo.addItem(core_text(choice), choice)
+                combo.addItem(choice_text(choice), choice)
             combo.activated.connect(lambda index: self._form.set_value(path, combo.itemData(index)))
             return combo
         if setting.type is bool:

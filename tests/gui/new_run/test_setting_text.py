@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from tunesmith_core.declared import value_problem
 from tunesmith_core.spec import iter_settings
-from tunesmith_gui.new_run.setting_text import SettingProblem, help_text, number_text, parse, value_text
+from tunesmith_gui.new_run.setting_text import (
+    SettingProblem,
+    choice_text,
+    help_text,
+    number_text,
+    parse,
+    value_text,
+)
 
 SETTINGS = {setting.path: setting for setting in iter_settings()}
 NUMBERS = [setting for setting in SETTINGS.values() if setting.type in (int, float)]
@@ -84,6 +91,12 @@ def test_wrong_texts_are_explained(path: str, text: str, words: str) -> None:
     with pytest.raises(SettingProblem) as caught:
         parse(SETTINGS[path], text)
     assert str(caught.value) == words
+
+
+def test_every_choice_is_shown_in_words() -> None:
+    choices = [choice for setting in iter_settings() for choice in setting.declaration.choices]
+    raw = [choice for choice in choices if choice_text(choice) == choice]
+    assert raw == ["float32", "bfloat16", "float16"], "names of number formats are what people call them"
 
 
 def test_help_says_meaning_range_and_effect() -> None:
