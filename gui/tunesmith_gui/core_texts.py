@@ -833,6 +833,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "contains no messages"),
     QT_TRANSLATE_NOOP("Core", "contains no weight_map"),
     QT_TRANSLATE_NOOP("Core", "current"),
+    QT_TRANSLATE_NOOP("Core", "data"),
     QT_TRANSLATE_NOOP("Core", "deleted {run}"),
     QT_TRANSLATE_NOOP("Core", "done in {time}"),
     QT_TRANSLATE_NOOP("Core", "each item of the list must be an object such as {...}."),

@@ -71,6 +71,7 @@ TEMPLATE_PLACES = {
     "note": 0,
     "line": 0,
     "phase": 0,
+    "enter": 0,
 }
 """Which argument of a constructor is a text that a person reads; `hint` is one everywhere."""
 

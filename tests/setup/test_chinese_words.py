@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core import cli, settings
+from tunesmith_core import cli, settings, terminal
+from tunesmith_core.messages import use_language
+from tunesmith_core.protocol import Event
 from tunesmith_setup.__main__ import main as setup
 
 ENGLISH = re.compile(r"[A-Za-z']{2,}(?: [a-z']{2,}){2,}")
@@ -85,3 +87,12 @@ def test_a_spec_or_data_that_is_wrong(
 def test_looking_around(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     cli.main(words)
     said(capsys)
+
+
+def test_the_events_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    use_language("zh_CN")
+    progress = terminal.Progress()
+    for phase in ("starting", "model", "data", "training", "evaluating", "saving"):
+        progress.show(Event(1, 0.0, "phase", {"name": phase}))
+    progress.show(Event(2, 0.0, "eval", {"step": 4, "loss": 1.0}))
+    assert not re.search("[A-Za-z]", capsys.readouterr().out)

@@ -4500,6 +4500,10 @@ The report is in {path}.</source>
         <translation>当前</translation>
     </message>
     <message>
+        <source>data</source>
+        <translation>数据</translation>
+    </message>
+    <message>
         <source>done in {time}</source>
         <translation>完成，用时 {time}</translation>
     </message>
