@@ -107,6 +107,8 @@ def check(arguments: Namespace) -> int:
                 memory=terminal.gib(measured.get("peak_bytes") or 0),
             )
         )
+        for note in measured.get("notes", []):
+            terminal.note(note)
     return EXIT_DONE
 
 

@@ -340,6 +340,12 @@ CODES: dict[str, ErrorCode] = {
         "The row format was set to plain text although the model has a chat template.",
         'Set the row format to "Prompt and response" to train them as a chat.',
     ),
+    "dataset-rows-cut": ErrorCode(
+        USER,
+        "Rows are cut at the context length",
+        "Some rows are longer than the context length. Where a cut goes through an answer, its stop token is lost.",
+        "Raise the context length, or skip longer rows.",
+    ),
     "chat-template-unclear": ErrorCode(
         USER,
         "The answers can't be told apart",

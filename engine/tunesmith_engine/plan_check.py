@@ -19,7 +19,8 @@ def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
 
     Returns:
         device, dtype, peak_bytes (allocator's peak on a GPU, the process's on the CPU), reserved_bytes (GPU only),
-        micro_batch_size, longest_tokens, step_s, kernels (what runs fused, a sentence each).
+        micro_batch_size, longest_tokens, step_s, kernels (what runs fused, a sentence each), notes (how rows
+        became tokens, a sentence each).
 
     Raises:
         TunesmithError: whatever a run would meet as well, `cuda-oom` among it.
@@ -41,6 +42,7 @@ def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
         "longest_tokens": len(longest[0].input_ids),
         "step_s": round(time.monotonic() - started_s, 4),
         "kernels": path.report,
+        "notes": list(parts.data.notes.values()),
     }
     if compute.device.type == "cuda":
         reserved_bytes = torch.cuda.max_memory_reserved(compute.device)

@@ -332,9 +332,11 @@ def test_the_planned_device_is_the_wanted_one(make_spec: Make, monkeypatch: pyte
 
 
 def test_check_measures_a_step(spec_file: str, fake_engine: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    fake_engine({"check": {"device": "cpu", "step_s": 2.0, "peak_bytes": 1 << 30}})
+    fake_engine({"check": {"device": "cpu", "step_s": 2.0, "peak_bytes": 1 << 30, "notes": ["9 rows are cut."]}})
     assert cli.main(["check", spec_file]) == 0
-    assert capsys.readouterr().out == "One step on cpu took 2 s and 1.00 GiB of memory.\n"
+    shown = capsys.readouterr()
+    assert shown.out == "One step on cpu took 2 s and 1.00 GiB of memory.\n"
+    assert "9 rows are cut." in shown.err
     assert cli.main(["check", spec_file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["peak_bytes"] == 1 << 30
 

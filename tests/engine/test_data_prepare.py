@@ -73,6 +73,31 @@ def test_longer_rows_are_cut_or_skipped_and_counted(tiny_spec: MakeSpec, tokeniz
     assert skipped.stats.num_train_rows == 16 - num_longer
 
 
+def test_a_cut_through_an_answer_is_a_warning_with_what_to_do(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    def row(question: str, answer: str) -> dict[str, str]:
+        return {"prompt": question, "completion": answer}
+
+    # Cut within the answer, within the question, and not at all.
+    rows = [row("a", "word " * 20), row("word " * 40, "a"), row("a", "a")]
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    whole = prepare(tiny_spec(data={"path": path, "context_length": 300}), tokenizer)
+    assert not whole.notes
+    longest = whole.stats.longest_tokens
+    spec = tiny_spec(data={"path": path, "context_length": 24})
+    (note,) = prepare(spec, tokenizer).notes.values()
+    assert preview(spec, tokenizer, 1)["notes"] == [note]
+    assert "24 tokens: 2 of 3. In 1 of them, the end of an answer is lost" in note
+    (note,) = prepare(tiny_spec(data={"path": path, "context_length": longest - 10}), tokenizer).notes.values()
+    assert "1 of 3. To keep" in note
+    assert f"raise the context length to {longest} tokens, or skip" in note
+    assert not prepare(tiny_spec(data={"path": path, "context_length": longest}), tokenizer).notes
+    skipping = tiny_spec(data={"path": path, "context_length": 24, "overlong": "skip"})
+    assert not prepare(skipping, tokenizer).notes
+    assert not preview(skipping, tokenizer, 1)["notes"]
+
+
 def test_rows_whose_answer_is_cut_off_are_dropped_and_counted(
     tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:

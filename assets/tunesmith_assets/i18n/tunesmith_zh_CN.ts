@@ -3408,6 +3408,18 @@ The report is in {path}.</source>
         <translation>无</translation>
     </message>
     <message>
+        <source>Rows are cut at the context length</source>
+        <translation>部分数据行超出上下文长度，已被截断</translation>
+    </message>
+    <message>
+        <source>Some rows are longer than the context length. Where a cut goes through an answer, its stop token is lost.</source>
+        <translation>有些数据行超出了上下文长度。如果截断位置在回答中间，回答的停止标记就会丢失。</translation>
+    </message>
+    <message>
+        <source>Raise the context length, or skip longer rows.</source>
+        <translation>请增大上下文长度，或跳过过长的数据行。</translation>
+    </message>
+    <message>
         <source> Held by: {names}.</source>
         <translation>占用者：{names}。</translation>
     </message>
@@ -3694,6 +3706,10 @@ The report is in {path}.</source>
     <message>
         <source>Illegal trailing comma before end of object</source>
         <translation>对象末尾有多余的逗号</translation>
+    </message>
+    <message>
+        <source>In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn&apos;t learn to stop there.</source>
+        <translation>其中 {num_open} 行丢失了回答的结尾和停止标记，模型学不到在那里停止。</translation>
     </message>
     <message>
         <source>Incomplete folders: {count}. They take {size}.</source>
@@ -4048,6 +4064,10 @@ The report is in {path}.</source>
         <translation>从环境的文件清单恢复。</translation>
     </message>
     <message>
+        <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
+        <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个 token 的上下文长度，已被截断。</translation>
+    </message>
+    <message>
         <source>Run it in a terminal and read what it says: {command}</source>
         <translation>请在终端中运行它并查看输出：{command}</translation>
     </message>
@@ -4278,6 +4298,10 @@ The report is in {path}.</source>
     <message>
         <source>To fix it: {label}</source>
         <translation>解决办法：{label}</translation>
+    </message>
+    <message>
+        <source>To keep every row whole, raise the context length to {longest_tokens} tokens, or skip longer rows.</source>
+        <translation>如需保留每一行的完整内容，请将上下文长度增大到 {longest_tokens} 个 token；也可以跳过过长的数据行。</translation>
     </message>
     <message>
         <source>Total</source>

@@ -13,6 +13,7 @@ from tunesmith_core.datafmt import Conversation
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source
@@ -78,7 +79,6 @@ class _FileExamples:
     num_bad_rows: int = 0
     num_overlong_rows: int = 0
     num_untrained_rows: int = 0
-    num_truncated_rows: int = 0
 
 
 def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
@@ -93,16 +93,17 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
             `chat-template-unclear`, `no-trained-tokens`, each naming file and line where one is at fault.
     """
     renderer = Renderer(tokenizer, spec.data)
-    files = [_read_examples(spec, source, renderer) for source in spec.all_sources()]
+    cuts = Cuts(spec.data.context_length)
+    files = [_read_examples(spec, source, renderer, cuts) for source in spec.all_sources()]
     rows = [example for file in files[: len(spec.data.sources)] for example in file.examples]
     if spec.evaluation.path:
         train, held_out = rows, files[-1].examples
     else:
         train_rows, eval_rows = split_rows(len(rows), spec.evaluation.percent, spec.schedule.seed)
         train, held_out = [rows[row] for row in train_rows], [rows[row] for row in eval_rows]
-    num_bad, num_overlong, num_untrained, num_truncated = (
+    num_bad, num_overlong, num_untrained = (
         sum(getattr(file, name) for file in files)
-        for name in ("num_bad_rows", "num_overlong_rows", "num_untrained_rows", "num_truncated_rows")
+        for name in ("num_bad_rows", "num_overlong_rows", "num_untrained_rows")
     )
     stats = DataStats(
         num_train_rows=len(train),
@@ -111,33 +112,31 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
         num_bad_rows=num_bad,
         num_overlong_rows=num_overlong,
         num_untrained_rows=num_untrained,
-        num_truncated_rows=num_truncated,
+        num_truncated_rows=cuts.num_cut,
         num_tokens=sum(len(example.input_ids) for example in train),
         num_trained_tokens=sum(example.num_trained_tokens for example in train),
         longest_tokens=max(len(example.input_ids) for example in (*train, *held_out)),
     )
-    return PreparedData(train, held_out, stats, renderer.notes, "chat" if renderer.makes_chats else "text")
+    notes = renderer.notes | cuts.notes()
+    return PreparedData(train, held_out, stats, notes, "chat" if renderer.makes_chats else "text")
 
 
-def _read_examples(spec: RunSpec, file_spec: SourceSpec, renderer: Renderer) -> _FileExamples:
+def _read_examples(spec: RunSpec, file_spec: SourceSpec, renderer: Renderer, cuts: Cuts) -> _FileExamples:
     source = Source(file_spec, spec.data.skip_bad_rows)
     file = _FileExamples([])
-    limit = spec.data.context_length
     for tokenised in renderer.tokenise(rendered for _, rendered in rendered_rows(source, renderer)):
         example = tokenised.example
-        if len(example.input_ids) > limit:
-            if spec.data.overlong == "skip":
-                file.num_overlong_rows += 1
-                continue
-            file.num_truncated_rows += 1
-            example = cut(example, limit)
+        if len(example.input_ids) > cuts.limit and spec.data.overlong == "skip":
+            file.num_overlong_rows += 1
+            continue
+        example = cuts.cut(example)
         if example.num_trained_tokens:
             file.examples.append(example)
         else:
             file.num_untrained_rows += 1
     file.num_bad_rows = source.num_skipped_rows
     if not file.examples:
-        _raise_nothing_left(source.path, file, limit)
+        _raise_nothing_left(source.path, file, cuts.limit)
     return file
 
 
@@ -158,11 +157,6 @@ def _raise_nothing_left(path: Path, file: _FileExamples, limit: int) -> None:
         num_rows=file.num_overlong_rows,
         limit=limit,
     )
-
-
-def cut(example: Example, limit: int) -> Example:
-    """Return the first tokens of an example, as an own copy so that the rest is freed."""
-    return Example(example.input_ids[:limit].copy(), example.labels[:limit].copy())
 
 
 def rendered_rows(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:

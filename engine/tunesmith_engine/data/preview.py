@@ -9,8 +9,9 @@ from transformers import PreTrainedTokenizerBase
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
-from tunesmith_engine.data.prepare import cut, rendered_rows
+from tunesmith_engine.data.prepare import rendered_rows
 from tunesmith_engine.data.read import Source
 from tunesmith_engine.data.render import Renderer, Tokenised
 
@@ -49,7 +50,7 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
 
     source = Source(spec.data.sources[0], skip_bad_rows=True, on_problem=note)
     renderer = Renderer(tokenizer, spec.data)
-    limit = spec.data.context_length
+    cuts = Cuts(spec.data.context_length)
     rows: list[dict[str, Any]] = []
     lengths: list[int] = []
     num_untrained = 0
@@ -58,24 +59,25 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
     is_complete = next(found, None) is None
     tokens = renderer.tokenise(rendered for _, rendered in looked_at)
     for (line, rendered), tokenised in zip(looked_at, tokens, strict=True):
-        example = cut(tokenised.example, limit)
+        example = cuts.cut(tokenised.example)
         lengths.append(len(tokenised.example.input_ids))
         num_untrained += not example.num_trained_tokens
         if len(rows) < num_rows:
             leading = renderer.leading_text if rendered.starts_document else ""
             rows.append(_shown_row(line, tokenised, example, leading))
+    notes = renderer.notes | (cuts.notes() if spec.data.overlong == "truncate" else {})
     return {
         "rows": rows,
         "histogram": histogram(lengths),
         "num_rows": len(lengths),
         "num_skipped": source.num_skipped_rows,
-        "num_cut": sum(length > limit for length in lengths),
+        "num_cut": cuts.num_cut,
         "num_untrained": num_untrained,
-        "longest_tokens": max(lengths),
-        "context_length": limit,
+        "longest_tokens": cuts.longest_tokens,
+        "context_length": cuts.limit,
         "is_complete": is_complete,
         "problems": problems,
-        "notes": list(renderer.notes.values()),
+        "notes": list(notes.values()),
     }
 
 

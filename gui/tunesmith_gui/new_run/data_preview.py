@@ -15,7 +15,7 @@ from tunesmith_gui.new_run.length_histogram import LengthHistogram
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import fill, number
+from tunesmith_gui.tr import core_text, fill, number
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -127,7 +127,8 @@ class DataPreviewDialog(QDialog):
             parts.append(fill(self.tr("%1 without trained tokens"), number(answer["num_untrained"])))
         self.counts.setText("  ·  ".join(parts))
         self.histogram.set_bars(answer["histogram"], answer["context_length"], self.counts.text())
-        problems = [*answer.get("notes", []), *(each["message"] for each in answer["problems"])]
+        said = [*answer.get("notes", []), *(each["message"] for each in answer["problems"])]
+        problems = [core_text(each) for each in said]
         more = len(problems) - MAX_PROBLEMS_SHOWN
         words = problems[:MAX_PROBLEMS_SHOWN] + ([fill(self.tr("and %1 more"), more)] if more > 0 else [])
         self.problems.setText("\n".join(words))

@@ -73,11 +73,12 @@ class DataFacts:
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """A plan and the device it is for."""
+    """A plan and the device it is for; notes say what reading the data showed."""
 
     plan: Plan
     hardware: Hardware
     measured_bytes: int | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class NewRunFacts(QObject):
         self.longest_tokens: int | None = None
         self.measured_bytes: int | None = None
         self.tokens_per_second: float | None = None
+        self._notes: tuple[str, ...] = ()
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
         self._surveys, self._models, self._datas, self._plans = (Latest(self) for _ in range(4))
@@ -184,9 +186,10 @@ class NewRunFacts(QObject):
         """The person chose a model: settings that suit it on this computer are to follow."""
         self._wants_suggestion = True
 
-    def know_lengths(self, longest_tokens: int) -> None:
-        """A preview measured how long the rows are."""
-        self.longest_tokens = longest_tokens
+    def know_preview(self, answer: dict[str, Any]) -> None:  # Any: JSON values
+        """A preview read the rows; what it found holds until model or data change."""
+        self.longest_tokens = answer["longest_tokens"]
+        self._notes = tuple(answer.get("notes", ()))
         self._plan_timer.start()
 
     def know_check(self, result: dict[str, Any]) -> None:  # Any: JSON values
@@ -195,6 +198,7 @@ class NewRunFacts(QObject):
         num_tokens = result.get("longest_tokens", 0) * result.get("micro_batch_size", 1)
         self.tokens_per_second = num_tokens / result["step_s"] if result.get("step_s") else None
         self.longest_tokens = result.get("longest_tokens") or self.longest_tokens
+        self._notes = tuple(result.get("notes", ()))
         self._ask_plan()
 
     @property
@@ -219,6 +223,8 @@ class NewRunFacts(QObject):
         section = path.partition(".")[0]
         if path == "name":
             return
+        if path == "" or section in ("model", "data"):
+            self._notes = ()
         if path in ("", "model.path"):
             self._ask_model()
         if path == "" or section == "data":
@@ -271,6 +277,7 @@ class NewRunFacts(QObject):
     def _take_data(self, data: DataFacts | None) -> None:
         if self.data and data and self.data.path == data.path and self.data.sniffed != data.sniffed:
             self.longest_tokens = None
+            self._notes = ()
             self._forget_check()
         self.data = data
         self._form.surroundings.data_broken = data is not None and data.error is not None
@@ -297,8 +304,8 @@ class NewRunFacts(QObject):
         self._take_plan(facts)
 
     def _take_plan(self, facts: PlanFacts | None) -> None:
-        if facts is not None and self.measured_bytes is not None:
-            facts = PlanFacts(facts.plan, facts.hardware, self.measured_bytes)
+        if facts is not None:
+            facts = replace(facts, measured_bytes=self.measured_bytes, notes=self._notes)
         self.plan = facts
         needed = 0 if facts is None else facts.measured_bytes or facts.plan.total_bytes
         self._form.surroundings.does_not_fit = facts is not None and needed > facts.plan.available_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QEvent, QObject, QSize, Qt, QTimer
 from PySide6.QtGui import QResizeEvent
@@ -401,7 +401,7 @@ class NewRunPage(Page):
         dialog.measured.connect(self._take_preview)
         dialog.show()
 
-    def _take_preview(self, answer: dict[str, int]) -> None:
+    def _take_preview(self, answer: dict[str, Any]) -> None:  # Any: JSON values
         self._num_skipped = answer["num_skipped"]
-        self.facts.know_lengths(answer["longest_tokens"])
+        self.facts.know_preview(answer)
         self._show_data()

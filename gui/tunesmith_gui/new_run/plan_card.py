@@ -93,6 +93,8 @@ class PlanCard(Card):
         self._column.addWidget(self.check)
         self.check_note = SafeLabel(role="caption", tone="muted", wrap=True, parent=self._content)
         self._column.addWidget(self.check_note)
+        self.notes = SafeLabel(tone="warn", wrap=True, selectable=True, parent=self._content)
+        self._column.addWidget(self.notes)
         self._fixes = QWidget(self._content)
         self._fix_column = QVBoxLayout(self._fixes)
         self._fix_column.setContentsMargins(0, 0, 0, 0)
@@ -150,6 +152,8 @@ class PlanCard(Card):
         self._measured = facts.measured_bytes is not None
         if not self._checking:
             self.show_checking(False)
+        self.notes.setText("\n".join(core_text(note) for note in facts.notes))
+        self.notes.setVisible(bool(facts.notes))
         self._show_rows(facts)
         self._show_fixes(plan.fixes if verdict != "fits" else ())
         self._content.show()

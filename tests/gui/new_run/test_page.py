@@ -307,9 +307,11 @@ class TestPlan:
         tasks = scripted_tasks(monkeypatch)
         qtbot.mouseClick(page.plan_card.check, Qt.MouseButton.LeftButton)
         assert page.plan_card.check.text() == "Cancel the check"
-        tasks[0].succeeded({"peak_bytes": 2 * GIB, "longest_tokens": 100, "micro_batch_size": 2, "step_s": 0.5})
+        result = {"peak_bytes": 2 * GIB, "longest_tokens": 100, "micro_batch_size": 2, "step_s": 0.5}
+        tasks[0].succeeded({**result, "notes": ["9 rows are cut."]})
         qtbot.waitUntil(lambda: page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
         assert page.plan_card.check.text() == "Check the plan"
+        assert (page.plan_card.notes.text(), page.plan_card.notes.isVisible()) == ("9 rows are cut.", True)
         page.on_hidden()
         page.on_shown()
         with qtbot.waitSignal(page.facts.data_changed, timeout=5000):
@@ -319,6 +321,9 @@ class TestPlan:
         assert page.plan_card.total.text().startswith("2.0 of"), "another page was looked at meanwhile"
         page.form.set_value("adapter.rank", 8)
         qtbot.waitUntil(lambda: not page.plan_card.total.text().startswith("2.0 of"), timeout=5000)
+        assert page.plan_card.notes.isVisible()
+        page.form.set_value("data.context_length", 256)
+        qtbot.waitUntil(page.plan_card.notes.isHidden, timeout=5000)
 
     def test_other_rows_in_the_file_make_a_measured_step_void(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
