@@ -306,6 +306,7 @@ def test_only_who_adopts_ends_the_adopted(tmp_path: Path) -> None:
     engine = EngineProcess(["true"], folder=tmp_path, environment={}, log_path=tmp_path / "log", binds_itself=True)
     other = sleeping_process()
     try:
+        wait_for(engine.ended)
         assert engine.close() == 0
         assert other.poll() is None
     finally:
