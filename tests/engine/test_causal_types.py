@@ -233,6 +233,15 @@ def test_a_model_without_activation_checkpointing_trains_and_says_so(kind: str, 
     assert ours.path.keep_less() is None
 
 
+@pytest.mark.parametrize("kind", ["git", "gpt2"])
+def test_activation_checkpointing_changes_no_loss(kind: str, write: Any) -> None:
+    folder, data = write(kind), rows()
+    plain = Trained(spec_of(folder, hardware={"kernels": False}), data)
+    ours = Trained(spec_of(folder, hardware={"kernels": False, "activation_checkpointing": True}), data)
+    assert ours.losses == pytest.approx(plain.losses, rel=TOLERANCE)
+    assert not any("Activation checkpointing is off" in sentence for sentence in ours.path.report)
+
+
 @pytest.mark.parametrize("kind", ["gemma3n_text", "mamba"])
 def test_layers_whose_weight_others_read_are_not_packed_in_4_bits(kind: str, write: Any) -> None:
     ours = Trained(spec_of(write(kind), method={"kind": "qlora"}), rows())

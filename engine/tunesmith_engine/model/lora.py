@@ -52,4 +52,7 @@ def use_activation_checkpointing(model: PeftModel) -> bool:
     if not getattr(model.get_base_model(), "supports_gradient_checkpointing", True):
         return False
     model.get_base_model().gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    # transformers lets embeddings ask for gradients, which only reentrant checkpoints need. GIT, which adds positions
+    # in place, would fail.
+    model.get_base_model().disable_input_require_grads()
     return True
