@@ -87,6 +87,7 @@ class Conductor:
         self._spec = parts.spec
         self._total_steps = trainee.plan.total_steps
         self._evaluate_every = self._spec.evaluation.every_steps or max(1, self._total_steps // EVALUATIONS_PER_RUN)
+        self._sample_every = self._spec.evaluation.sample_every_steps or self._evaluate_every
         self._stopped_early = False
         self._started_s = self._saved_s = time.monotonic()
 
@@ -122,7 +123,7 @@ class Conductor:
         if not self.progress.base_model_seen and self._spec.adapter.bias == "none":
             self._look_at_base_model()
         self._evaluate_if_due()
-        if step % (self._spec.evaluation.sample_every_steps or self._evaluate_every) == 0:
+        if step % self._sample_every == 0:
             self._sample_all(step)
         minutes = (time.monotonic() - self._saved_s) / 60
         if minutes >= saving.every_minutes or (saving.every_steps and step % saving.every_steps == 0):
@@ -131,8 +132,13 @@ class Conductor:
     def end(self) -> None:
         """Do what comes after the last step."""
         self._flush()
-        if not self._host.stop_requested() and self.progress.eval_step != self.progress.step:
+        if self._host.stop_requested():
+            return
+        if self.progress.eval_step != self.progress.step:
             self._evaluate()
+        if self.progress.step % self._sample_every:
+            # What was sampled last is not the model that is saved.
+            self._sample_all(self.progress.step)
 
     # Steps
 
