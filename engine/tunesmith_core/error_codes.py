@@ -340,6 +340,12 @@ CODES: dict[str, ErrorCode] = {
         "The row format was set to plain text although the model has a chat template.",
         'Set the row format to "Prompt and response" to train them as a chat.',
     ),
+    "adapter-class-differs": ErrorCode(
+        USER,
+        "The adapter loads in another class than the base model's own",
+        "The base model holds more than the language model that was trained, and names its weights differently.",
+        "Load the base model with AutoModelForCausalLM, as the adapter's card shows.",
+    ),
     "dataset-rows-cut": ErrorCode(
         USER,
         "Rows are cut at the context length",

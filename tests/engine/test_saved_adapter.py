@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,8 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import choose_compute
+from tunesmith_engine.export import whole_model
 from tunesmith_engine.export.adapter import export_adapter
-from tunesmith_engine.export.restoring import whole_model_names
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.lora import trainable
 
@@ -78,18 +80,63 @@ def test_every_way_of_adapting_is_restored(method: dict[str, Any], tiny_model: P
     _check_restored(causal_types.write_model("gpt2", tmp_path / "model", tiny_model), tmp_path, **method)
 
 
-def test_a_part_of_a_larger_model_is_restored_in_the_class_of_the_whole(tmp_path: Path) -> None:
+def _whole(kind: str, name: str, folder: Path) -> Any:
     torch.manual_seed(0)
-    whole = transformers.Qwen3_5ForConditionalGeneration(causal_types.make_config("qwen3_5")).eval()
-    whole.save_pretrained(tmp_path / "model")
+    whole = getattr(transformers, name)(causal_types.make_config(kind)).eval()
+    whole.save_pretrained(folder)
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("llama4", "Llama4ForConditionalGeneration"),
+        ("qwen3_5", "Qwen3_5ForConditionalGeneration"),
+        ("qwen4_exp", "Qwen4ExpForConditionalGeneration"),
+        pytest.param("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", marks=pytest.mark.long),
+    ],
+)
+def test_a_part_of_a_larger_model_is_restored_in_the_class_of_the_whole(kind: str, name: str, tmp_path: Path) -> None:
+    whole = _whole(kind, name, tmp_path / "model")
     model = _trained(tmp_path / "model")
-    assert type(model.get_base_model()) is transformers.Qwen3_5ForCausalLM
-    export_adapter(model, _Tokenizer(), "card", tmp_path / "adapter", tmp_path / "tmp")
-    names = whole_model_names(model.get_base_model())
-    assert f"key_mapping={names!r}" in (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8")
+    assert type(model.get_base_model()) is not type(whole)
+    assert not export_adapter(model, _Tokenizer(), "card", tmp_path / "adapter", tmp_path / "tmp")
+    card = (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8")
+    names = ast.literal_eval(card.partition("key_mapping=")[2].partition(")\n")[0])
+    assert name in card
     base = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     torch.testing.assert_close(_restored(base, tmp_path / "adapter"), _logits(model))
     torch.testing.assert_close(_restored(whole, tmp_path / "adapter", key_mapping=names), _logits(model))
+
+
+@pytest.mark.parametrize("restores", [False, True])
+def test_a_whole_model_that_peft_cannot_restore_is_named(
+    restores: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _whole("qwen3_5", "Qwen3_5ForConditionalGeneration", tmp_path / "model")
+    model = _trained(tmp_path / "model")
+
+    def fail(*_: Any) -> dict[str, str]:
+        raise ImportError("no library for pictures")
+
+    # Either the larger class can't be built here, or the place that was found is a wrong one.
+    found = (lambda *_: {"model": "model.visual"}) if restores else fail
+    monkeypatch.setattr(whole_model, "_places", found)
+    notes = export_adapter(model, _Tokenizer(), "card", tmp_path / "adapter", tmp_path / "tmp")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text(encoding="utf-8"))
+    assert not any("visual" in target for target in config["target_modules"])
+    assert "Qwen3_5ForConditionalGeneration" in notes["adapter-class-differs"]
+    assert "AutoModelForCausalLM" in (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_checkpoint_of_the_same_parts_needs_no_other_names(tiny_model: Path, tmp_path: Path) -> None:
+    for name in ("LlamaModel", "LlamaForSequenceClassification", "NobodyKnowsIt"):
+        folder = tmp_path / name
+        shutil.copytree(tiny_model, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, "architectures": [name]}))
+        assert not export_adapter(_trained(folder), _Tokenizer(), "card", tmp_path / "adapter", tmp_path / "tmp")
+        assert (tmp_path / "adapter" / "README.md").read_text(encoding="utf-8") == "card"
 
 
 def test_a_model_that_is_no_part_needs_no_such_names(tiny_model: Path, tmp_path: Path) -> None:

@@ -3408,6 +3408,18 @@ The report is in {path}.</source>
         <translation>无</translation>
     </message>
     <message>
+        <source>The adapter loads in another class than the base model&apos;s own</source>
+        <translation>适配器不能用基础模型自己的类加载</translation>
+    </message>
+    <message>
+        <source>The base model holds more than the language model that was trained, and names its weights differently.</source>
+        <translation>基础模型除了被训练的语言模型之外还包含其他部分，权重的名称也不同。</translation>
+    </message>
+    <message>
+        <source>Load the base model with AutoModelForCausalLM, as the adapter&apos;s card shows.</source>
+        <translation>请按适配器说明卡中的写法，用 AutoModelForCausalLM 加载基础模型。</translation>
+    </message>
+    <message>
         <source>Rows are cut at the context length</source>
         <translation>部分数据行超出上下文长度，已被截断</translation>
     </message>
@@ -3942,6 +3954,10 @@ The report is in {path}.</source>
     <message>
         <source>Other GPU</source>
         <translation>其他显卡</translation>
+    </message>
+    <message>
+        <source>PEFT can&apos;t restore this adapter in {name}, the class that the base model&apos;s config.json names. Load the base model with AutoModelForCausalLM, as the adapter&apos;s card shows.</source>
+        <translation>PEFT 无法在 {name}（基础模型的 config.json 指定的类）中恢复此适配器。请按适配器说明卡中的写法，用 AutoModelForCausalLM 加载基础模型。</translation>
     </message>
     <message>
         <source>Page file</source>

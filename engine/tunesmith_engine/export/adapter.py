@@ -10,10 +10,12 @@ from typing import Any
 from peft import PeftModel
 
 from tunesmith_core import files
-from tunesmith_engine.export.restoring import ensure_restored, whole_model_names
+from tunesmith_core.messages import Message
+from tunesmith_engine.export.restoring import ensure_restored
+from tunesmith_engine.export.whole_model import WholeModel, whole_model_of
 
 
-def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tmp: Path) -> None:
+def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tmp: Path) -> dict[str, str]:
     """Write adapter, tokenizer and card into a folder beside nothing else.
 
     Args:
@@ -22,6 +24,9 @@ def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tm
         card: text of README.md.
         target: the folder to be; an earlier one is replaced.
         tmp: folder on the same volume for the staging folder.
+
+    Returns:
+        What a person should know before they load it: codes and sentences.
 
     Raises:
         RunFailure: `adapter-not-restored` when plain PEFT would not restore every trained weight.
@@ -34,8 +39,9 @@ def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tm
         # "auto" would ask the hub for the base model's vocabulary; the embedding is never trained here.
         model.save_pretrained(staging, safe_serialization=True, save_embedding_layers=False)
         ensure_restored(model, staging)
+        whole = whole_model_of(model, staging)
         tokenizer.save_pretrained(staging)
-        files.atomic_write_text(staging / "README.md", card + _use_in_whole_model(model))
+        files.atomic_write_text(staging / "README.md", card + _use_in_whole_model(whole))
         for path in staging.rglob("*"):
             if path.is_file():
                 files.fsync_file(path)
@@ -45,19 +51,33 @@ def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tm
     finally:
         for folder in (staging, trash):
             shutil.rmtree(folder, ignore_errors=True)
+    if whole is None or whole.key_mapping:
+        return {}
+    said = Message(
+        "PEFT can't restore this adapter in {name}, the class that the base model's config.json names. Load the base "
+        "model with AutoModelForCausalLM, as the adapter's card shows.",
+        name=whole.name,
+    )
+    return {"adapter-class-differs": said}
 
 
-def _use_in_whole_model(model: PeftModel) -> str:
-    names = whole_model_names(model.get_base_model())
-    if not names:
+def _use_in_whole_model(whole: WholeModel | None) -> str:
+    if whole is None:
         return ""
+    if not whole.key_mapping:
+        return f"""
+## Only as a language model
+
+PEFT can't restore this adapter in {whole.name}, the class that the base model's config.json names. Load the base model
+with AutoModelForCausalLM, as shown above.
+"""
     return f"""
 ## In the whole model
 
-The base model holds more than the language model that was trained. In the class of the whole model, PEFT needs the
-names by which that one calls the weights:
+The base model holds more than the language model that was trained. In the class of the whole model, {whole.name}, PEFT
+needs the names by which that one calls the weights:
 
 ```python
-model = PeftModel.from_pretrained(whole_model, "THIS_FOLDER", key_mapping={names!r})
+model = PeftModel.from_pretrained(whole_model, "THIS_FOLDER", key_mapping={whole.key_mapping!r})
 ```
 """

@@ -12,12 +12,12 @@ from peft import PeftConfig, PeftModel, get_peft_model, load_peft_weights, set_p
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import save_file
 from torch import nn
-from transformers.core_model_loading import PrefixChange, WeightRenaming
+from transformers.core_model_loading import WeightRenaming
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.model.lora import trainable
 
-_PREFIX = "base_model.model."
+PREFIX = "base_model.model."
 
 
 def ensure_restored(model: PeftModel, folder: Path) -> None:
@@ -30,13 +30,11 @@ def ensure_restored(model: PeftModel, folder: Path) -> None:
         RunFailure: `adapter-not-restored` when neither names restore everything. PEFT itself would only warn, and leave
             the rest as it was before training.
     """
-    base = model.get_base_model()
-    if whole_model_names(base):
-        _name_targets_twice(base, folder)
     present = load_peft_weights(str(folder), device="cpu")
     lost = lost_modules(model, folder, present)
     if not lost:
         return
+    base = model.get_base_model()
     of_files = {_name_in_files(base, key): value for key, value in present.items()}
     if not lost_modules(model, folder, of_files):
         save_file(of_files, folder / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
@@ -55,7 +53,7 @@ def lost_modules(model: PeftModel, folder: Path, weights: dict[str, torch.Tensor
     """Return the trained modules that PEFT would not restore from weights and the config in a folder."""
     trained, base = trainable(model), model.get_base_model()
     restored = restored_parameters(type(base), base.config, folder, weights, trained)
-    return sorted({_module(name) for name, value in trained.items() if not _same(value, restored.get(name))})
+    return sorted({_module(name) for name, value in trained.items() if not same(value, restored.get(name))})
 
 
 def restored_parameters(
@@ -76,30 +74,6 @@ def restored_parameters(
     return {name: value for name, value in fresh.named_parameters() if name in names}
 
 
-def whole_model_names(base: Any) -> dict[str, str]:  # Any: a transformers model
-    """Return PEFT's key_mapping into the larger model that a language model was taken out of; empty if there is none.
-
-    The names of the files would do for neither class: PEFT undoes their renaming in the language model's own.
-    """
-    return {
-        f"^{change.model_prefix}\\.": f"{change.model_prefix}.{change.prefix_to_remove}."
-        for change in _renamings(base)
-        if isinstance(change, PrefixChange) and change.model_prefix and change.prefix_to_remove
-    }
-
-
-def _name_targets_twice(base: Any, folder: Path) -> None:  # Any: a transformers model
-    """Let the saved config name its targets as the model in memory and as the whole model call them."""
-    config = PeftConfig.from_pretrained(folder)
-    for role in ("target_modules", "target_parameters", "exclude_modules"):
-        names = getattr(config, role)
-        if names and not isinstance(names, str):
-            setattr(
-                config, role, sorted({*names, *(_name_in_files(base, name).removeprefix(_PREFIX) for name in names)})
-            )
-    config.save_pretrained(str(folder))
-
-
 def _renamings(base: Any) -> list[WeightRenaming]:  # Any: a transformers model
     """Return how names of the files became names of the model."""
     return [change for change in getattr(base, "_weight_conversions", None) or [] if isinstance(change, WeightRenaming)]
@@ -107,15 +81,16 @@ def _renamings(base: Any) -> list[WeightRenaming]:  # Any: a transformers model
 
 def _name_in_files(base: Any, name: str) -> str:  # Any: a transformers model
     """Return the name of an adapter's weight that follows the names of the base model's files."""
-    name = name.removeprefix(_PREFIX)
+    name = name.removeprefix(PREFIX)
     for renaming in reversed(_renamings(base)):
         name, _ = renaming.reverse_transform().rename_source_key(name)
-    return _PREFIX + name
+    return PREFIX + name
 
 
-def _same(trained: torch.Tensor, restored: torch.Tensor | None) -> bool:
+def same(trained: torch.Tensor, restored: torch.Tensor | None) -> bool:
+    """Return whether a weight was restored to the bit."""
     return restored is not None and torch.equal(trained.detach().cpu(), restored.detach().to(trained.dtype))
 
 
 def _module(name: str) -> str:
-    return name.removeprefix(_PREFIX).partition(".lora_")[0]
+    return name.removeprefix(PREFIX).partition(".lora_")[0]

@@ -70,11 +70,11 @@ class Method(ABC):
             "num_trainable_parameters": sum(each.numel() for each in trainable(parts.model).values()),
         }
 
-    def save(self, model: PeftModel, tokenizer: Any, card: str, target: Path, tmp: Path) -> None:
-        """Write what the run has made into a folder; `export_adapter` describes the arguments."""
+    def save(self, model: PeftModel, tokenizer: Any, card: str, target: Path, tmp: Path) -> dict[str, str]:
+        """Write what the run has made into a folder; `export_adapter` describes arguments and result."""
         from tunesmith_engine.export.adapter import export_adapter
 
-        export_adapter(model, tokenizer, card, target, tmp)
+        return export_adapter(model, tokenizer, card, target, tmp)
 
 
 def method_of(objective: str) -> Method:

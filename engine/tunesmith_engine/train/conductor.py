@@ -359,4 +359,6 @@ class Conductor:
             eval_loss_before=progress.eval_loss_before,
             eval_loss_after=progress.eval_loss,
         )
-        parts.method.save(parts.model, parts.tokenizer, card, run.adapter_path, run.path / "tmp")
+        notes = parts.method.save(parts.model, parts.tokenizer, card, run.adapter_path, run.path / "tmp")
+        for code, text in notes.items():
+            self._host.warning(code, text)
