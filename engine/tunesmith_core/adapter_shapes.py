@@ -28,6 +28,11 @@ _SECOND_OF_MERGED = {"w3", "up_proj"}
 NO_OUT_PROJ = frozenset("falcon_h1 falcon_mamba mamba mamba2 nemotron_h".split())
 """Types whose out_proj PEFT leaves alone: its weight is read by other code."""
 
+ABOUT = frozenset(
+    "ctrl deepseek_v4 fuyu gemma3n_text git hrm_text jetmoe modernbert-decoder phi4_multimodal prophetnet rwkv".split()
+)
+"""Types of which the names of the tensors don't tell exactly what gets an adapter: its size is about right."""
+
 
 def is_linear(name: str, shape: tuple[int, ...]) -> bool:
     """Return whether a tensor is the weight of a linear layer that is neither head, embedding, router nor expert."""

@@ -43,7 +43,11 @@ def plan(arguments: Namespace) -> int:
     if arguments.json:
         terminal.say_json(dataclasses.asdict(estimate))
         return EXIT_DONE
-    rows = [(said(PARTS[name]), terminal.gib(size)) for name, size in estimate.parts.items()]
+    sizes = {name: terminal.gib(size) for name, size in estimate.parts.items()}
+    disk = terminal.gib(estimate.disk_bytes)
+    if not estimate.adapter_is_exact:
+        sizes["adapter"], disk = _about(sizes["adapter"]), _about(disk)
+    rows = [(said(PARTS[name]), said(size)) for name, size in sizes.items()]
     rows += [
         (said(Message("total")), terminal.gib(estimate.total_bytes)),
         (said(Message("free")), terminal.gib(estimate.available_bytes)),
@@ -57,7 +61,7 @@ def plan(arguments: Namespace) -> int:
             )
         )
     terminal.say(_verdict(estimate))
-    terminal.say(Message("Disk: {disk_bytes}", disk_bytes=terminal.gib(estimate.disk_bytes)))
+    terminal.say(Message("Disk: {disk_bytes}", disk_bytes=disk))
     for fix in estimate.fixes:
         changes = ", ".join(f"{path} = {value}" for path, value in fix.changes.items())
         terminal.say(
@@ -71,6 +75,10 @@ def _verdict(estimate: planner.Plan) -> Message:
     return joined(
         [VERDICTS[estimate.verdict], Message("This is an estimate. To measure it: tunesmith check SPEC.json")]
     )
+
+
+def _about(size: str) -> Message:
+    return Message("about {size}", size=size)
 
 
 def _joined(numbers: list[int | None], join: Callable[[list[int]], int]) -> int | None:

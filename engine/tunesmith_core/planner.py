@@ -74,6 +74,7 @@ class Plan:
         seconds: shortest and longest time, None while steps or speed are unknown.
         disk_bytes: written to the run folder.
         certainty: "low", "medium" or "high".
+        adapter_is_exact: whether the size of the adapter is counted; else it is about right.
         fixes: in the order of least harm; empty when the plan fits.
     """
 
@@ -87,6 +88,7 @@ class Plan:
     disk_bytes: int
     certainty: str
     fixes: tuple[Saving, ...]
+    adapter_is_exact: bool = True
 
     @property
     def ratio(self) -> float:
@@ -140,6 +142,7 @@ def plan(
         disk_bytes=checkpoint_bytes * (spec.saving.keep + 1) + adapter_parameters * 4,
         certainty="medium" if longest_tokens else "low",
         fixes=_fixes(spec, hardware, card, longest_tokens, least) if ratio > FITS_RATIO else (),
+        adapter_is_exact=card.model_type not in adapter_shapes.ABOUT,
     )
 
 

@@ -809,6 +809,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "a text"),
     QT_TRANSLATE_NOOP("Core", "a whole number"),
     QT_TRANSLATE_NOOP("Core", "a zstd archive"),
+    QT_TRANSLATE_NOOP("Core", "about {size}"),
     QT_TRANSLATE_NOOP("Core", "activations"),
     QT_TRANSLATE_NOOP("Core", "adapter and optimizer"),
     QT_TRANSLATE_NOOP("Core", "adapter: {path}"),

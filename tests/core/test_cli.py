@@ -314,7 +314,16 @@ def test_plan(spec_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: p
     frugal = dataclasses.replace(plan_of(), least_bytes=1 << 30)
     monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: frugal)
     assert cli.main(["plan", spec_file]) == 0
-    assert "Minimum" not in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Minimum" not in out
+    assert "about" not in out
+    counted = dataclasses.replace(plan_of(), parts={"adapter": 1 << 28}, adapter_is_exact=False)
+    monkeypatch.setattr(cli_specs.planner, "plan", lambda *_, **__: counted)
+    assert cli.main(["plan", spec_file]) == 0
+    out = capsys.readouterr().out
+    assert "about 0.25 GiB" in out
+    assert "Disk: about 0.00 GiB" in out
+    monkeypatch.setattr(cli_specs.planner, "plan", plan_of)
     assert cli.main(["plan", spec_file, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["verdict"] == "tight"
 

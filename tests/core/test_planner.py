@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,11 @@ def test_the_adapter_counts_weights_gradients_and_optimizer() -> None:
     assert part("adapter") == num * (4 + 4 + 8 + 2)
     assert part("adapter", {"optimizer.name": "adamw_8bit"}) == num * (4 + 4 + 2 + 2)
     assert part("adapter", {"model.dtype": "float32"}) == num * (4 + 4 + 8)
+
+
+def test_an_adapter_that_the_names_of_tensors_do_not_tell_is_not_called_exact() -> None:
+    assert plan(make(), gpu(24), card=CARD).adapter_is_exact
+    assert not plan(make(), gpu(24), card=replace(CARD, model_type="rwkv")).adapter_is_exact
 
 
 def test_named_target_modules_count_alone() -> None:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.engine import causal_types
 from tests.engine.test_causal_types import AGREE, Trained, rows, spec_of
+from tunesmith_core.adapter_shapes import ABOUT
 from tunesmith_core.catalog import read_model_card
 from tunesmith_core.errors import UserError
 from tunesmith_core.planner import num_adapter_parameters
@@ -20,11 +21,6 @@ from tunesmith_engine.device import choose_compute
 from tunesmith_engine.model.load import load_model, num_parameters
 from tunesmith_engine.model.lora import attach_adapter, trainable
 from tunesmith_engine.model.targets import described
-
-NOT_COUNTED = (
-    "ctrl deepseek_v4 fuyu gemma3n_text git hrm_text jetmoe modernbert-decoder phi4_multimodal prophetnet rwkv".split()
-)
-"""Types of which the names of the tensors don't tell exactly what gets an adapter."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +79,7 @@ def test_plain_peft_opens_an_adapter_of_experts(mixtral: Path, tmp_path: Path) -
     "kind",
     [
         *("bamba", "deepseek_v3", "gpt_oss", "granitemoe", "llama4_text", "mixtral", "phimoe", "qwen3_moe", "xglm"),
-        *(pytest.param(kind, marks=pytest.mark.long) for kind in AGREE if kind not in NOT_COUNTED),
+        *(pytest.param(kind, marks=pytest.mark.long) for kind in AGREE if kind not in ABOUT),
     ],
 )
 def test_the_plan_counts_the_adapter_that_the_engine_makes(kind: str, tiny_model: Path, tmp_path: Path) -> None:

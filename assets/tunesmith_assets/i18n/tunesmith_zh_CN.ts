@@ -4456,6 +4456,10 @@ The report is in {path}.</source>
         <translation>整数</translation>
     </message>
     <message>
+        <source>about {size}</source>
+        <translation>约 {size}</translation>
+    </message>
+    <message>
         <source>activations</source>
         <translation>激活值</translation>
     </message>
@@ -7864,6 +7868,10 @@ The report is in {path}.</source>
     <message>
         <source>Use %1</source>
         <translation>使用%1</translation>
+    </message>
+    <message>
+        <source>about %1</source>
+        <translation type="unfinished">大约 %1</translation>
     </message>
 </context>
 <context>

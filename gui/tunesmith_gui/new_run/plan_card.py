@@ -144,7 +144,9 @@ class PlanCard(Card):
         else:
             parts = {translate("PlanCard", "Measured peak"): facts.measured_bytes}
         for row, (part, num_bytes) in enumerate(parts.items()):
-            self._add_part(row, part_word(part), gib(num_bytes))
+            value = gib(num_bytes)
+            is_exact = part != "adapter" or plan.adapter_is_exact
+            self._add_part(row, part_word(part), value if is_exact else self._about(value))
         sum_words = fill(self.tr("%1 of %2 GiB"), gib(total), gib(plan.available_bytes))
         self.total.setText(sum_words)
         self.percent.setText(f"{number(share * 100)} %")
@@ -189,13 +191,14 @@ class PlanCard(Card):
         if plan.seconds is not None:
             time = fill(self.tr("%1 to %2"), duration(plan.seconds[0]), duration(plan.seconds[1]))
         sure = self.tr("measured") if facts.measured_bytes is not None else certainty_word(plan.certainty)
+        disk = size(plan.disk_bytes)
         least = plan.least_bytes < (facts.measured_bytes or plan.total_bytes)
         rows = (
             # A run takes spare memory to be faster and gets along with less.
             *(((self.tr("Minimum memory"), size(plan.least_bytes)),) if least else ()),
             (self.tr("Steps"), steps),
             (self.tr("Time"), time),
-            (self.tr("Written to disk"), size(plan.disk_bytes)),
+            (self.tr("Written to disk"), disk if plan.adapter_is_exact else self._about(disk)),
             (self.tr("Accuracy"), sure),
         )
         for row, (name, value) in enumerate(rows):
@@ -231,6 +234,9 @@ class PlanCard(Card):
 
     def _choose(self, changes: dict[str, Any]) -> None:  # Any: values of settings
         self.fix_chosen.emit(changes)
+
+    def _about(self, value: str) -> str:
+        return fill(self.tr("about %1"), value)
 
     def _label(self, words: str, tone: str = "text") -> SafeLabel:
         return SafeLabel(words, tone=tone, parent=self._content)

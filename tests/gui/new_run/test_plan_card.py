@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pytestqt.qtbot import QtBot
 
 from tests.core.test_planner import CARD, fused, gpu, make
@@ -12,10 +14,12 @@ from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.tr import size
 
 
-def _words(qtbot: QtBot, spec: RunSpec, measured_bytes: int | None = None) -> list[str]:
+def _words(
+    qtbot: QtBot, spec: RunSpec, measured_bytes: int | None = None, model_type: str = CARD.model_type
+) -> list[str]:
     card = PlanCard()
     qtbot.addWidget(card)
-    card.show_plan(PlanFacts(plan(spec, gpu(80), card=CARD), gpu(80), measured_bytes))
+    card.show_plan(PlanFacts(plan(spec, gpu(80), card=replace(CARD, model_type=model_type)), gpu(80), measured_bytes))
     return [label.text() for label in card._cells if hasattr(label, "text")]
 
 
@@ -24,3 +28,10 @@ def test_least_memory_is_shown_where_a_run_takes_more(qtbot: QtBot) -> None:
     assert words[words.index("Minimum memory") + 1] == size(plan(fused(), gpu(80), card=CARD).least_bytes)
     assert "Minimum memory" not in _words(qtbot, make())
     assert "Minimum memory" not in _words(qtbot, fused(), measured_bytes=1 << 30)
+
+
+def test_an_adapter_that_is_not_counted_exactly_has_about_its_size(qtbot: QtBot) -> None:
+    words = _words(qtbot, make(), model_type="rwkv")
+    assert words[words.index("Adapter and optimizer") + 1].startswith("about ")
+    assert words[words.index("Written to disk") + 1].startswith("about ")
+    assert not any(word.startswith("about ") for word in _words(qtbot, make()))
