@@ -33,7 +33,6 @@ CARD_HEAD_LINES = 40
 USUAL_HEAD_DIM = 64
 NUM_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
 NUM_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
-MLP_WIDTH = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim")
 """Names of these numbers in the configs of the families."""
 
 
@@ -64,7 +63,6 @@ class ModelCard:
     dtype: str
     has_chat_template: bool
     licence: str
-    max_positions: int
     size_bytes: int
     linear_shapes: Mapping[str, tuple[int, int]]
     expert_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -111,7 +109,6 @@ def read_model_card(folder: Path) -> ModelCard:
         dtype=str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "float32"),
         has_chat_template=files.has_chat_template,
         licence=_licence(folder) or FAMILY_LICENCES.get(model_type, ""),
-        max_positions=_number(text, "max_position_embeddings", "n_positions", default=2048),
         size_bytes=sum(path.stat().st_size for path in folder.glob("*.safetensors")),
         linear_shapes={name: (shape[0], shape[1]) for name, shape in files.shapes.items() if is_linear(name, shape)},
         expert_shapes={name: shape for name, shape in files.shapes.items() if is_expert(name, shape)},

@@ -44,7 +44,7 @@ def test_a_card_holds_the_numbers_of_the_files(tmp_path: Path) -> None:
     card = read_model_card(folder)
     assert (card.name, card.model_type, card.num_parameters) == ("Qwen3-tiny", "qwen3", 256 + 8 + 128 + 128)
     assert (card.hidden_size, card.num_layers, card.num_heads, card.num_kv_heads, card.head_dim) == (8, 1, 4, 2, 4)
-    assert (card.intermediate_size, card.vocab_size, card.max_positions) == (16, 32, 64)
+    assert (card.intermediate_size, card.vocab_size) == (16, 32)
     assert (card.tied, card.dtype, card.has_chat_template, card.licence) == (True, "bfloat16", False, "Apache-2.0")
     assert card.size_bytes == (folder / "model.safetensors").stat().st_size
     assert card.linear_shapes == {
@@ -69,7 +69,7 @@ def test_a_model_with_eyes_keeps_its_numbers_one_level_deeper(tmp_path: Path) ->
 def test_other_names_and_missing_numbers_have_their_usual_meaning(tmp_path: Path) -> None:
     config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 3, "n_head": 2, "vocab_size": 32, "n_positions": 128}
     card = read_model_card(write_model(tmp_path / "m", config))
-    assert (card.num_kv_heads, card.head_dim, card.intermediate_size, card.max_positions) == (2, 4, 32, 128)
+    assert (card.num_kv_heads, card.head_dim, card.intermediate_size) == (2, 4, 32)
     assert (card.dtype, card.licence) == ("float32", "")
 
 

@@ -48,7 +48,6 @@ def eight_billion() -> ModelCard:
         dtype="bfloat16",
         has_chat_template=True,
         licence="",
-        max_positions=8192,
         size_bytes=16 * GIB,
         linear_shapes=shapes,
     )

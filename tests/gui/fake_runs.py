@@ -27,9 +27,6 @@ class FakeRuns(QObject):
     def live_runs(self) -> list[LiveRun]:
         return self.live
 
-    def is_live(self, run_id: str) -> bool:
-        return any(run.id == run_id for run in self.live)
-
     def run(self, run_id: str) -> Run:
         return Run(paths.runs_dir() / run_id)
 

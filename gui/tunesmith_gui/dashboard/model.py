@@ -50,14 +50,12 @@ class EventBatch:
         memory: shape (m, len(MEMORY_COLUMNS)).
         others: every other event in order, and of the steps those that stand right before one of them or last.
         last_reading: fields of the newest gpu event and the memory in use on the device, or None.
-        num_events: how many events went in.
     """
 
     steps: Floats
     memory: Floats
     others: list[Event]
     last_reading: dict[str, Any] | None  # Any: JSON values
-    num_events: int
 
 
 def pack(events: Sequence[Event]) -> list[EventBatch]:
@@ -93,7 +91,6 @@ def _pack_one(events: Sequence[Event]) -> EventBatch:
         np.array(memory, dtype=np.float64).reshape(-1, len(MEMORY_COLUMNS)),
         others,
         reading,
-        len(events),
     )
 
 

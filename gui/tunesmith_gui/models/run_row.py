@@ -22,7 +22,6 @@ class RunRow:
     model: str = ""
     data: str = ""
     best_eval_loss: float | None = None
-    last_loss: float | None = None
     duration_s: float | None = None
     created_at: float = 0.0
     size_bytes: int = 0

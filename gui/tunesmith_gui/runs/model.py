@@ -12,9 +12,6 @@ from tunesmith_core.spec import RunSpec, iter_settings
 from tunesmith_gui.models.run_row import RunRow
 from tunesmith_gui.models.run_spec import value_text
 
-STATE_GROUPS = ("all", "live", "finished", "stopped", "failed")
-"""The chips above the table; "stopped" holds the interrupted runs too."""
-
 
 class SettingDifference(NamedTuple):
     """A setting that is not the same in all compared runs; `values` in the order of the runs."""

@@ -94,7 +94,6 @@ class Library(QObject):
             model=Path(summary.model).name,
             data=Path(summary.data).name,
             best_eval_loss=status.best_eval_loss,
-            last_loss=status.loss,
             duration_s=end - status.started_at if end and status.started_at else None,
             created_at=summary.created,
             size_bytes=summary.size_bytes,

@@ -115,10 +115,6 @@ class RunService(QObject):
         """The runs that are alive, oldest first."""
         return [attached.live for attached in self._attached.values()]
 
-    def is_live(self, run_id: str) -> bool:
-        """Whether a run is alive, as far as this window knows."""
-        return run_id in self._attached
-
     def place(self, run_id: str) -> Place | None:
         """What a run waits for, with the name of the run that uses the device; None when it does not wait."""
         attached = self._attached.get(run_id)

@@ -61,11 +61,6 @@ class Segmented(QFrame):
         """Chooses a value; KeyError when it is not among the options."""
         self._buttons[value].setChecked(True)
 
-    def set_option_enabled(self, value: str, enabled: bool, reason: str = "") -> None:
-        """Enables or disables one option; the reason becomes its tool tip."""
-        self._buttons[value].setEnabled(enabled)
-        self._buttons[value].setToolTip(reason)
-
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Left and right move the choice."""
         steps = {Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1}
@@ -73,7 +68,7 @@ class Segmented(QFrame):
         if step is None:
             super().keyPressEvent(event)
             return
-        values = [value for value, each in self._buttons.items() if each.isEnabled()]
+        values = list(self._buttons)
         chosen = self._buttons[values[(values.index(self._value) + step) % len(values)]]
         chosen.setChecked(True)
         chosen.setFocus(Qt.FocusReason.TabFocusReason)

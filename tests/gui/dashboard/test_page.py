@@ -40,7 +40,7 @@ def test_run_resumed_elsewhere_becomes_live_again(context: Any, open_dashboard: 
     with qtbot.waitSignal(context.runs.runs_changed, timeout=5000):
         context.runs.look()
     qtbot.waitUntil(lambda: page.model.status.state is RunState.PREPARING, timeout=5000)
-    assert context.runs.is_live(run.id)
+    assert [live.id for live in context.runs.live_runs()] == [run.id]
     lock.release()
 
 

@@ -78,7 +78,7 @@ def test_service_leaves_ended_runs_alone(context: Any, qtbot: Any) -> None:
     qtbot.waitUntil(lambda: not context.runs._looking)
     context.runs.look()
     qtbot.waitUntil(lambda: not context.runs._looking)
-    assert not context.runs.is_live(run.id)
+    assert context.runs.live_runs() == []
 
 
 def test_service_passes_requests_to_launch_and_tells_of_failures(

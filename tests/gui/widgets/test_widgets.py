@@ -175,9 +175,6 @@ def test_segmented_moves_by_arrow_keys_and_has_one_tab_stop(qtbot: QtBot) -> Non
     QTest.keyClick(choice, Qt.Key.Key_Right)
     QTest.keyClick(choice, Qt.Key.Key_Right)
     assert seen == ["b", "c", "a"]
-    choice.set_option_enabled("b", False, "does not fit")
-    QTest.keyClick(choice, Qt.Key.Key_Right)
-    assert choice.value == "c", "a disabled option is passed over"
     stops = [each for each in choice.findChildren(QWidget) if each.focusPolicy() == Qt.FocusPolicy.StrongFocus]
     assert len(stops) == 1
     with pytest.raises(KeyError):
