@@ -25,7 +25,7 @@ OTHERS_HOLD_FILES = os.name == "nt"
 """Whether a file that another program has open can't be renamed."""
 
 RENAME_RETRY_S = 10.0
-"""How long a change is retried on Windows, where antivirus holds fresh files open (uv uses the same ladder)."""
+"""How long a change is retried on Windows, where antivirus holds fresh files open (uv waits as long)."""
 
 
 def crashpoint(name: str) -> None:

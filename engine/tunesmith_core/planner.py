@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core import adapter_shapes, fused_memory
-from tunesmith_core.catalog import ModelCard, read_model_card
 from tunesmith_core.fused_memory import NF4_BYTES, USABLE_SHARE
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
+from tunesmith_core.model_cards import ModelCard, read_model_card
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tunesmith_core.catalog import ModelCard
 from tunesmith_core.hardware import Hardware
+from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.planner import plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes

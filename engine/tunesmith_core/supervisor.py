@@ -18,12 +18,12 @@ from tunesmith_core import devices, environments, files, paths, run_queue
 from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
 from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
 from tunesmith_core.errors import TunesmithError, wrap
+from tunesmith_core.forced_stop import Force, ForcedStop, Limits
 from tunesmith_core.locks import FileLock
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
 from tunesmith_core.runs import QUEUED_PHASE, Run, RunStatus, open_run
 from tunesmith_core.spec_sections import WSL
-from tunesmith_core.stop_ladder import Limits, Rung, StopLadder
 from tunesmith_core.store import Library
 from tunesmith_core.wsl.engine import WslEngine
 from tunesmith_core.wsl.guest import Guest
@@ -118,17 +118,17 @@ class Supervisor:
 
     def _run_engine(self, device: devices.Device) -> None:
         engine = self._start_engine(device)
-        ladder = StopLadder(self._limits)
+        forced_stop = ForcedStop(self._limits)
         try:
             files.crashpoint("supervisor.after-engine-start")
             self.run.lease(supervisor=current(), engine=engine.identity)
-            enforced = self._watch(engine, ladder)
+            enforced = self._watch(engine, forced_stop)
         finally:
             code = engine.close()
-        self._follow(ladder)
+        self._follow(forced_stop)
         files.crashpoint("supervisor.before-end")
-        if not ladder.has_result:
-            self._end_without_result(code, ladder.mode if enforced else None)
+        if not forced_stop.has_result:
+            self._end_without_result(code, forced_stop.mode if enforced else None)
 
     def _start_engine(self, device: devices.Device) -> EngineProcess | WslEngine:
         log_path, log_cap_bytes = self.run.engine_log_path, self._log_cap_bytes
@@ -143,40 +143,40 @@ class Supervisor:
             log_cap_bytes=log_cap_bytes,
         )
 
-    def _watch(self, engine: EngineProcess | WslEngine, ladder: StopLadder) -> bool:
+    def _watch(self, engine: EngineProcess | WslEngine, forced_stop: ForcedStop) -> bool:
         """Follow the engine until it has ended; return whether it was made to."""
         signalled = False
-        done = Rung.WAIT
+        done = Force.WAIT
         while not engine.ended():
             if self.terminated and not signalled:
                 post_command(self.run.control_path, "stop", mode="save")
                 signalled = True
-            self._look_for_stop(ladder)
-            self._follow(ladder)
-            rung = ladder.rung(time.monotonic())
-            if rung > done:
-                logger.warning("the engine is made to end: %s", rung.name.lower())
-                if rung is Rung.TERMINATE:
+            self._look_for_stop(forced_stop)
+            self._follow(forced_stop)
+            force = forced_stop.force(time.monotonic())
+            if force > done:
+                logger.warning("the engine is made to end: %s", force.name.lower())
+                if force is Force.TERMINATE:
                     engine.terminate()
                 else:
                     engine.kill()
-                done = rung
+                done = force
             time.sleep(POLL_S)
-        return done is not Rung.WAIT
+        return done is not Force.WAIT
 
-    def _look_for_stop(self, ladder: StopLadder) -> None:
+    def _look_for_stop(self, forced_stop: ForcedStop) -> None:
         """See a stop that lies in the control folder: the engine may never take it."""
         for path in pending_commands(self.run.control_path):
             command = read_command(path)
             if command and command.name == "stop":
-                ladder.ask(str(command.data.get("mode", "save")), time.monotonic())
+                forced_stop.ask(str(command.data.get("mode", "save")), time.monotonic())
 
-    def _follow(self, ladder: StopLadder | None = None) -> None:
+    def _follow(self, forced_stop: ForcedStop | None = None) -> None:
         while events := self._reader.read():
             for event in events:
                 self._status.fold(event)
-                if ladder:
-                    ladder.see(event, time.monotonic())
+                if forced_stop:
+                    forced_stop.see(event, time.monotonic())
 
     def _end_without_result(self, code: int, enforced_mode: str | None) -> None:
         status = self._status

@@ -11,7 +11,7 @@ import torch
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.train.assembly import Assembly, make_parts
-from tunesmith_engine.train.probe import longest_rows
+from tunesmith_engine.train.memory_trial import longest_rows
 
 
 def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values

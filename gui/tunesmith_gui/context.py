@@ -21,7 +21,7 @@ from tunesmith_gui.services.preferences import Preferences
 if TYPE_CHECKING:
     from tunesmith_gui.environment.setup_service import SetupService
     from tunesmith_gui.services.desktop import Desktop
-    from tunesmith_gui.services.hardware import Hardware
+    from tunesmith_gui.services.hardware import HardwareService
     from tunesmith_gui.services.library import Library
     from tunesmith_gui.services.run_service import RunService
 
@@ -47,11 +47,11 @@ class Context:
         return Library()
 
     @cached_property
-    def hardware(self) -> Hardware:
+    def hardware(self) -> HardwareService:
         """GPU, memory and processor readings."""
-        from tunesmith_gui.services.hardware import Hardware
+        from tunesmith_gui.services.hardware import HardwareService
 
-        return Hardware()
+        return HardwareService()
 
     @cached_property
     def desktop(self) -> Desktop:

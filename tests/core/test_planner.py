@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.core.test_catalog import write_model
+from tests.core.test_model_cards import write_model
 from tunesmith_core import planner
-from tunesmith_core.catalog import ModelCard
+from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.planner import Hardware, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes

@@ -21,12 +21,12 @@ from tunesmith_core import devices, engine_process, files, paths, run_queue, sup
 from tunesmith_core.capped_log import CappedLog
 from tunesmith_core.engine_process import EngineProcess
 from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.forced_stop import Limits
 from tunesmith_core.locks import FileLock
 from tunesmith_core.process_identity import ProcessIdentity, current, identify
 from tunesmith_core.protocol import JournalWriter, post_command, read_journal
 from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.stop_ladder import Limits
 from tunesmith_core.supervisor import Supervisor, engine_error
 
 Make = Callable[..., RunSpec]

@@ -15,11 +15,11 @@ import pytest
 from tests.wsl_stub import add_distribution, install_stub, read_state, write_state
 from tunesmith_core import launch, preflight
 from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.forced_stop import Limits
 from tunesmith_core.process_identity import identify
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run, RunState, create_run
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.stop_ladder import Limits
 from tunesmith_core.supervisor import Supervisor
 from tunesmith_core.wsl import client, guest, relay
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tunesmith_core import fused_memory
-from tunesmith_core.catalog import read_model_card
+from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.planner import num_adapter_parameters
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import choose_compute

@@ -17,8 +17,8 @@ from gguf import GGUFWriter
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tunesmith_core import files
-from tunesmith_core.catalog import read_model_card
 from tunesmith_core.environments import engine_environment, module_command
+from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.operations.folder import Operation, OperationStatus
 from tunesmith_core.operations.host import serve
 from tunesmith_core.operations.kind import Kind

@@ -14,8 +14,8 @@ from transformers import AutoModelForCausalLM
 from tests.engine import causal_types
 from tests.engine.test_causal_types import AGREE, Trained, rows, spec_of
 from tunesmith_core.adapter_shapes import ABOUT
-from tunesmith_core.catalog import read_model_card
 from tunesmith_core.errors import UserError
+from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.planner import num_adapter_parameters
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.model.load import load_model, num_parameters

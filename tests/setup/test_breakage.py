@@ -37,11 +37,11 @@ def found(folder: Path) -> set[str]:
 
 def mend(pointer: str, progress: RecordedProgress) -> None:
     """Repair, and check every byte of the result."""
-    ladder = repair.Ladder(pointer, progress)
-    ladder.climb()
-    assert ladder.folder is not None
-    assert found(ladder.folder) == set()
-    assert repair.starts(ladder.folder)
+    steps = repair.RepairSteps(pointer, progress)
+    steps.take()
+    assert steps.folder is not None
+    assert found(steps.folder) == set()
+    assert repair.starts(steps.folder)
 
 
 class Tally:

@@ -1,4 +1,4 @@
-"""Repair climbs its ladder: files from what is at hand, another Python, a new environment; killed, it is resumed."""
+"""Repair goes step by step: files from what is at hand, another Python, a new environment; killed, it is resumed."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.fused_path import RowLengths, Timing
+from tunesmith_engine.train.loss_paths import LossPath
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder
-from tunesmith_engine.train.paths import LossPath
 
 GIB = 2**30
 VERSIONED = ("torch", "triton", "transformers", "peft", "bitsandbytes")

@@ -17,8 +17,8 @@ from tunesmith_engine.methods import Method, method_of
 from tunesmith_engine.model.load import load_tokenizer, model_folder, padding_id
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.loss_paths import LossPath, open_path
 from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.paths import LossPath, open_path
 
 if TYPE_CHECKING:
     from tunesmith_engine.train.fused_path import Timing

@@ -14,7 +14,7 @@ from tunesmith_engine.data import Example
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.load import padding_id
 from tunesmith_engine.train.loss import num_trained_tokens
-from tunesmith_engine.train.paths import LossPath
+from tunesmith_engine.train.loss_paths import LossPath
 
 
 @contextlib.contextmanager

@@ -169,7 +169,7 @@ def open_fused(
     method: Method,
     timing: Timing | None,
 ) -> FusedPath:
-    """Return the fused way of a run; what of it is not fused is a warning. See `paths.open_path`.
+    """Return the fused way of a run; what of it is not fused is a warning. See `loss_paths.open_path`.
 
     Raises:
         NotFusableError: the objective, the model or the device can't run on it.

@@ -19,9 +19,9 @@ from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
 from tunesmith_engine.train.conductor import Conductor, Progress
 from tunesmith_engine.train.evaluate import generate, held_out_loss
+from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
-from tunesmith_engine.train.probe import probe
 from tunesmith_engine.train.schedule import StepPlan
 
 
@@ -46,7 +46,7 @@ class Loop:
         if device.type == "cuda":
             self.parts.model.train()
             num_rows = len(self.plan.rows(0))
-            self.tried_bytes = probe(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
+            self.tried_bytes = try_longest(self.path, self.assembly.updater, self.ladder, rows, num_rows, device)
 
     def train(self, conductor: Conductor) -> None:
         """Train to the end, an early stop or a stop request.

@@ -14,7 +14,7 @@ import torch
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import FEWER_ACTIVATIONS, MEMORY_STEPS, MICRO_BATCH
 from tunesmith_core.messages import Message
-from tunesmith_engine.train.paths import LossPath
+from tunesmith_engine.train.loss_paths import LossPath
 
 Result = TypeVar("Result")
 

@@ -8,8 +8,8 @@ from PySide6.QtCore import QLocale, QObject, Signal
 
 from tunesmith_assets import samples
 from tunesmith_core import paths
-from tunesmith_core.catalog import list_models
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.model_cards import list_models
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.background import Job
 from tunesmith_gui.services.run_service import RunService

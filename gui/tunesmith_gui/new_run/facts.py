@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import datafmt, environments, paths, presets
-from tunesmith_core.catalog import ModelCard, list_models, read_model_card
 from tunesmith_core.datafmt.reading import Row
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
+from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
 from tunesmith_core.model_folder import is_hub_id
 from tunesmith_core.planner import Plan, plan
 from tunesmith_core.spec import RunSpec

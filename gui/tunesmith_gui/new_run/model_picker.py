@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
-from tunesmith_core.catalog import ModelCard
+from tunesmith_core.model_cards import ModelCard
 from tunesmith_gui.new_run.facts import ModelFacts, PlanFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
 from tunesmith_gui.tokens import SPACE

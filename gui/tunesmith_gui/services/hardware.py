@@ -44,7 +44,7 @@ class Reading:
     memory_used_bytes: int
 
 
-class Hardware(QObject):
+class HardwareService(QObject):
     """Takes readings while watched.
 
     Signals:

@@ -44,7 +44,7 @@ class _Line(QWidget):
 
 
 class GpuStrip(QWidget):
-    """Shows the latest reading of `Hardware`; the first GPU in the strip, all of them in the tool tip."""
+    """Shows the latest reading of `HardwareService`; the first GPU in the strip, all of them in the tool tip."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

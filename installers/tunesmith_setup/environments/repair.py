@@ -1,6 +1,6 @@
 """Mends an environment: replaces just the damaged files, else its interpreter, else builds it again beside.
 
-Each rung of the ladder is tried when the one before did not help, and each is judged afterwards by the same comparison
+Each step is taken when the one before did not help, and each is judged afterwards by the same comparison
 that found the fault. A repair that is killed leaves an environment that the next one mends. Runs, models and settings
 stay untouched.
 """
@@ -76,8 +76,8 @@ def has_live_run() -> bool:
     return any(run.is_supervised() for run in runs.iter_runs())
 
 
-class Ladder:
-    """The rungs that mend the environment which a pointer names, the cheapest first.
+class RepairSteps:
+    """The steps that mend the environment which a pointer names, the cheapest first.
 
     Attributes:
         pointer: name of the pointer file.
@@ -90,15 +90,15 @@ class Ladder:
         self.folder = pointed_folder(pointer)
         self._uv: Uv | None = None
 
-    def climb(self) -> None:
-        """Try one rung after the other until the environment is sound.
+    def take(self) -> None:
+        """Take one step after the other until the environment is sound.
 
         Raises:
             EnvironmentProblem: when none helps; the environment is as good as it was before, or better.
         """
         self._point()
-        for rung in (self._files, self._interpreter):
-            rung()
+        for step in (self._files, self._interpreter):
+            step()
             if self.folder is not None and is_sound(self.folder):
                 return
         self._rebuild()
@@ -203,4 +203,4 @@ def mend(pointer: str, progress: Progress) -> None:
         EnvironmentProblem: when it can't be mended.
     """
     with kinds.only_one(progress):
-        Ladder(pointer, progress).climb()
+        RepairSteps(pointer, progress).take()

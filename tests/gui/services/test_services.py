@@ -20,7 +20,7 @@ from tunesmith_core.settings import Settings, SettingsFile
 from tunesmith_gui.services import desktop as desktop_module
 from tunesmith_gui.services import diagnostics
 from tunesmith_gui.services.desktop import Desktop
-from tunesmith_gui.services.hardware import Gpu, Hardware, Probe, Reading
+from tunesmith_gui.services.hardware import Gpu, HardwareService, Probe, Reading
 from tunesmith_gui.services.preferences import Preferences
 
 READING = Reading((), 12.0, 16 << 30, 4 << 30)
@@ -73,7 +73,7 @@ class TestHardware:
             threads.append(threading.get_ident())
             return READING
 
-        hardware = Hardware(read)
+        hardware = HardwareService(read)
         with qtbot.waitSignal(hardware.changed):
             hardware.watch(True)
         qtbot.waitUntil(lambda: hardware.latest is READING)
@@ -83,7 +83,7 @@ class TestHardware:
 
     def test_unwatched_reads_nothing(self) -> None:
         calls: list[int] = []
-        hardware = Hardware(lambda: calls.append(1) or READING)
+        hardware = HardwareService(lambda: calls.append(1) or READING)
         hardware.shutdown()
         assert calls == []
 

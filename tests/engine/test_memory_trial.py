@@ -15,10 +15,10 @@ from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.methods.sft import METHOD
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.train.loss_paths import PlainPath
+from tunesmith_engine.train.memory_trial import longest_rows, try_longest
 from tunesmith_engine.train.oom import MemoryLadder
 from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.paths import PlainPath
-from tunesmith_engine.train.probe import longest_rows, probe
 
 LENGTHS = (5, 30, 12, 28, 7, 29)
 
@@ -84,7 +84,7 @@ def test_the_largest_micro_batch_of_the_longest_rows_is_tried() -> None:
     path = SmallMemory(1000, 0)
     ladder, warnings = ladder_for(path)
     assert [len(row.input_ids) for row in longest_rows(rows(LENGTHS), 4)] == [30, 29, 28, 12]
-    assert probe(path, updater_for(adapted("llama")), ladder, rows(LENGTHS), 4, CPU) == 0
+    assert try_longest(path, updater_for(adapted("llama")), ladder, rows(LENGTHS), 4, CPU) == 0
     assert path.tried == [30 + 29 + 28]
     assert not warnings
 
@@ -92,7 +92,7 @@ def test_the_largest_micro_batch_of_the_longest_rows_is_tried() -> None:
 def test_it_steps_down_until_the_largest_fits() -> None:
     path = SmallMemory(25, 1)
     ladder, warnings = ladder_for(path)
-    probe(path, updater_for(adapted("llama")), ladder, rows(LENGTHS), 6, CPU)
+    try_longest(path, updater_for(adapted("llama")), ladder, rows(LENGTHS), 6, CPU)
     # More room, then micro-batches of one row.
     assert path.tried == [87, 87, 30]
     assert (ladder.num_kept_less, ladder.micro_batch_size) == (1, 1)
@@ -102,7 +102,7 @@ def test_it_steps_down_until_the_largest_fits() -> None:
 def test_what_never_fits_ends_the_run() -> None:
     path = SmallMemory(1, 0)
     with pytest.raises(RunFailure) as failure:
-        probe(path, updater_for(adapted("llama")), ladder_for(path)[0], rows(LENGTHS), 6, CPU)
+        try_longest(path, updater_for(adapted("llama")), ladder_for(path)[0], rows(LENGTHS), 6, CPU)
     assert failure.value.code == "cuda-oom"
 
 
@@ -121,7 +121,7 @@ def test_nothing_is_left_behind(fused: bool) -> None:
     torch.manual_seed(7)
     ladder = MemoryLadder(6, lambda *_: None)
     ladder.path = path
-    probe(path, updater, ladder, rows(LENGTHS), 6, CPU)
+    try_longest(path, updater, ladder, rows(LENGTHS), 6, CPU)
     assert torch.equal(torch.rand(4), expected)
     assert all(torch.equal(parameter, before[name]) for name, parameter in trainable(model).items())
     assert not any(p.grad is not None and p.grad.any() for p in trainable(model).values())

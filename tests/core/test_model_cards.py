@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import write_safetensors
-from tunesmith_core.catalog import list_models, read_model_card
+from tunesmith_core.model_cards import list_models, read_model_card
 
 CONFIG = {
     "model_type": "qwen3",

@@ -9,12 +9,12 @@ import torch
 from tunesmith_core.messages import Message
 from tunesmith_engine.data import Example
 from tunesmith_engine.train.loss import num_trained_tokens
+from tunesmith_engine.train.loss_paths import LossPath
 from tunesmith_engine.train.oom import MemoryLadder
 from tunesmith_engine.train.optim import Updater
-from tunesmith_engine.train.paths import LossPath
 
 
-def probe(
+def try_longest(
     path: LossPath,
     updater: Updater,
     ladder: MemoryLadder,

@@ -1,4 +1,4 @@
-"""The stop ladder: a stop is asked, awaited as long as it moves on, then enforced; first gently, then at once.
+"""A forced stop: a stop is asked, awaited as long as it moves on, then enforced; first gently, then at once.
 
 Pure bookkeeping over events and a clock, so that it can be tested without processes.
 """
@@ -16,7 +16,7 @@ NO_PROGRESS_TYPES = frozenset({"step", "gpu", "log", "warning", "ack"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Times of the ladder; only tests change them.
+    """Times of a forced stop; only tests change them.
 
     Attributes:
         stop_s: shortest time without progress after a stop before the engine is ended by force.
@@ -31,7 +31,7 @@ class Limits:
     result_s: float = 20.0
 
 
-class Rung(enum.IntEnum):
+class Force(enum.IntEnum):
     """What is to be done now."""
 
     WAIT = 0
@@ -39,7 +39,7 @@ class Rung(enum.IntEnum):
     KILL = 2
 
 
-class StopLadder:
+class ForcedStop:
     """Decides when an engine that should end is made to end.
 
     Attributes:
@@ -85,15 +85,15 @@ class StopLadder:
             return self.limits.result_s
         return max(self.limits.stop_s, self.limits.saves * self._slowest_s)
 
-    def rung(self, now_s: float) -> Rung:
+    def force(self, now_s: float) -> Force:
         """Return what is to be done at a time."""
         if self.mode is None and not self.has_result:
-            return Rung.WAIT
+            return Force.WAIT
         over_s = now_s - self._since_s - self.limit_s
         if over_s < 0:
-            return Rung.WAIT
-        # After a result nothing can be lost, so the gentle rung would only cost time.
-        return Rung.KILL if self.has_result or over_s >= self.limits.terminate_s else Rung.TERMINATE
+            return Force.WAIT
+        # After a result nothing can be lost, so the gentle way would only cost time.
+        return Force.KILL if self.has_result or over_s >= self.limits.terminate_s else Force.TERMINATE
 
 
 def _seconds(value: object) -> float:
