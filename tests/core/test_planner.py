@@ -109,11 +109,12 @@ def test_named_target_modules_count_alone() -> None:
     assert planner.num_adapter_parameters(spec, CARD) == 16 * LAYERS * (4096 + 4096 + 1024 + 4096)
 
 
-def test_checkpointing_keeps_little_and_attention_costs_more_on_the_cpu() -> None:
+def test_checkpointing_keeps_little_and_the_cpu_gives_little_back() -> None:
     checkpointing = {"hardware.activation_checkpointing": True}
     assert part("activations", checkpointing) < part("activations") / 8
     wide = {"model.dtype": "float32"}
-    assert part("activations", hardware=CPU) > 1.8 * part("activations", wide)
+    assert part("activations", hardware=CPU) > 1.3 * part("activations", wide)
+    assert part("logits", hardware=CPU) < part("logits", wide)
     assert part("activations", checkpointing, CPU) < part("activations", hardware=CPU) / 3
 
 

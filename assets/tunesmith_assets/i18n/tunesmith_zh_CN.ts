@@ -7871,7 +7871,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>about %1</source>
-        <translation type="unfinished">大约 %1</translation>
+        <translation>大约 %1</translation>
     </message>
 </context>
 <context>
