@@ -161,7 +161,7 @@ def test_the_run_installs_starts_upgrades_and_leaves_nothing(archive: Path, pers
     start_and_see_the_window(person / ".local/bin/tunesmith")
     (person / "data/runs/one").mkdir(parents=True, exist_ok=True)
     (person / "data/runs/one/spec.json").touch()
-    assert "kept" in run("sh", archive, "--quiet", "--", "--uninstall", "--prefix", prefix)
+    assert "Kept: " in run("sh", archive, "--quiet", "--", "--uninstall", "--prefix", prefix)
     left = everything_below(person)
     assert "data/runs/one/spec.json" in left
     assert not [name for name in left if not name.startswith(("data/runs/", "data/config/", "data/models/"))]
