@@ -14,10 +14,10 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
 
 import tunesmith_core
 from tunesmith_core import cli_runs, cli_specs, environments, files, paths, settings, terminal
+from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, EnvironmentProblem, TunesmithError, wrap
 from tunesmith_core.messages import Message, use_language
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
@@ -30,38 +30,8 @@ Command = Callable[[argparse.Namespace], int]
 WINDOW_MODULE = "tunesmith_gui"
 SETUP_MODULE = "tunesmith_setup"
 
-SETUP_COMMANDS = {
-    "install": "install Tunesmith, or continue an interrupted installation",
-    "probe": "show what is known about this computer",
-    "doctor": "check this computer and the installation",
-    "repair": "repair what the checks find",
-    "rollback": "switch back to the previous training environment",
-    "snapshots": "list the installed environments, or show how two differ",
-    "uninstall": "remove what Tunesmith wrote, and runs and models only when named",
-    "start": "open the window, after getting its libraries the first time",
-    "program": "install the program's own files for this user, check or remove them",
-    "wsl": "set up training inside the Windows Subsystem for Linux",
-    "settings": "show the settings, such as mirror and proxy, or change them",
-    "explain": "name the cause of a failure from its output",
-}
-"""Commands of the installer and doctor; they get their arguments untouched."""
 
-
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours."""
-
-    def error(self, message: str) -> NoReturn:
-        """Raise UserError `usage`."""
-        raise TunesmithError(
-            "usage",
-            "{upper}{message}.",
-            hint=self.format_usage().strip(),
-            upper=message[:1].upper(),
-            message=message[1:],
-        )
-
-
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of all commands."""
     parser = Parser(
         prog="tunesmith",
@@ -72,26 +42,25 @@ def make_parser() -> argparse.ArgumentParser:
     parser.set_defaults(command=open_window)
     commands = parser.add_subparsers(metavar="COMMAND")
 
-    def add(name: str, command: Command, help_text: str, *, json: bool = False) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=help_text, description=command.__doc__ or help_text)
+    def add(name: str, command: Command, help_text: str, *, json: bool = False) -> Parser:
+        sub = commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text)
         sub.set_defaults(command=command)
         if json:
             sub.add_argument("--json", action="store_true", help="print JSON for programs")
         return sub
 
-    def add_for_spec(name: str, command: Command, help_text: str) -> argparse.ArgumentParser:
+    def add_for_spec(name: str, command: Command, help_text: str) -> Parser:
         sub = add(name, command, help_text, json=True)
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub
 
-    def add_for_run(name: str, command: Command, help_text: str, *, json: bool = False) -> argparse.ArgumentParser:
+    def add_for_run(name: str, command: Command, help_text: str, *, json: bool = False) -> Parser:
         sub = add(name, command, help_text, json=json)
         sub.add_argument("run", metavar="RUN", help="name of a run, as `tunesmith runs` lists it, or its folder")
         return sub
 
-    detach = "return as soon as the run has started"
     train = add_for_spec("train", cli_runs.train, "start a run and follow it")
-    train.add_argument("--detach", action="store_true", help=detach)
+    train.add_argument("--detach", action="store_true", help="return as soon as the run has started")
     train.add_argument("--no-kernels", action="store_true", help="train with plain PyTorch, without fused kernels")
     add_for_spec("plan", cli_specs.plan, "estimate memory, time and disk")
     add_for_spec("check", cli_specs.check, "check a spec and measure one real step")
@@ -105,7 +74,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--discard", action="store_true", help="do not save"
     )
     add_for_run("resume", cli_runs.resume, "continue an ended run", json=True).add_argument(
-        "--detach", action="store_true", help=detach
+        "--detach", action="store_true", help="return as soon as the run has started"
     )
     add_for_run("sample", cli_runs.sample, "ask the model being trained").add_argument("prompt", metavar="PROMPT")
     add_for_run("checkpoint", cli_runs.checkpoint, "save a run in progress now")
@@ -118,7 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
             add_kind_arguments(add(kind.name, partial(run_kind, kind), kind.help, json=True), kind)
     add("version", version, "print the version")
     for name, help_text in SETUP_COMMANDS.items():
-        commands.add_parser(name, help=help_text, add_help=False)
+        commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
     return parser
 
 

@@ -128,8 +128,23 @@ FOREIGN_WORDS = (
     Message("Invalid control character at"),
     Message("Invalid \\escape"),
     Message("Invalid \\uXXXX escape"),
+    Message("usage: "),
+    Message("positional arguments"),
+    Message("options"),
+    Message("show this help message and exit"),
+    Message("show program's version number and exit"),
+    Message("the following arguments are required: %s"),
+    Message("unrecognized arguments: %s"),
+    Message("argument %(argument_name)s: %(message)s"),
+    Message("invalid choice: %(value)r (choose from %(choices)s)"),
+    Message("invalid %(type)s value: %(value)r"),
+    Message("expected one argument"),
+    Message("expected at least one argument"),
+    Message("not allowed with argument %s"),
+    Message("one of the arguments %s is required"),
+    Message("ambiguous option: %(option)s could match %(matches)s"),
 )
-"""What the system and Python's JSON reader say inside our messages, listed for the translators."""
+"""What the system and Python's own readers say inside our messages, listed for the translators."""
 
 
 @cache

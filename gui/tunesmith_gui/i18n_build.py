@@ -22,6 +22,7 @@ import PySide6
 
 from tunesmith_core import messages, settings, spec
 from tunesmith_core.actions import ACTIONS
+from tunesmith_core.command_line import SETUP_COMMANDS
 from tunesmith_core.declared import Declaration
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.explain.catalogue import repairs_of_all
@@ -72,8 +73,17 @@ TEMPLATE_PLACES = {
     "line": 0,
     "phase": 0,
     "enter": 0,
+    "add": 2,
+    "add_for_spec": 2,
+    "add_for_run": 2,
+    "add_argument": 9,
+    "add_parser": 9,
+    "Parser": 9,
 }
-"""Which argument of a constructor is a text that a person reads; `hint` is one everywhere."""
+"""Which argument of a constructor is a text that a person reads."""
+
+TEXT_KEYWORDS = ("hint", "help", "description", "epilog")
+"""Arguments that are such texts wherever one of them is called."""
 
 
 def core_literals() -> list[str]:
@@ -91,7 +101,8 @@ def _core_literals() -> Iterator[str]:
     yield from sorted(templates(CORE) | templates(ENGINE) | templates(SETUP))
     yield from (state.value for state in RunState)
     for kind in all_kinds().values():
-        yield kind.title
+        yield from (kind.title, kind.help)
+    yield from SETUP_COMMANDS.values()
     for section in spec.SECTIONS:
         yield section.capitalize()
     for setting in spec.iter_settings():
@@ -107,17 +118,20 @@ def _declaration_texts(declaration: Declaration) -> Iterator[str]:
 
 def templates(package: Path) -> set[str]:
     """The templates of the messages of a package, wherever a constructor is called with a literal."""
-    found = set()
+    found: set[object] = set()
     for path in (path for path in package.rglob("*.py") if path.parent.name != "build"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if path.parent.name == "commands" and any(getattr(each, "name", "") == "add_arguments" for each in tree.body):
+            # What `--help` of a command says.
+            found.add(ast.get_docstring(tree) or "")
+        for node in ast.walk(tree):
             if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "title":
                 found |= {node.value.value} if isinstance(node.value, ast.Constant) else set()
             elif isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
                 if name in TEMPLATE_PLACES:
-                    texts = node.args[TEMPLATE_PLACES[name] :][:1] + [
-                        each.value for each in node.keywords if each.arg == "hint"
-                    ]
+                    texts = node.args[TEMPLATE_PLACES[name] :][:1]
+                    texts += [each.value for each in node.keywords if each.arg in TEXT_KEYWORDS]
                     found |= {each.value for each in texts if isinstance(each, ast.Constant) and each.value}
     return {text for text in found if isinstance(text, str)}
 

@@ -8,31 +8,24 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import sys
 
 from tunesmith_core import settings
+from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_STOPPED, wrap
 from tunesmith_core.messages import Message, said, use_language
 from tunesmith_setup import interruption, progress
 
-DESCRIPTION = """Gets the libraries of Tunesmith's window and opens it; the window sets up training and asks before it
+DESCRIPTION = Message(
+    """Gets the libraries of Tunesmith's window and opens it; the window sets up training and asks before it
 downloads more. Without a display everything is installed and the bundled example trained. The same command continues
 after an interruption, and needs no network when nothing is missing."""
+)
 
-COMMANDS = {
-    "install": "install and open the window (the default)",
-    "probe": "show what is known about this computer",
-    "doctor": "check this computer and the installation",
-    "repair": "repair what the checks find",
-    "rollback": "switch back to the previous training environment",
-    "snapshots": "list the installed environments, or show how two differ",
-    "uninstall": "remove what Tunesmith wrote, and runs and models only when named",
-    "explain": "name the cause of a failure from its output",
-    "start": "open the window, after getting its libraries the first time",
-    "program": "install the program's own files for this user, check or remove them",
-    "wsl": "set up training inside the Windows Subsystem for Linux",
-    "settings": "show the settings, such as mirror and proxy, or change them",
-    "test": "run every check and test",
+COMMANDS = SETUP_COMMANDS | {
+    "install": Message("install and open the window (the default)"),
+    "test": Message("run every check and test"),
 }
 """Name and help of each command; the module of the same name in `commands` is imported when it is called."""
 
@@ -46,23 +39,23 @@ def parse(argv: list[str]) -> argparse.Namespace:
     """Return the arguments of a command, with the command's `run` as `command` and unknown arguments as `rest`.
 
     Raises:
-        SystemExit: with exit code 2 for an unknown argument, 0 after the help.
+        UserError: `usage`, for an unknown argument.
+        SystemExit: after the help.
     """
     name = command_of(argv)
     module = importlib.import_module(f"tunesmith_setup.commands.{name}")
-    listing = "\n".join(f"  {command:<12}{text}" for command, text in COMMANDS.items())
+    listing = "\n".join(f"  {command:<12}{said(text)}" for command, text in COMMANDS.items())
     named = argv[:1] == [name]
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog=f"tunesmith {name}" if named else "bootstrap.py",
-        description=module.__doc__ if named else DESCRIPTION,
-        epilog=None if named else f"commands:\n{listing}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description=inspect.cleandoc(module.__doc__ or "") if named else DESCRIPTION,
+        epilog=None if named else Message("commands:\n{listing}", listing=listing),
     )
     parser.set_defaults(command=module.run, rest_allowed=False)
     module.add_arguments(parser)
     arguments, rest = parser.parse_known_args(argv[1:] if named else argv)
     if rest and not arguments.rest_allowed:
-        parser.error(f"unknown argument: {rest[0]}")
+        parser.error(said(Message("unknown argument: {argument}", argument=rest[0])))
     arguments.rest = rest
     return arguments
 

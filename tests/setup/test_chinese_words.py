@@ -11,6 +11,7 @@ import pytest
 from tunesmith_core import cli, settings, terminal
 from tunesmith_core.messages import use_language
 from tunesmith_core.protocol import Event
+from tunesmith_setup.__main__ import COMMANDS
 from tunesmith_setup.__main__ import main as setup
 
 ENGLISH = re.compile(r"[A-Za-z']{2,}(?: [a-z']{2,}){2,}")
@@ -96,3 +97,23 @@ def test_the_events_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
         progress.show(Event(1, 0.0, "phase", {"name": phase}))
     progress.show(Event(2, 0.0, "eval", {"step": 4, "loss": 1.0}))
     assert not re.search("[A-Za-z]", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("words", [[], ["train"], ["preview"], ["stop"], ["bench"], ["presets"]], ids=" ".join)
+def test_the_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--help"])
+    assert "用法" in said(capsys)
+
+
+@pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=" ".join)
+def test_the_help_of_the_installer(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        setup([*words, "--help"])
+    assert "用法" in said(capsys)
+
+
+@pytest.mark.parametrize("words", [["train"], ["train", "a", "b"], ["gone"], ["preview", "a", "--rows", "b"]])
+def test_a_command_that_is_wrong(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(words) == 2
+    said(capsys)

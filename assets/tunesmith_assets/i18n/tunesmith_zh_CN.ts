@@ -3516,6 +3516,14 @@ The report is in {path}.</source>
         <translation>原因：{title}（{code}）</translation>
     </message>
     <message>
+        <source>Check this computer and the installed environments, and name the next step for every fault; changes nothing.
+
+Ends with exit code 3 when something must be repaired.</source>
+        <translation>检查这台电脑和已安装的环境，并为每个问题给出下一步；不做任何更改。
+
+需要修复时以退出码 3 结束。</translation>
+    </message>
+    <message>
         <source>Checking every installed file</source>
         <translation>正在检查每个已安装的文件</translation>
     </message>
@@ -3644,6 +3652,10 @@ The report is in {path}.</source>
         <translation>依据：{evidence}</translation>
     </message>
     <message>
+        <source>Exit codes: 0 done, 1 a bug of Tunesmith, 2 bad input, 3 environment, 4 the run failed, 5 stopped.</source>
+        <translation>退出码：0 完成，1 Tunesmith 自身的错误，2 输入有误，3 环境问题，4 运行失败，5 已停止。</translation>
+    </message>
+    <message>
         <source>Expecting &apos;,&apos; delimiter</source>
         <translation>缺少逗号</translation>
     </message>
@@ -3670,6 +3682,10 @@ The report is in {path}.</source>
     <message>
         <source>Files: {count}. {source}</source>
         <translation>文件：{count} 个。{source}</translation>
+    </message>
+    <message>
+        <source>Fine-tune language models on your own GPU. Without a command, the window opens.</source>
+        <translation>在自己的 GPU 上微调语言模型。不带命令时打开窗口。</translation>
     </message>
     <message>
         <source>First start: installing the libraries of Tunesmith&apos;s window.</source>
@@ -3702,6 +3718,21 @@ The report is in {path}.</source>
     <message>
         <source>GBK (Chinese)</source>
         <translation>GBK（中文）</translation>
+    </message>
+    <message>
+        <source>Gets the libraries of Tunesmith&apos;s window and opens it; the window sets up training and asks before it
+downloads more. Without a display everything is installed and the bundled example trained. The same command continues
+after an interruption, and needs no network when nothing is missing.</source>
+        <translation>获取 Tunesmith 窗口所需的库并打开窗口；训练环境由窗口来准备，下载更多内容之前会先询问。
+没有显示器时会安装全部内容并训练自带的示例。中断之后用同一条命令继续；什么都不缺时不需要网络。</translation>
+    </message>
+    <message>
+        <source>Go back to the training environment that was in use before, after checking it; the same command goes forward again.
+
+Runs, models and settings are not touched, and a run that is going keeps its environment.</source>
+        <translation>检查之后切换回之前使用的训练环境；再执行一次同样的命令会切换回来。
+
+不会改动运行、模型和设置，正在进行的运行继续使用它的环境。</translation>
     </message>
     <message>
         <source>Hidden from runs, because they mislead compilers or libraries: {names}.</source>
@@ -3772,6 +3803,10 @@ The report is in {path}.</source>
         <translation>安装此版本的包</translation>
     </message>
     <message>
+        <source>Install the program&apos;s own files for this person, check them, or remove them and what can be built again.</source>
+        <translation>为当前用户安装程序自身的文件，检查它们，或删除它们以及可以重新生成的内容。</translation>
+    </message>
+    <message>
         <source>Install the subsystem on the Environment page, then restart.</source>
         <translation>请在“环境”页面安装子系统，然后重启。</translation>
     </message>
@@ -3820,6 +3855,18 @@ The report is in {path}.</source>
         <translation>让 Windows 管理页面文件</translation>
     </message>
     <message>
+        <source>Linux distribution to use (default: the default one)</source>
+        <translation>要使用的 Linux 发行版（默认：系统默认的发行版）</translation>
+    </message>
+    <message>
+        <source>List the environments on this computer with their packages, or show how two of them differ.
+
+Without words they are listed; `diff A B` compares two, by name, by its beginning, or &quot;previous&quot; and &quot;current&quot;.</source>
+        <translation>列出这台电脑上的环境及其软件包，或显示其中两个的差别。
+
+不带参数时列出全部；`diff A B` 比较两个环境，可用名称、名称开头，或 “previous” 和 “current”。</translation>
+    </message>
+    <message>
         <source>Looking for NVIDIA GPUs took too long.</source>
         <translation>查找 NVIDIA 显卡超时。</translation>
     </message>
@@ -3846,6 +3893,10 @@ The report is in {path}.</source>
     <message>
         <source>NVIDIA GPUs did not answer: CPU</source>
         <translation>NVIDIA 显卡没有响应：CPU</translation>
+    </message>
+    <message>
+        <source>Name the cause of a failure from any error output: tunesmith explain LOGFILE, or - for what comes in.</source>
+        <translation>根据任意错误输出找出失败原因：tunesmith explain LOGFILE，用 - 表示读取标准输入。</translation>
     </message>
     <message>
         <source>Needs at most {needed}, {free} are free</source>
@@ -3952,6 +4003,14 @@ The report is in {path}.</source>
         <translation>在 Windows 上，请用 Tunesmith-Setup.exe 安装和卸载程序。</translation>
     </message>
     <message>
+        <source>Open the window, which sets up training; without a display, install everything and train the bundled example.</source>
+        <translation>打开窗口，由窗口准备训练环境；没有显示器时安装全部内容并训练自带的示例。</translation>
+    </message>
+    <message>
+        <source>Open the window; the first time, get the window&apos;s libraries before, in a terminal that shows the progress.</source>
+        <translation>打开窗口；第一次会先在显示进度的终端里获取窗口所需的库。</translation>
+    </message>
+    <message>
         <source>Other GPU</source>
         <translation>其他显卡</translation>
     </message>
@@ -4044,6 +4103,14 @@ The report is in {path}.</source>
         <translation>删除损坏的环境（{size}）</translation>
     </message>
     <message>
+        <source>Remove what Tunesmith wrote; shown first, asked about, and runs and models only when named.
+
+The program folder itself goes with its installer.</source>
+        <translation>删除 Tunesmith 写入的内容：先列出，再询问；只有指明时才删除运行和模型。
+
+程序文件夹本身由安装程序卸载。</translation>
+    </message>
+    <message>
         <source>Remove {size}</source>
         <translation>删除 {size}</translation>
     </message>
@@ -4068,6 +4135,14 @@ The report is in {path}.</source>
         <translation>已更新环境的文件清单</translation>
     </message>
     <message>
+        <source>Repair what the checks find, one fault at a time: shown first, asked about, verified afterwards.
+
+Runs, models and settings are never touched.</source>
+        <translation>逐个修复检查发现的问题：先显示，再询问，修复后验证。
+
+绝不改动运行、模型和设置。</translation>
+    </message>
+    <message>
         <source>Repair {count:,} files</source>
         <translation>修复 {count:,} 个文件</translation>
     </message>
@@ -4082,6 +4157,10 @@ The report is in {path}.</source>
     <message>
         <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个 token 的上下文长度，已被截断。</translation>
+    </message>
+    <message>
+        <source>Run every check and test in a test environment of its own; further arguments go to pytest and select tests.</source>
+        <translation>在独立的测试环境中运行全部检查和测试；其余参数交给 pytest，用来选择测试。</translation>
     </message>
     <message>
         <source>Run it in a terminal and read what it says: {command}</source>
@@ -4136,6 +4215,10 @@ The report is in {path}.</source>
         <translation>安全软件</translation>
     </message>
     <message>
+        <source>Set up training inside the Windows Subsystem for Linux, for computers where native Windows can&apos;t.</source>
+        <translation>在适用于 Linux 的 Windows 子系统（WSL）里准备训练，用于无法直接在 Windows 上训练的电脑。</translation>
+    </message>
+    <message>
         <source>Set {variable} to a folder that you can write to.</source>
         <translation>请将 {variable} 设为可以写入的文件夹。</translation>
     </message>
@@ -4146,6 +4229,20 @@ The report is in {path}.</source>
     <message>
         <source>Shell</source>
         <translation>终端</translation>
+    </message>
+    <message>
+        <source>Show the settings, or change them with NAME=VALUE.
+
+`NAME=` empties a setting; `NAME=-` reads its value from the standard input, so that an address with a password stands
+in no list of processes. What is shown has no passwords.</source>
+        <translation>显示设置，或用 NAME=VALUE 更改。
+
+`NAME=` 清空一项设置；`NAME=-` 从标准输入读取它的值，这样带密码的地址不会出现在进程列表里。
+显示的内容不含密码。</translation>
+    </message>
+    <message>
+        <source>Show what is known about this computer, and which build of PyTorch it gets.</source>
+        <translation>显示这台电脑的信息，以及会使用哪个 PyTorch 版本。</translation>
     </message>
     <message>
         <source>Start</source>
@@ -4472,6 +4569,10 @@ The report is in {path}.</source>
         <translation>适配器：{path}</translation>
     </message>
     <message>
+        <source>agree to every step</source>
+        <translation>同意每一步</translation>
+    </message>
+    <message>
         <source>alias of the Windows Store</source>
         <translation>Windows 应用商店的别名</translation>
     </message>
@@ -4480,8 +4581,32 @@ The report is in {path}.</source>
         <translation>允许</translation>
     </message>
     <message>
+        <source>also the base models</source>
+        <translation>同时删除基础模型</translation>
+    </message>
+    <message>
+        <source>also the long tests, and the others again on Python 3.12</source>
+        <translation>同时运行耗时长的测试，其余测试再用 Python 3.12 运行一遍</translation>
+    </message>
+    <message>
+        <source>also the runs, with checkpoints and adapters</source>
+        <translation>同时删除运行，包括检查点和适配器</translation>
+    </message>
+    <message>
+        <source>ambiguous option: %(option)s could match %(matches)s</source>
+        <translation>选项不明确：%(option)s 可以是 %(matches)s</translation>
+    </message>
+    <message>
         <source>an object of texts</source>
         <translation>由文本组成的对象</translation>
+    </message>
+    <message>
+        <source>argument %(argument_name)s: %(message)s</source>
+        <translation>参数 %(argument_name)s：%(message)s</translation>
+    </message>
+    <message>
+        <source>ask the model being trained</source>
+        <translation>向正在训练的模型提问</translation>
     </message>
     <message>
         <source>base model</source>
@@ -4508,6 +4633,14 @@ The report is in {path}.</source>
         <translation>括号嵌套过深</translation>
     </message>
     <message>
+        <source>bring what training needs, without the window</source>
+        <translation>只安装训练所需的内容，不含窗口</translation>
+    </message>
+    <message>
+        <source>build of PyTorch (default: chosen for the GPU)</source>
+        <translation>PyTorch 版本（默认：按 GPU 选择）</translation>
+    </message>
+    <message>
         <source>build the training environment inside (tunesmith wsl install).</source>
         <translation>在其中构建训练环境（tunesmith wsl install）。</translation>
     </message>
@@ -4524,8 +4657,22 @@ The report is in {path}.</source>
         <translation>已修改</translation>
     </message>
     <message>
+        <source>check a spec and measure one real step</source>
+        <translation>检查配置文件并实测一步</translation>
+    </message>
+    <message>
         <source>choice of the data folder</source>
         <translation>数据文件夹的选择</translation>
+    </message>
+    <message>
+        <source>commands:
+{listing}</source>
+        <translation>命令：
+{listing}</translation>
+    </message>
+    <message>
+        <source>compare a program folder with its manifest</source>
+        <translation>将程序文件夹与其清单比较</translation>
     </message>
     <message>
         <source>compared by size and time, --full reads every byte</source>
@@ -4540,12 +4687,28 @@ The report is in {path}.</source>
         <translation>计算能力 {version}</translation>
     </message>
     <message>
+        <source>continue an ended run</source>
+        <translation>继续一个已结束的运行</translation>
+    </message>
+    <message>
         <source>current</source>
         <translation>当前</translation>
     </message>
     <message>
         <source>data</source>
         <translation>数据</translation>
+    </message>
+    <message>
+        <source>delete a run with its checkpoints and adapter</source>
+        <translation>删除一个运行及其检查点和适配器</translation>
+    </message>
+    <message>
+        <source>do not save</source>
+        <translation>不保存</translation>
+    </message>
+    <message>
+        <source>do the operation of a folder, see tunesmith_core.operations</source>
+        <translation>执行一个文件夹里的操作，见 tunesmith_core.operations</translation>
     </message>
     <message>
         <source>done in {time}</source>
@@ -4568,6 +4731,14 @@ The report is in {path}.</source>
         <translation>错误：{title} [{code}]</translation>
     </message>
     <message>
+        <source>estimate memory, time and disk</source>
+        <translation>估算内存、时间和磁盘空间</translation>
+    </message>
+    <message>
+        <source>evaluate a run in progress now</source>
+        <translation>立即评估正在进行的运行</translation>
+    </message>
+    <message>
         <source>evaluating</source>
         <translation>评估</translation>
     </message>
@@ -4584,8 +4755,28 @@ The report is in {path}.</source>
         <translation>已读取每个字节</translation>
     </message>
     <message>
+        <source>expected at least one argument</source>
+        <translation>至少需要一个参数</translation>
+    </message>
+    <message>
+        <source>expected one argument</source>
+        <translation>需要一个参数</translation>
+    </message>
+    <message>
+        <source>facts about the computer that the log is from: a file of `tunesmith probe --json`, or this computer</source>
+        <translation>日志所在电脑的信息：`tunesmith probe --json` 的输出文件；默认为这台电脑</translation>
+    </message>
+    <message>
         <source>failed</source>
         <translation>失败</translation>
+    </message>
+    <message>
+        <source>file with error output, - for standard input</source>
+        <translation>含错误输出的文件，- 表示标准输入</translation>
+    </message>
+    <message>
+        <source>file with the settings of a run</source>
+        <translation>运行的配置文件</translation>
     </message>
     <message>
         <source>files that a repair set aside</source>
@@ -4598,6 +4789,14 @@ The report is in {path}.</source>
     <message>
         <source>folder</source>
         <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>follow a run in progress</source>
+        <translation>跟踪正在进行的运行</translation>
+    </message>
+    <message>
+        <source>for example proxy=http://proxy.example:8080</source>
+        <translation>例如 proxy=http://proxy.example:8080</translation>
     </message>
     <message>
         <source>free</source>
@@ -4618,6 +4817,22 @@ The report is in {path}.</source>
     <message>
         <source>index of runs</source>
         <translation>运行索引</translation>
+    </message>
+    <message>
+        <source>install and open the window (the default)</source>
+        <translation>安装并打开窗口（默认）</translation>
+    </message>
+    <message>
+        <source>install everything first, with this build of PyTorch</source>
+        <translation>先用这个 PyTorch 版本安装全部内容</translation>
+    </message>
+    <message>
+        <source>invalid %(type)s value: %(value)r</source>
+        <translation>无效的 %(type)s 值：%(value)r</translation>
+    </message>
+    <message>
+        <source>invalid choice: %(value)r (choose from %(choices)s)</source>
+        <translation>无效的选项：%(value)r（可选 %(choices)s）</translation>
     </message>
     <message>
         <source>is in a folder that is synchronized with a cloud</source>
@@ -4672,6 +4887,10 @@ The report is in {path}.</source>
         <translation>其路径超过 {limit} 个字符</translation>
     </message>
     <message>
+        <source>language of the answer (default: the system&apos;s)</source>
+        <translation>回答所用的语言（默认：系统语言）</translation>
+    </message>
+    <message>
         <source>last checkpoint</source>
         <translation>最近的检查点</translation>
     </message>
@@ -4682,6 +4901,14 @@ The report is in {path}.</source>
     <message>
         <source>line {line}, column {column}: {msg}</source>
         <translation>第 {line} 行第 {column} 列：{msg}</translation>
+    </message>
+    <message>
+        <source>list all runs</source>
+        <translation>列出全部运行</translation>
+    </message>
+    <message>
+        <source>list the presets</source>
+        <translation>列出预设</translation>
     </message>
     <message>
         <source>locks</source>
@@ -4800,12 +5027,20 @@ The report is in {path}.</source>
         <translation>名称</translation>
     </message>
     <message>
+        <source>name of a run, as `tunesmith runs` lists it, or its folder</source>
+        <translation>运行的名称（见 `tunesmith runs`）或它的文件夹</translation>
+    </message>
+    <message>
         <source>needs evaluation data</source>
         <translation>需要评估数据</translation>
     </message>
     <message>
         <source>not allowed (260 characters at most)</source>
         <translation>不允许（最多 260 个字符）</translation>
+    </message>
+    <message>
+        <source>not allowed with argument %s</source>
+        <translation>不能与参数 %s 同时使用</translation>
     </message>
     <message>
         <source>not created by Tunesmith</source>
@@ -4820,32 +5055,104 @@ The report is in {path}.</source>
         <translation>不是有效的 JSON：应为“{character}”，实际是{what}。</translation>
     </message>
     <message>
+        <source>number of rows to show (5)</source>
+        <translation>要显示的行数（5）</translation>
+    </message>
+    <message>
         <source>ok</source>
         <translation>正常</translation>
+    </message>
+    <message>
+        <source>one of the arguments %s is required</source>
+        <translation>需要以下参数之一：%s</translation>
     </message>
     <message>
         <source>only 3.11, 3.12 and 3.13 are supported</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
     <message>
+        <source>only the fault of this check</source>
+        <translation>只处理这项检查发现的问题</translation>
+    </message>
+    <message>
+        <source>options</source>
+        <translation>选项</translation>
+    </message>
+    <message>
         <source>part of conda</source>
         <translation>属于 conda</translation>
+    </message>
+    <message>
+        <source>positional arguments</source>
+        <translation>位置参数</translation>
     </message>
     <message>
         <source>previous</source>
         <translation>上一个</translation>
     </message>
     <message>
+        <source>print JSON for programs</source>
+        <translation>输出供程序读取的 JSON</translation>
+    </message>
+    <message>
+        <source>print JSON for programs, with every package</source>
+        <translation>输出供程序读取的 JSON，列出每个软件包</translation>
+    </message>
+    <message>
+        <source>print the settings of a run</source>
+        <translation>输出运行的设置</translation>
+    </message>
+    <message>
+        <source>print the version</source>
+        <translation>输出版本</translation>
+    </message>
+    <message>
+        <source>read every installed byte to find faults</source>
+        <translation>读取每个已安装的字节来查找问题</translation>
+    </message>
+    <message>
+        <source>read every installed byte, instead of sizes and times</source>
+        <translation>读取每个已安装的字节，而不只看大小和时间</translation>
+    </message>
+    <message>
+        <source>remove program and environments, keep runs (Linux)</source>
+        <translation>删除程序和环境，保留运行（Linux）</translation>
+    </message>
+    <message>
+        <source>remove without asking</source>
+        <translation>不询问直接删除</translation>
+    </message>
+    <message>
+        <source>repair everything without asking</source>
+        <translation>不询问直接修复全部问题</translation>
+    </message>
+    <message>
         <source>resumed from step {step}</source>
         <translation>从第 {step} 步继续</translation>
+    </message>
+    <message>
+        <source>return as soon as the run has started</source>
+        <translation>运行一开始就返回</translation>
+    </message>
+    <message>
+        <source>run every check and test</source>
+        <translation>运行全部检查和测试</translation>
     </message>
     <message>
         <source>runs, with checkpoints and adapters</source>
         <translation>运行，含检查点和适配器</translation>
     </message>
     <message>
+        <source>save a run in progress now</source>
+        <translation>立即保存正在进行的运行</translation>
+    </message>
+    <message>
         <source>saving</source>
         <translation>保存</translation>
+    </message>
+    <message>
+        <source>say what is missing, or do it step by step</source>
+        <translation>说明缺少什么，或逐步完成</translation>
     </message>
     <message>
         <source>settings</source>
@@ -4854,6 +5161,34 @@ The report is in {path}.</source>
     <message>
         <source>shim of pyenv</source>
         <translation>pyenv 的垫片</translation>
+    </message>
+    <message>
+        <source>show how rows become trained tokens</source>
+        <translation>显示数据行如何变成参与训练的 token</translation>
+    </message>
+    <message>
+        <source>show how two environments differ</source>
+        <translation>显示两个环境的差别</translation>
+    </message>
+    <message>
+        <source>show program&apos;s version number and exit</source>
+        <translation>显示版本号并退出</translation>
+    </message>
+    <message>
+        <source>show the state of a run</source>
+        <translation>显示运行的状态</translation>
+    </message>
+    <message>
+        <source>show this help message and exit</source>
+        <translation>显示此帮助并退出</translation>
+    </message>
+    <message>
+        <source>show what would be fetched and written, and write nothing</source>
+        <translation>显示将要下载和写入的内容，不写入任何东西</translation>
+    </message>
+    <message>
+        <source>start a run and follow it</source>
+        <translation>开始一个运行并跟踪它</translation>
     </message>
     <message>
         <source>starting</source>
@@ -4896,6 +5231,10 @@ The report is in {path}.</source>
         <translation>第 {step} 步：{prompt} -&gt; {text}</translation>
     </message>
     <message>
+        <source>stop a run after this step and save</source>
+        <translation>在当前这一步之后停止运行并保存</translation>
+    </message>
+    <message>
         <source>stopping ...</source>
         <translation>正在停止 ...</translation>
     </message>
@@ -4932,6 +5271,10 @@ The report is in {path}.</source>
         <translation>文件看起来是没有字节顺序标记的 UTF-16 文本，请另存为 UTF-8。</translation>
     </message>
     <message>
+        <source>the following arguments are required: %s</source>
+        <translation>缺少以下参数：%s</translation>
+    </message>
+    <message>
         <source>the number {number} is too large</source>
         <translation>数字 {number} 过大</translation>
     </message>
@@ -4940,8 +5283,16 @@ The report is in {path}.</source>
         <translation>处理器</translation>
     </message>
     <message>
+        <source>the program&apos;s folder (Linux; {folder})</source>
+        <translation>程序的文件夹（Linux；{folder}）</translation>
+    </message>
+    <message>
         <source>they are already in the other folder</source>
         <translation>它们已经在另一个文件夹中</translation>
+    </message>
+    <message>
+        <source>this terminal was opened for this command alone</source>
+        <translation>这个终端只为这条命令打开</translation>
     </message>
     <message>
         <source>tools</source>
@@ -4950,6 +5301,22 @@ The report is in {path}.</source>
     <message>
         <source>total</source>
         <translation>合计</translation>
+    </message>
+    <message>
+        <source>train the bundled example instead of opening the window</source>
+        <translation>训练自带的示例，而不打开窗口</translation>
+    </message>
+    <message>
+        <source>train the run of a run folder, or go on with it</source>
+        <translation>训练一个运行文件夹里的运行，或继续它</translation>
+    </message>
+    <message>
+        <source>train with plain PyTorch, whatever the run&apos;s settings</source>
+        <translation>无论运行的设置如何，都用普通 PyTorch 训练</translation>
+    </message>
+    <message>
+        <source>train with plain PyTorch, without fused kernels</source>
+        <translation>用普通 PyTorch 训练，不用融合内核</translation>
     </message>
     <message>
         <source>trained {step} steps in {time}</source>
@@ -4966,6 +5333,18 @@ The report is in {path}.</source>
     <message>
         <source>unknown</source>
         <translation>未知</translation>
+    </message>
+    <message>
+        <source>unknown argument: {argument}</source>
+        <translation>未知参数：{argument}</translation>
+    </message>
+    <message>
+        <source>unrecognized arguments: %s</source>
+        <translation>无法识别的参数：%s</translation>
+    </message>
+    <message>
+        <source>usage: </source>
+        <translation>用法：</translation>
     </message>
     <message>
         <source>uv downloads everything itself: {error}</source>
@@ -5002,6 +5381,10 @@ The report is in {path}.</source>
     <message>
         <source>warning[{code}]: {message}</source>
         <translation>警告[{code}]：{message}</translation>
+    </message>
+    <message>
+        <source>with --plan: print JSON for programs</source>
+        <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
@@ -5468,6 +5851,70 @@ The report is in {path}.</source>
     <message>
         <source>interrupted</source>
         <translation>已中断</translation>
+    </message>
+    <message>
+        <source>convert a GGUF file into a model folder</source>
+        <translation>把 GGUF 文件转换为模型文件夹</translation>
+    </message>
+    <message>
+        <source>show what the training libraries see of this computer</source>
+        <translation>显示训练库所看到的这台电脑</translation>
+    </message>
+    <message>
+        <source>prove that the training environment works on this computer</source>
+        <translation>测试训练环境能否在这台电脑上工作</translation>
+    </message>
+    <message>
+        <source>time training steps on random rows</source>
+        <translation>用随机数据测量训练步的速度</translation>
+    </message>
+    <message>
+        <source>install Tunesmith, or continue an interrupted installation</source>
+        <translation>安装 Tunesmith，或继续中断的安装</translation>
+    </message>
+    <message>
+        <source>show what is known about this computer</source>
+        <translation>显示这台电脑的信息</translation>
+    </message>
+    <message>
+        <source>check this computer and the installation</source>
+        <translation>检查这台电脑和安装情况</translation>
+    </message>
+    <message>
+        <source>repair what the checks find</source>
+        <translation>修复检查发现的问题</translation>
+    </message>
+    <message>
+        <source>switch back to the previous training environment</source>
+        <translation>切换回之前的训练环境</translation>
+    </message>
+    <message>
+        <source>list the installed environments, or show how two differ</source>
+        <translation>列出已安装的环境，或显示两个环境的差别</translation>
+    </message>
+    <message>
+        <source>remove what Tunesmith wrote, and runs and models only when named</source>
+        <translation>删除 Tunesmith 写入的内容；只有指明时才删除运行和模型</translation>
+    </message>
+    <message>
+        <source>open the window, after getting its libraries the first time</source>
+        <translation>打开窗口，第一次会先获取所需的库</translation>
+    </message>
+    <message>
+        <source>install the program&apos;s own files for this user, check or remove them</source>
+        <translation>为当前用户安装程序自身的文件，检查或删除它们</translation>
+    </message>
+    <message>
+        <source>set up training inside the Windows Subsystem for Linux</source>
+        <translation>在 WSL 里准备训练</translation>
+    </message>
+    <message>
+        <source>show the settings, such as mirror and proxy, or change them</source>
+        <translation>显示或更改设置，例如镜像和代理</translation>
+    </message>
+    <message>
+        <source>name the cause of a failure from its output</source>
+        <translation>根据输出找出失败原因</translation>
     </message>
     <message>
         <source>Frozen weights</source>

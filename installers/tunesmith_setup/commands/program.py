@@ -20,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--check", type=Path, metavar="FOLDER", help="compare a program folder with its manifest")
     action.add_argument("--uninstall", action="store_true", help="remove program and environments, keep runs (Linux)")
-    parser.add_argument("--prefix", type=Path, help=f"the program's folder (Linux; {user_program.default_folder()})")
+    folder = Message("the program's folder (Linux; {folder})", folder=user_program.default_folder())
+    parser.add_argument("--prefix", type=Path, help=folder)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,0 +1,60 @@
+"""A parser of command lines that speaks the language of the person and raises our own errors."""
+
+from __future__ import annotations
+
+import argparse
+from typing import NoReturn
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import said
+
+# argparse looks up its own words, such as "usage: ", by this name; gettext has none of them without a folder of ours.
+argparse._ = said  # type: ignore[attr-defined]
+
+
+SETUP_COMMANDS = {
+    "install": "install Tunesmith, or continue an interrupted installation",
+    "probe": "show what is known about this computer",
+    "doctor": "check this computer and the installation",
+    "repair": "repair what the checks find",
+    "rollback": "switch back to the previous training environment",
+    "snapshots": "list the installed environments, or show how two differ",
+    "uninstall": "remove what Tunesmith wrote, and runs and models only when named",
+    "start": "open the window, after getting its libraries the first time",
+    "program": "install the program's own files for this user, check or remove them",
+    "wsl": "set up training inside the Windows Subsystem for Linux",
+    "settings": "show the settings, such as mirror and proxy, or change them",
+    "explain": "name the cause of a failure from its output",
+}
+"""Commands of the installer and doctor; they get their arguments untouched."""
+
+
+class Help(argparse.RawDescriptionHelpFormatter):
+    """Says every help text in the language in force."""
+
+    def add_text(self, text: str | None) -> None:
+        """Add a description or an epilog."""
+        super().add_text(said(text) if text else text)
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return said(action.help) if action.help else action.help
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help is said in any language and whose errors are ours."""
+
+    def __init__(
+        self, *, prog: str, description: str | None = None, epilog: str | None = None, add_help: bool = True
+    ) -> None:
+        """Take what argparse takes; commands below this one get parsers of this class."""
+        super().__init__(prog, description=description, epilog=epilog, add_help=add_help, formatter_class=Help)
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError `usage`."""
+        raise TunesmithError(
+            "usage",
+            "{upper}{message}.",
+            hint=self.format_usage().strip(),
+            upper=message[:1].upper(),
+            message=message[1:],
+        )
