@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core.errors import EXIT_STOPPED, TunesmithError
+from tunesmith_core.errors import EXIT_STOPPED, BugError, TunesmithError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.host import Host, StopWatch, die_with_owner
@@ -26,6 +27,9 @@ from tunesmith_core.setup_messages import Finding, Plan, State
 MB = 1_000_000
 GIB = 1024**3
 MIB = 1024**2
+
+TRACEBACK = re.compile(r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*", re.MULTILINE)
+"""Of a child that failed; the line behind it says what was wrong."""
 
 STATE_WORDS = {
     "ok": Message("ok"),
@@ -131,8 +135,9 @@ class Progress:
 
     def error(self, failure: TunesmithError) -> None:
         """Show what stopped the command: evidence, code, cause, next step; as text it goes to standard error."""
-        if failure.context:
-            sys.stderr.write(f"{failure.context.rstrip()}\n")
+        evidence = failure.context if isinstance(failure, BugError) else TRACEBACK.sub("", failure.context or "")
+        if evidence:
+            sys.stderr.write(f"{evidence.rstrip()}\n")
         lines = (
             Message("error: {title} [{code}]", title=failure.title, code=failure.code),
             Message("  {message}", message=failure.message),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup.build import test_runner
@@ -63,6 +63,21 @@ def test_an_error_is_explained_without_a_traceback(
     assert capsys.readouterr().err == (
         "evidence\nerror: The disk is full [disk-full]\n  8 GiB are needed.\nhint: Free some space.\n"
     )
+
+
+def test_the_evidence_of_a_child_is_its_last_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    import torch\nImportError: gone\n'
+    )
+
+    def fail(*_: object, **__: object) -> int:
+        raise EnvironmentProblem("engine-crashed", "The test ended.", context=f"before\n{output}", hint="Try again.")
+
+    monkeypatch.setattr(install, "run", fail)
+    assert command_line.main([]) == 3
+    assert capsys.readouterr().err.startswith("before\nImportError: gone\nerror: ")
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
