@@ -34,8 +34,8 @@ CPU_RUNTIME_BYTES = round(0.6 * GIB)
 TIME_SPREAD = (0.85, 1.25)
 
 CPU_SLACK = 2.2
-"""On the CPU the allocator keeps much of what activations gave back. Fitted, not predicted, on runs of a model of 135
-million parameters and of one of 6 layers, 128 to 1024 tokens, with PyTorch 2.6. A fused run of few tokens takes more."""
+"""On the CPU the allocator keeps much of what activations gave back. Fitted, not predicted, with PyTorch 2.6, on runs
+of a model of 135 million parameters and of one of 6 layers, 128 to 1024 tokens. Fused runs of few tokens take more."""
 
 DORA_SLACK = 1.9
 CUDA_FLOAT32_SLACK = 1.65
