@@ -64,7 +64,7 @@ def test_the_first_problem_of_the_head_is_raised(tmp_path: Path) -> None:
 
 def test_bad_rows_pass_when_they_are_to_be_skipped(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", ["bad", '{"text": ""}', '{"text": "a"}'])
-    datafmt.check_head(SourceSpec(path=str(path)), skip_bad_rows=True)
+    assert datafmt.check_head(SourceSpec(path=str(path)), skip_bad_rows=True) == 2
     with pytest.raises(UserError, match="line 1"):
         datafmt.check_head(SourceSpec(path=str(path)))
     only_bad = write_lines(tmp_path / "b.jsonl", [json.dumps({"text": ""})] * 3)

@@ -30,6 +30,13 @@
             <numerusform>%n skipped</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <source>at least %n bad rows, skipped</source>
+        <translation>
+            <numerusform>at least %n bad row, skipped</numerusform>
+            <numerusform>at least %n bad rows, skipped</numerusform>
+        </translation>
+    </message>
 </context>
 <context>
     <name>DeleteRunDialog</name>

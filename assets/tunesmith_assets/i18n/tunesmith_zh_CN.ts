@@ -6945,6 +6945,12 @@ in no list of processes. What is shown has no passwords.</source>
             <numerusform>跳过 %n 个</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <source>at least %n bad rows, skipped</source>
+        <translation>
+            <numerusform>至少 %n 个坏行，已跳过</numerusform>
+        </translation>
+    </message>
     <message>
         <source>Data (*.jsonl *.json *.csv *.tsv *.parquet);;All files (*)</source>
         <translation>数据 (*.jsonl *.json *.csv *.tsv *.parquet);;所有文件 (*)</translation>

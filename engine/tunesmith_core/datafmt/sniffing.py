@@ -107,7 +107,7 @@ def _num_row_bytes(row: Row) -> int:
     return len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> None:
+def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> int:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
     At most `num_rows` rows and 16 million characters are looked at; of a Parquet file only that it holds rows.
@@ -117,6 +117,9 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
         skip_bad_rows: whether bad rows are left out.
         num_rows: most rows to look at.
 
+    Returns:
+        How many bad rows there are among them.
+
     Raises:
         UserError: the first problem, with file, line and column; with skip_bad_rows only when no row of the
             head is good.
@@ -124,13 +127,13 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     path = Path(source.path)
     if file_kind(path) == PARQUET:
         count_rows(path)
-        return
-    problems: list[TunesmithError] = []
+        return 0
+    problems: dict[int, TunesmithError] = {}
 
-    def bad_row(_line: int, error: TunesmithError) -> None:
+    def bad_row(line: int, error: TunesmithError) -> None:
         if not skip_bad_rows:
             raise error
-        problems.append(error)
+        problems.setdefault(line, error)
 
     layout = resolve_layout(head_rows(path, LAYOUT_ROWS, bad_row), source.format, source.columns, str(path))
     num_good = num_characters = 0
@@ -144,4 +147,5 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
         if num_characters > HEAD_CHARACTERS:
             break
     if not num_good:
-        raise problems[0]
+        raise next(iter(problems.values()))
+    return len(problems)

@@ -126,6 +126,7 @@ class NewRunActions(QObject):
         self._form.leave_sample()
         self._form.set_value("data.sources[0].columns", {})
         self._form.set_value("data.sources[0].format", "auto")
+        self._form.reset("data.skip_bad_rows")
         self._form.set_value("data.sources[0].path", path)
 
     def map_columns(self, format_name: str, mapping: dict[str, str]) -> None:

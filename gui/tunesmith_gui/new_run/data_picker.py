@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
@@ -118,6 +118,9 @@ class DataPicker(Card):
         """
         spec = spec or SourceSpec()
         if self._problem is not None:
+            if self._problem.isAncestorOf(self.focusWidget()):
+                # Else the keyboard would go to the first button of the window.
+                self.combo.setFocus(Qt.FocusReason.OtherFocusReason)
             self._problem.hide()
             self._problem.deleteLater()
             self._problem = None
@@ -170,6 +173,8 @@ class DataPicker(Card):
                 parts.append(columns)
         if num_skipped:
             parts.append(self.tr("%n skipped", "", num_skipped))
+        elif data.num_bad_rows:
+            parts.append(self.tr("at least %n bad rows, skipped", "", data.num_bad_rows))
         return "  ·  ".join(parts)
 
     def _browse(self) -> None:

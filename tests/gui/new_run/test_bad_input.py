@@ -101,8 +101,24 @@ class TestBadInput:
         fill_in(qtbot, page, model, data_file)
         qtbot.waitUntil(lambda: "line 4" in shown_words(page), timeout=5000)
         skip = next(each for each in page.data_picker.findChildren(QPushButton) if each.text() == "Skip bad rows")
+        skip.setFocus()
         qtbot.mouseClick(skip, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert "at least 1 bad row, skipped" in page.data_picker.facts.text()
+        focus = page.focusWidget()
+        assert focus is not None
+        assert page.data_picker.combo.isAncestorOf(focus) or focus is page.data_picker.combo
+
+    def test_bad_rows_of_other_data_are_not_skipped(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, tmp_path: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        page.form.set_value("data.skip_bad_rows", True)
+        other = tmp_path / "other.jsonl"
+        other.write_text('{"text": "a"}\n{"text": \n{"text": "c"}\n')
+        page.actions_.choose_data(str(other))
+        qtbot.waitUntil(lambda: "line 2" in shown_words(page), timeout=5000)
+        assert not page.form.value("data.skip_bad_rows")
 
     @pytest.mark.parametrize(
         ("content", "fix"),
