@@ -2664,10 +2664,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>清单属于第 {step} 步</translation>
     </message>
     <message>
-        <source>the row has {num_fields} fields, the header {num_header}.</source>
-        <translation>此行有 {num_fields} 个字段，表头有 {num_header} 个。</translation>
-    </message>
-    <message>
         <source>the safetensors header is malformed</source>
         <translation>safetensors 文件头格式错误</translation>
     </message>
@@ -4769,6 +4765,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>failed</source>
         <translation>失败</translation>
+    </message>
+    <message>
+        <source>fields in this row: {num_fields}, in the header: {num_header}.</source>
+        <translation>此行有 {num_fields} 个字段，表头有 {num_header} 个。</translation>
     </message>
     <message>
         <source>file with error output, - for standard input</source>

@@ -266,7 +266,7 @@ def _csv_records(
                 number,
                 parse_error(
                     path,
-                    "the row has {num_fields} fields, the header {num_header}.",
+                    "fields in this row: {num_fields}, in the header: {num_header}.",
                     number,
                     num_fields=len(fields),
                     num_header=len(header),
