@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -58,7 +60,6 @@ def _process_peak_bytes() -> int:
     memory = psutil.Process().memory_info()
     if hasattr(memory, "peak_wset"):  # pragma: no cover - only on Windows
         return int(memory.peak_wset)
-    import resource
-
-    # ru_maxrss is in KiB on Linux.
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # ru_maxrss would not do: a new process begins with its parent's.
+    highest = re.search(r"^VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="utf-8"), re.MULTILINE)
+    return int(highest[1]) * 1024 if highest else int(memory.rss)

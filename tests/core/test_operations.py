@@ -473,9 +473,12 @@ def test_only_what_a_dead_owner_left_is_removed(made: Callable[[str], Kind]) -> 
     for name, owner in (("dead", ProcessIdentity(1, 0, "x")), ("mine", current())):
         (parent / name).mkdir(parents=True)
         Operation(parent / name).lease(owner=owner)
-    (parent / "just-begun").mkdir()
+    (parent / "busy").mkdir()
+    Operation(parent / "busy").lease_path.write_text("{")
+    # Killed before it said whose it is: who begins one holds the lock until then.
+    (parent / "just-begun" / "control").mkdir(parents=True)
     conduct(made("host.event('result', status='finished')"), NoSpec())
-    assert {path.name for path in left()} == {"mine", "just-begun"}
+    assert {path.name for path in left()} == {"mine", "busy"}
 
 
 def test_the_watch_looks_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,6 +65,9 @@ def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("TUNESMITH_HOME", str(folder / "data"))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
+    # makeself leaves an empty folder, named by its process number, where it refuses an archive.
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     return folder
 
 

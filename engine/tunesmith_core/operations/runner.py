@@ -15,6 +15,7 @@ from tunesmith_core import files, paths
 from tunesmith_core.capped_log import tail_of
 from tunesmith_core.engine_process import EngineProcess
 from tunesmith_core.errors import BugError, EnvironmentProblem, RunFailure, TunesmithError, wrap
+from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import Operation, OperationState, OperationStatus
 from tunesmith_core.operations.kind import Kind, Place
@@ -22,6 +23,7 @@ from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import Event, JournalReader, post_command
 
 POLL_S = 0.05
+CREATE_PATIENCE_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,15 @@ def conduct(
 def _create(kind: Kind, spec: Any) -> Operation:  # Any: of kind.spec
     """Make the folder of an operation; remove those whose owner died."""
     parent = paths.tmp_dir() / "operations"
-    for left in map(Operation, list(parent.glob("*"))):
-        owner = left.leased("owner")
-        if owner is not None and not owner.alive():
-            shutil.rmtree(left.path, ignore_errors=True)
     operation = Operation(parent / f"{kind.name}-{uuid.uuid4().hex[:8]}")
-    operation.control_path.mkdir(parents=True)
-    operation.lease(owner=current())
+    # Under the lock a folder without an owner is one whose maker died before saying so.
+    with FileLock(paths.locks_dir() / "operations.lock").waiting(CREATE_PATIENCE_S):
+        for left in map(Operation, list(parent.glob("*"))):
+            owner = left.leased("owner")
+            if not (owner.alive() if owner else left.lease_path.exists()):
+                shutil.rmtree(left.path, ignore_errors=True)
+        operation.control_path.mkdir(parents=True)
+        operation.lease(owner=current())
     files.atomic_write_json(operation.path / "operation.json", {"version": 1, "kind": kind.name})
     files.atomic_write_json(operation.spec_path, kind.spec_values(spec))
     return operation
