@@ -32,6 +32,11 @@ class Axis(pg.AxisItem):
     whole = False
     """Whether it counts things that have no half, such as steps."""
 
+    def __init__(self, orientation: str, **options: Any) -> None:  # Any: what pyqtgraph takes
+        super().__init__(orientation, **options)
+        # It would count in thousandths, with "(x0.001)" beside the title.
+        self.enableAutoSIPrefix(False)
+
     def tickSpacing(self, minVal: float, maxVal: float, size: float) -> list[tuple[float, float]]:
         """Leave out the halves of steps."""
         spacings: list[tuple[float, float]] = super().tickSpacing(minVal, maxVal, size)

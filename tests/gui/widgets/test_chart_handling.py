@@ -247,6 +247,15 @@ def test_axis_is_named_and_reaches_the_planned_end(plot: MetricPlot) -> None:
     assert plot._plot.getAxis("bottom").label.toPlainText().strip() == "Time (min)"
 
 
+def test_small_numbers_are_not_counted_in_thousandths(qtbot: Any) -> None:
+    plot = MetricPlot("Memory", y_title="GiB")
+    qtbot.addWidget(plot)
+    plot.set_lines([Line("VRAM", STEPS, STEPS / 1e5)])
+    plot.show()
+    qtbot.waitExposed(plot)
+    assert plot._plot.getAxis("left").label.toPlainText().strip() == "GiB"
+
+
 @pytest.fixture
 def appearance() -> Iterator[Callable[[float], None]]:
     yield lambda scale: theme().set_appearance(Scheme.LIGHT, scale)
