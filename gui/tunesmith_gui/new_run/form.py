@@ -127,6 +127,8 @@ class NewRunForm(QObject):
             value = parse(SETTINGS[path], text)
         except SettingProblem as problem:
             self._state.wrong[path] = _WrongText(text, str(problem))
+            # On the way to 100 stood a 1, which nobody meant.
+            SETTINGS[path].set(self._state.spec, copy.deepcopy(self.baseline(path)))
             self.changed.emit(path)
         else:
             self.set_value(path, value)

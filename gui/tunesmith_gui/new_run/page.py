@@ -274,6 +274,8 @@ class NewRunPage(Page):
             label = core_text(SETTINGS[path].declaration.label) if path in SETTINGS else path
             reason = fill(self.tr("%1: %2"), label, problem)
         self.start_bar.show_missing(missing, reason)
+        # Neither a copy nor a file may hold other values than the form shows.
+        self.start_bar.copy_as.setEnabled(not self.form.problems())
 
     def _show_survey(self) -> None:
         survey = self.facts.survey

@@ -93,6 +93,18 @@ class TestPresets:
         ready.reset("adapter.rank")
         assert ready.preset == "balanced"
 
+    def test_what_was_typed_halfway_is_no_setting(self, ready: NewRunForm) -> None:
+        usual = ready.value("optimizer.learning_rate")
+        for text in ("1", "10", "100"):
+            ready.set_text("optimizer.learning_rate", text)
+        assert ready.problem("optimizer.learning_rate")
+        assert ready.spec.optimizer.learning_rate == usual
+        data = ready.value("data.sources[0].path")
+        ready.load_spec(RunSpec.from_dict(samples.example_spec("en", "/models/a")))
+        ready.leave_sample()
+        ready.set_value("data.sources[0].path", data)
+        assert ready.spec.optimizer.learning_rate == usual
+
     def test_a_wrong_text_is_custom(self, ready: NewRunForm) -> None:
         ready.set_text("adapter.rank", "many")
         assert ready.preset == "custom"
