@@ -40,7 +40,7 @@ LONG_VERSION = (3, 12)
 HEADLESS = [] if sys.platform == "win32" else ["xvfb-run", "-a", "-s", "-screen 0 1280x800x24"]
 PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 MOST_WORKERS = 4
-"""Each holds Qt and PyTorch."""
+"""Each holds Qt and PyTorch. One more than there are cores: a test often waits for a child, a clock or a disk."""
 
 MIN_COVERAGE_PERCENT = 100
 WINDOWS_STEP = "Windows under Wine"
@@ -195,7 +195,7 @@ def _run_all(
         run("time budgets", python, [*selection, TIMED_TESTS])
     with _windows_beside(*selections[0], missing, environment, progress, outcome):
         for python, selection in selections:
-            workers = ["-n", str(min(os.cpu_count() or 1, MOST_WORKERS)), "--dist", "loadgroup"]
+            workers = ["-n", str(min((os.cpu_count() or 1) + 1, MOST_WORKERS)), "--dist", "loadgroup"]
             run("pytest", python, [*selection, *workers, "--ignore", WINDOWS_TESTS, "--ignore", TIMED_TESTS])
             coverage = [str(python), "-m", "coverage"]
             subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=measured[python], check=False)
