@@ -135,7 +135,7 @@ class Driver:
             QTest.keyClicks(row.control, keys)
             QTest.keyClick(row.control, Qt.Key.Key_Tab)
             wait_for(lambda: not self.page.start_bar.start.isEnabled(), f"{path} = {keys} to be refused")
-            self.seen[path] = self.page.start_bar.reason.text()
+            self.seen[path] = self.page.form.problem(path)
             self.shoot(f"refused-{path}")
             click(row.reset)
             wait_for(lambda: self.page.start_bar.start.isEnabled(), "Start after the reset")

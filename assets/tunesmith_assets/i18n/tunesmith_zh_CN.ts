@@ -8049,10 +8049,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>选择模型、数据和预设，其余都已设好。</translation>
     </message>
     <message>
-        <source>%1: %2</source>
-        <translation>%1：%2</translation>
-    </message>
-    <message>
         <source>Set up</source>
         <translation>设置</translation>
     </message>
@@ -8083,6 +8079,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Runs may fail. Everything else works.</source>
         <translation>运行可能会失败，其他功能不受影响。</translation>
+    </message>
+    <message>
+        <source>The plan waits until every setting is right.</source>
+        <translation>所有设置填写正确后才会显示计划。</translation>
     </message>
     <message>
         <source>The plan follows once the model is downloaded.</source>

@@ -189,8 +189,7 @@ class NewRunActions(QObject):
         """Starts the run if nothing is missing; else leads to what is."""
         missing = self._form.missing()
         if missing is Missing.SETTING:
-            path = next(iter(self._form.problems()))
-            self._page.settings_list.reveal(path)
+            self._page.reveal_setting(next(iter(self._form.problems())))
         elif missing is Missing.MODEL:
             self._page.model_picker.combo.setFocus()
         elif missing is Missing.DATA:

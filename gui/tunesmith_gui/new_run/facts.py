@@ -235,6 +235,9 @@ class NewRunFacts(QObject):
             self._data_timer.start(0 if path in ("", DATA) else DEBOUNCE_MS)
         if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", DATA, "model.dtype"):
             self._forget_check()
+        if self._form.problems():
+            self._ask_plan()  # at once: the old verdict is about other settings
+        else:
             self._plan_timer.start()
 
     def _forget_check(self) -> None:
@@ -288,8 +291,8 @@ class NewRunFacts(QObject):
 
     def _ask_plan(self) -> None:
         card = self.model.card if self.model else None
-        if card is None or self._form.surroundings.data_broken:
-            # Without rows the longest example would be the whole context, and the model would be blamed for it.
+        # Without rows the longest example would be the whole context, and the model would be blamed for it.
+        if card is None or self._form.surroundings.data_broken or self._form.problems():
             self._plans.forget()
             self._take_plan(None)
             return

@@ -18,7 +18,7 @@ from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
 from tunesmith_gui.new_run.data_picker import DataPicker
 from tunesmith_gui.new_run.data_preview import DataPreviewDialog
 from tunesmith_gui.new_run.facts import NewRunFacts, Survey
-from tunesmith_gui.new_run.form import SETTINGS, Missing, NewRunForm
+from tunesmith_gui.new_run.form import Missing, NewRunForm
 from tunesmith_gui.new_run.goal_card import GoalCard
 from tunesmith_gui.new_run.model_picker import ModelPicker
 from tunesmith_gui.new_run.plan_card import PlanCard
@@ -28,7 +28,6 @@ from tunesmith_gui.new_run.start_bar import StartBar
 from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.page_header import PageHeader
@@ -203,6 +202,7 @@ class NewRunPage(Page):
         self.plan_card.fix_chosen.connect(actions.apply_changes)
         self.plan_card.check_asked.connect(actions.check_plan)
         self.plan_card.check_cancelled.connect(actions.cancel_check)
+        self.start_bar.setting_asked.connect(self.reveal_setting)
         self.start_bar.start_asked.connect(actions.start)
         self.start_bar.copy_command_asked.connect(actions.copy_command)
         self.start_bar.copy_json_asked.connect(actions.copy_json)
@@ -266,16 +266,9 @@ class NewRunPage(Page):
 
     def _show_start(self) -> None:
         missing = self.form.missing()
-        reason = ""
         if missing is Missing.STARTING:
             self._put_banner("error", None)
-        if missing is Missing.SETTING:
-            path, problem = next(iter(self.form.problems().items()))
-            label = core_text(SETTINGS[path].declaration.label) if path in SETTINGS else path
-            reason = fill(self.tr("%1: %2"), label, problem)
-        self.start_bar.show_missing(missing, reason)
-        # Neither a copy nor a file may hold other values than the form shows.
-        self.start_bar.copy_as.setEnabled(not self.form.problems())
+        self.start_bar.show_missing(missing, self.form.problems())
 
     def _show_survey(self) -> None:
         survey = self.facts.survey
@@ -353,6 +346,8 @@ class NewRunPage(Page):
         self.model_picker.show_fit(facts)
         if facts is not None:
             self.plan_card.show_plan(facts)
+        elif self.form.problems():
+            self.plan_card.show_nothing(self.tr("The plan waits until every setting is right."))
         elif self.form.surroundings.data_broken:
             self.plan_card.show_nothing(self.tr("There is no plan until the data can be read."))
         elif self.facts.model is not None and self.facts.model.is_hub_id:
@@ -385,6 +380,13 @@ class NewRunPage(Page):
             self.settings_list.set_open(True)
         self.form.choose_preset(name)
         self.preset_bar.show_spec(self.form.preset, self.form.spec)
+
+    def reveal_setting(self, path: str) -> None:
+        """Opens the list of settings at one of them."""
+        self.settings_list.reveal(path)
+        row = self.settings_list.rows[path]
+        # The rows have their places once the list is laid out.
+        QTimer.singleShot(0, row, lambda: self._form_scroll.ensureWidgetVisible(row, 0, row.height()))
 
     # Looking closer
 

@@ -1,13 +1,16 @@
-"""Start, whose label names what is missing, and "Copy as" below it."""
+"""Start, whose label names what is missing, the way to each wrong setting above it, and "Copy as" below it."""
 
 from __future__ import annotations
 
-from PySide6.QtCore import Signal
+import functools
+from collections.abc import Mapping
+
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QHBoxLayout, QMenu, QSizePolicy, QVBoxLayout, QWidget
 
-from tunesmith_gui.new_run.form import Missing
+from tunesmith_gui.new_run.form import SETTINGS, Missing
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import translate
+from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
@@ -27,13 +30,53 @@ def missing_word(missing: Missing) -> str:
     }[missing]
 
 
+class ProblemList(QWidget):
+    """Every wrong setting as a link with what is wrong with it below.
+
+    Signals:
+        chosen: (setting path) the person wants to correct it.
+    """
+
+    chosen = Signal(str)
+
+    def __init__(self, *, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(0)
+        self._rows: list[QWidget] = []
+        self._shown: Mapping[str, str] = {}
+        self.hide()
+
+    def show_problems(self, problems: Mapping[str, str]) -> None:
+        """Shows setting path -> what is wrong."""
+        if problems == self._shown:
+            return  # a link that holds the focus keeps it
+        self._shown = dict(problems)
+        for row in self._rows:
+            row.hide()
+            row.deleteLater()
+        self._rows = []
+        for path, problem in problems.items():
+            label = core_text(SETTINGS[path].declaration.label) if path in SETTINGS else path
+            link = button(label, functools.partial(self.chosen.emit, path), kind="link", parent=self)
+            link.setAccessibleDescription(problem)
+            words = SafeLabel(problem, role="caption", tone="error", wrap=True, parent=self)
+            self._column.addWidget(link, 0, Qt.AlignmentFlag.AlignLeft)
+            self._column.addWidget(words)
+            self._rows += [link, words]
+        self.setVisible(bool(problems))
+
+
 class StartBar(QWidget):
     """Start and "Copy as".
 
     Signals:
+        setting_asked: (setting path) the person wants to correct a setting.
         start_asked, copy_command_asked, copy_json_asked, save_asked: the person chose that.
     """
 
+    setting_asked = Signal(str)
     start_asked = Signal()
     copy_command_asked = Signal()
     copy_json_asked = Signal()
@@ -50,8 +93,8 @@ class StartBar(QWidget):
         column = QVBoxLayout()
         column.setSpacing(SPACE)
         row.addLayout(column, 1)
-        self.reason = SafeLabel(role="caption", tone="error", wrap=True, parent=self)
-        self.reason.hide()
+        self.problems = ProblemList(parent=self)
+        self.problems.chosen.connect(self.setting_asked)
         self.copy_as = button(self.tr("Copy as…"), kind="quiet", icon_name="copy", parent=self)
         menu = QMenu(self.copy_as)
         menu.addAction(self.tr("Copy as command")).triggered.connect(self.copy_command_asked)
@@ -60,22 +103,21 @@ class StartBar(QWidget):
         self.copy_as.setMenu(menu)
         self.start = button("", self.start_asked.emit, kind="primary", icon_name="play", parent=self)
         self.start.setMinimumHeight(SPACE * 5)
-        for widget in (self.reason, self.start, self.copy_as):
+        for widget in (self.problems, self.start, self.copy_as):
             column.addWidget(widget)
-        self.show_missing(Missing.MODEL, "")
+        self.show_missing(Missing.MODEL, {})
 
     def set_beside_plan(self, beside: bool) -> None:
         """Away from the plan its verdict stands beside Start."""
         self.plan.setVisible(not beside)
 
-    def show_missing(self, missing: Missing, reason: str) -> None:
-        """Names what is missing on the button; `reason` says it in full above it."""
+    def show_missing(self, missing: Missing, problems: Mapping[str, str]) -> None:
+        """Names what is missing on the button; `problems` are the wrong settings, which are led to above it."""
         words = missing_word(missing)
         ready = missing is Missing.NOTHING
         self.start.setText(f"{words}   Ctrl+Enter" if ready else words)
         self.start.setAccessibleName(words)
         self.start.setEnabled(ready)
-        self.start.setAccessibleDescription(reason)
-        self.start.setToolTip(reason)
-        self.reason.setText(reason)
-        self.reason.setVisible(bool(reason))
+        self.problems.show_problems(problems)
+        # Neither a copy nor a file may hold other values than the form shows.
+        self.copy_as.setEnabled(not problems)

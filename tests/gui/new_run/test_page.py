@@ -148,6 +148,10 @@ def gap(upper: QWidget, lower: QWidget) -> int:
     return lower.mapToGlobal(QPoint()).y() - upper.mapToGlobal(QPoint()).y() - upper.height()
 
 
+def wrong_settings(page: NewRunPage) -> list[str]:
+    return [link.text() for link in page.start_bar.problems.findChildren(QPushButton) if link.isVisible()]
+
+
 def entries(combo: QComboBox) -> list[str]:
     return [combo.itemText(place) for place in range(combo.count())]
 
@@ -184,7 +188,7 @@ class TestSettings:
         assert "not “abc”" in row.message.text()
         assert page.start_bar.start.text() == "Correct a setting"
         assert not page.start_bar.start.isEnabled()
-        assert "Learning rate" in page.start_bar.reason.text()
+        qtbot.waitUntil(lambda: wrong_settings(page) == ["Learning rate"])
         qtbot.waitUntil(lambda: row.reset.isVisible() and row.reset.width() > 0)
         row.reset.click()
         assert row.control.text() == "2e-4"
@@ -198,6 +202,27 @@ class TestSettings:
         assert page.perform("start_run")
         assert page.settings_list.is_open
         assert page.settings_list.rows["adapter.rank"].message.text() == "Must be at least 1"
+
+    def test_every_wrong_setting_is_a_link_to_its_row_and_the_plan_waits(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path
+    ) -> None:
+        fill_in(qtbot, page, model, data_file)
+        assert page.plan_card.summary.startswith("Fits")
+        wrong = {"optimizer.learning_rate": "100", "adapter.rank": "0", "data.context_length": "1"}
+        for path, text in wrong.items():
+            page.form.set_text(path, text)
+        assert page.plan_card.summary == "The plan waits until every setting is right."
+        assert not page.model_picker.chip.isVisible()
+        qtbot.waitUntil(lambda: sorted(wrong_settings(page)) == ["Context length", "Learning rate", "Rank"])
+        assert not page.settings_list.is_open
+        for link in page.start_bar.problems.findChildren(QPushButton):
+            qtbot.mouseClick(link, Qt.MouseButton.LeftButton)
+            (row,) = [each for each in page.settings_list.rows.values() if each.label.text() == link.text()]
+            qtbot.waitUntil(lambda row=row: not row.visibleRegion().isEmpty() and row.control.hasFocus())
+        for path in wrong:
+            page.form.reset(path)
+        qtbot.waitUntil(lambda: page.plan_card.summary.startswith("Fits"), timeout=5000)
+        assert wrong_settings(page) == []
 
     def test_the_filter_finds_by_any_word(self, qtbot: QtBot, page: NewRunPage) -> None:
         with qtbot.waitSignal(page.settings_list.opened):
