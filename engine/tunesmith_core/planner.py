@@ -70,7 +70,7 @@ class Plan:
         available_bytes: free memory of the device.
         verdict: "fits", "tight" or "exceeds", by the least.
         total_steps: None while the number of rows is unknown.
-        seconds: shortest and longest time, None while steps or speed are unknown.
+        seconds: shortest and longest time, None while steps or their time are unknown.
         disk_bytes: written to the run folder.
         certainty: "low", "medium" or "high".
         adapter_is_exact: whether the size of the adapter is counted; else it is about right.
@@ -102,7 +102,7 @@ def plan(
     card: ModelCard | None = None,
     num_rows: int | None = None,
     longest_tokens: int | None = None,
-    tokens_per_second: float | None = None,
+    step_s: float | None = None,
 ) -> Plan:
     """Estimate a run.
 
@@ -112,7 +112,7 @@ def plan(
         card: the model's card, read from its folder when None.
         num_rows: training rows, if known.
         longest_tokens: length of the longest example, if known; else the context length is taken.
-        tokens_per_second: measured speed on this device, if known.
+        step_s: measured time of an update on this device, if known.
 
     Raises:
         UserError: `model-files-missing-or-corrupt` or `model-pickle-refused` when the model's card can't be read.
@@ -123,9 +123,8 @@ def plan(
     ratio = least / max(1, hardware.free_bytes)
     steps = _total_steps(spec, num_rows)
     seconds = None
-    if steps is not None and tokens_per_second:
-        rows = spec.schedule.micro_batch_size * spec.schedule.gradient_accumulation_steps
-        middle = steps * rows * _num_tokens(spec, longest_tokens) / tokens_per_second
+    if steps is not None and step_s:
+        middle = steps * step_s
         seconds = (round(middle * TIME_SPREAD[0]), round(middle * TIME_SPREAD[1]))
     adapter_parameters = num_adapter_parameters(spec, card)
     checkpoint_bytes = adapter_parameters * (4 + optimizer_bytes(spec))

@@ -179,7 +179,7 @@ def test_steps_and_time_are_told_when_rows_and_speed_are_known() -> None:
     assert plan(make(), gpu(24), card=CARD).total_steps is None
     assert plan(make({"schedule.max_steps": 7}), gpu(24), card=CARD).total_steps == 7
     # 1240 rows, 62 held out, 148 steps an epoch of 8 rows a step.
-    known = plan(make(), gpu(24), card=CARD, num_rows=1240, longest_tokens=1000, tokens_per_second=8000)
+    known = plan(make(), gpu(24), card=CARD, num_rows=1240, longest_tokens=1000, step_s=1.0)
     assert known.total_steps == 3 * 148
     assert known.seconds == (round(444 * 0.85), round(444 * 1.25))
     assert plan(make(), gpu(24), card=CARD, num_rows=1240).seconds is None

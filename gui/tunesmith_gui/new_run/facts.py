@@ -25,9 +25,12 @@ from tunesmith_core.planner import Plan, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
 from tunesmith_gui.background import Job
+from tunesmith_gui.new_run import measured
 from tunesmith_gui.new_run.form import NewRunForm
+from tunesmith_gui.new_run.measured import Measured
 
 Result = TypeVar("Result")
+UNMEASURED = Measured()
 
 DEBOUNCE_MS = 250
 LOADING_AFTER_MS = 150
@@ -89,7 +92,7 @@ class Known:
 
     num_rows: int | None = None
     longest_tokens: int | None = None
-    tokens_per_second: float | None = None
+    measured: Measured = UNMEASURED
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +168,7 @@ class NewRunFacts(QObject):
         self.data: DataFacts | None = None
         self.plan: PlanFacts | None = None
         self.longest_tokens: int | None = None
-        self.measured_bytes: int | None = None
-        self.tokens_per_second: float | None = None
+        self.checked = UNMEASURED
         self._notes: tuple[str, ...] = ()
         self._wants_suggestion = False
         self._hardware_cache = _HardwareCache()
@@ -196,9 +198,7 @@ class NewRunFacts(QObject):
 
     def know_check(self, result: dict[str, Any]) -> None:  # Any: JSON values
         """A real step measured memory and speed (the result of plan-check); holds until a setting changes."""
-        self.measured_bytes = int(result.get("reserved_bytes") or result["peak_bytes"])
-        num_tokens = result.get("longest_tokens", 0) * result.get("micro_batch_size", 1)
-        self.tokens_per_second = num_tokens / result["step_s"] if result.get("step_s") else None
+        self.checked = measured.by_check(result, self._form.spec)
         self.longest_tokens = result.get("longest_tokens") or self.longest_tokens
         self._notes = tuple(result.get("notes", ()))
         self._ask_plan()
@@ -241,7 +241,7 @@ class NewRunFacts(QObject):
             self._plan_timer.start()
 
     def _forget_check(self) -> None:
-        self.measured_bytes = self.tokens_per_second = None
+        self.checked = UNMEASURED
 
     def _take_survey(self, survey: Survey) -> None:
         self.survey = survey
@@ -296,7 +296,7 @@ class NewRunFacts(QObject):
             self._plans.forget()
             self._take_plan(None)
             return
-        known = Known(self.num_rows, self.longest_tokens or self.max_tokens, self.tokens_per_second)
+        known = Known(self.num_rows, self.longest_tokens or self.max_tokens, self.checked)
         spec, cache, suggest = self._form.spec, self._hardware_cache, self._wants_suggestion
         self._plans.ask(lambda: make_plan(spec, card, known, cache, suggest), self._take_plan_or_suggestion)
 
@@ -310,7 +310,7 @@ class NewRunFacts(QObject):
 
     def _take_plan(self, facts: PlanFacts | None) -> None:
         if facts is not None:
-            facts = replace(facts, measured_bytes=self.measured_bytes, notes=self._notes)
+            facts = replace(facts, notes=self._notes)
         self.plan = facts
         needed = 0 if facts is None else facts.measured_bytes or facts.plan.total_bytes
         self._form.surroundings.does_not_fit = facts is not None and needed > facts.plan.available_bytes
@@ -390,6 +390,7 @@ def make_plan(
     # The memory ladder ends in a 4-bit base, which needs a GPU.
     if suggest and device.device == "cuda":
         changes = dict(presets.suggest(card, device, spec))
+    found = known.measured if known.measured != UNMEASURED else measured.by_run(spec, device)
     with contextlib.suppress(UserError):
         estimate = plan(
             spec,
@@ -397,9 +398,9 @@ def make_plan(
             card=card,
             num_rows=known.num_rows,
             longest_tokens=known.longest_tokens,
-            tokens_per_second=known.tokens_per_second,
+            step_s=found.step_s,
         )
-        return PlanFacts(estimate, device), changes
+        return PlanFacts(estimate, device, found.peak_bytes), changes
     return None, changes
 
 

@@ -1,0 +1,74 @@
+"""What was measured of a run's memory and pace, by a plan check or by a finished run of the same settings."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import files
+from tunesmith_core.hardware import Hardware
+from tunesmith_core.protocol import Event, read_journal
+from tunesmith_core.runs import Run, iter_runs
+from tunesmith_core.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Numbers of a plan that need no estimate; None where nothing was measured.
+
+    Attributes:
+        peak_bytes: memory of the device at its highest.
+        step_s: time of an update.
+    """
+
+    peak_bytes: int | None = None
+    step_s: float | None = None
+
+
+def by_check(result: Mapping[str, Any], spec: RunSpec) -> Measured:  # Any: JSON values
+    """Return what one real step of the longest rows took."""
+    step_s = result.get("step_s")
+    parts = spec.schedule.gradient_accumulation_steps
+    return Measured(int(result.get("reserved_bytes") or result["peak_bytes"]), step_s * parts if step_s else None)
+
+
+def by_run(spec: RunSpec, hardware: Hardware) -> Measured:
+    """Return what the newest finished run of these settings and data took on this device. Called on worker threads.
+
+    A run takes spare memory to be faster, so a peak beyond what is free now says nothing about the next one.
+    """
+    wanted = spec.to_dict() | {"name": ""}
+    for run in reversed(list(iter_runs())):
+        if not _is_of(run, wanted, spec):
+            continue
+        events = list(read_journal(run.journal_path))
+        if _finished_on(events, hardware):
+            memory = "reserved_bytes" if hardware.device == "cuda" else "process_bytes"
+            peak_bytes = max((event.data.get(memory) or 0 for event in events if event.type == "gpu"), default=0)
+            steps_s = [event.data["step_s"] for event in events if event.type == "step" and event.data.get("step_s")]
+            return Measured(
+                peak_bytes if 0 < peak_bytes <= hardware.free_bytes else None,
+                statistics.median(steps_s) if steps_s else None,
+            )
+    return Measured()
+
+
+def _is_of(run: Run, wanted: Mapping[str, Any], spec: RunSpec) -> bool:  # Any: JSON values
+    try:
+        is_newer = any(Path(each.path).expanduser().stat().st_mtime > run.created_at for each in spec.data.sources)
+        return not is_newer and files.read_json(run.spec_path) | {"name": ""} == wanted
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _finished_on(events: list[Event], hardware: Hardware) -> bool:
+    hellos = [event.data for event in events if event.type == "hello"]
+    is_here = all(
+        str(hello.get("device")).startswith(hardware.device)
+        and (hardware.device == "cpu" or hello.get("device_name") == hardware.name)
+        for hello in hellos
+    )
+    return is_here and any(event.data.get("status") == "finished" for event in events if event.type == "result")
