@@ -15,7 +15,6 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 
 DEFAULT = "balanced"
-CUSTOM = "custom"
 EFFECTIVE_BATCH_SIZE = 8
 
 Changes = Mapping[str, Any]  # Any: values of settings
@@ -76,13 +75,13 @@ def apply(spec: RunSpec, preset: str) -> RunSpec:
     return with_changes(spec, PRESETS[preset])
 
 
-def matching(spec: RunSpec) -> str:
-    """Return the name of the preset whose settings a spec has, "custom" when it has none's."""
+def matching(spec: RunSpec) -> str | None:
+    """Return the name of the preset whose settings a spec has, None when it has none's."""
     values = spec.to_dict()
     for name, changes in PRESETS.items():
         if all(_value(values, path) == value for path, value in changes.items()):
             return name
-    return CUSTOM
+    return None
 
 
 def _value(values: Mapping[str, Any], path: str) -> object:

@@ -8342,16 +8342,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>最佳质量</translation>
     </message>
     <message>
-        <source>Custom</source>
-        <translation>自定义</translation>
-    </message>
-    <message>
         <source>LoRA on a 16-bit base</source>
         <translation>16 位基础模型上的 LoRA</translation>
     </message>
     <message>
         <source>LoRA on a 4-bit base</source>
         <translation>4 位基础模型上的 LoRA</translation>
+    </message>
+    <message>
+        <source>LoRA</source>
+        <translation>LoRA</translation>
+    </message>
+    <message>
+        <source>LoRA on a 32-bit base</source>
+        <translation>32 位基础模型上的 LoRA</translation>
     </message>
     <message>
         <source>%1 steps</source>

@@ -97,11 +97,16 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What lies on this computer: usable models, GPUs, and whether training is set up."""
+    """What lies on this computer: usable models, devices, and whether training is set up."""
 
     models: tuple[ModelCard, ...]
-    has_gpu: bool
+    devices: tuple[Hardware, ...]
     environment_problem: TunesmithError | None
+
+    @property
+    def has_gpu(self) -> bool:
+        """Whether there is a GPU to train on."""
+        return any(device.device == "cuda" for device in self.devices)
 
 
 class Latest(QObject):
@@ -202,6 +207,11 @@ class NewRunFacts(QObject):
         self.longest_tokens = result.get("longest_tokens") or self.longest_tokens
         self._notes = tuple(result.get("notes", ()))
         self._ask_plan()
+
+    @property
+    def device(self) -> Hardware | None:
+        """The device that the form's spec means; None while that is not known."""
+        return device_for(self._form.spec, list(self.survey.devices)) if self.survey else None
 
     @property
     def num_rows(self) -> int | None:
@@ -339,7 +349,7 @@ def take_survey(cache: _HardwareCache) -> Survey:
     except EnvironmentProblem as error:
         problem = error
     models = tuple(list_models(paths.models_dir()))
-    return Survey(models, any(device.device == "cuda" for device in cache.devices()), problem)
+    return Survey(models, tuple(cache.devices()), problem)
 
 
 def look_at_model(path: str) -> ModelFacts:

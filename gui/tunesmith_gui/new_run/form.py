@@ -17,7 +17,6 @@ from PySide6.QtCore import QObject, Signal
 from tunesmith_assets import samples
 from tunesmith_core import presets
 from tunesmith_core.errors import UserError
-from tunesmith_core.presets import CUSTOM
 from tunesmith_core.spec import RunSpec, Setting, iter_settings
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_gui.new_run.setting_text import SettingProblem, parse, value_text
@@ -183,13 +182,11 @@ class NewRunForm(QObject):
 
     @property
     def preset(self) -> str:
-        """The preset whose settings the form has, or `custom`."""
-        return CUSTOM if self._state.wrong.keys() & PRESET_PATHS else presets.matching(self._state.spec)
+        """The preset from which the form comes; what differs from it is counted as changed."""
+        return self._base_preset
 
     def choose_preset(self, name: str) -> None:
-        """Applies a preset; what it does not name stays. `custom` changes nothing."""
-        if name == CUSTOM:
-            return
+        """Applies a preset; what it does not name stays."""
         for path in PRESET_PATHS:
             self._state.wrong.pop(path, None)
         self._state.spec = presets.apply(self._state.spec, name)
@@ -277,9 +274,7 @@ class NewRunForm(QObject):
 
     def _fill(self, state: _State) -> None:
         self._state = state
-        spec = state.spec
-        matching = presets.matching(spec)
-        self._base_preset = presets.DEFAULT if matching == CUSTOM else matching
+        self._base_preset = presets.matching(state.spec) or presets.DEFAULT
         self._baseline = presets.apply(RunSpec(), self._base_preset)
         self.changed.emit("")
 

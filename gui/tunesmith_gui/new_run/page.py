@@ -10,7 +10,6 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QFrame, QGridLayout, QScrollArea, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.presets import CUSTOM
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.new_run.actions import NewRunActions
@@ -198,7 +197,7 @@ class NewRunPage(Page):
         self.data_picker.chat_asked.connect(actions.train_as_chat)
         self.data_picker.mapping_asked.connect(self._open_mapping)
         self.data_picker.preview_asked.connect(self._open_preview)
-        self.preset_bar.chosen.connect(self._choose_preset)
+        self.preset_bar.chosen.connect(form.choose_preset)
         self.plan_card.fix_chosen.connect(actions.apply_changes)
         self.plan_card.check_asked.connect(actions.check_plan)
         self.plan_card.check_cancelled.connect(actions.cancel_check)
@@ -260,7 +259,7 @@ class NewRunPage(Page):
         if path in ("", "data.sources[0].path"):
             self._num_skipped = 0
             self.data_picker.combo.show_path(self.form.value("data.sources[0].path"))
-        self.preset_bar.show_spec(self.form.preset, self.form.spec)
+        self._show_preset()
         self.goal_card.refresh()
         self._show_start()
 
@@ -279,7 +278,11 @@ class NewRunPage(Page):
             self._surveyed = found
             self._put_banner("computer", self._computer_banner(survey))
         self._show_choices()
+        self._show_preset()
         self._show_start()
+
+    def _show_preset(self) -> None:
+        self.preset_bar.show_spec(self.form.preset, self.form.spec, self.facts.device)
 
     def _computer_banner(self, survey: Survey) -> Banner | None:
         if survey.environment_problem is not None:
@@ -374,12 +377,6 @@ class NewRunPage(Page):
         if banner is not None:
             self._banner_slots[slot] = banner
             self.banners.addWidget(banner)
-
-    def _choose_preset(self, name: str) -> None:
-        if name == CUSTOM:
-            self.settings_list.set_open(True)
-        self.form.choose_preset(name)
-        self.preset_bar.show_spec(self.form.preset, self.form.spec)
 
     def reveal_setting(self, path: str) -> None:
         """Opens the list of settings at one of them."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_core.presets import CUSTOM, PRESETS
+from tunesmith_core.hardware import Hardware
+from tunesmith_core.planner import number_bytes
+from tunesmith_core.presets import PRESETS
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.setting_text import number_text
 from tunesmith_gui.tokens import SPACE
@@ -21,22 +23,28 @@ def preset_word(preset: str) -> str:
         "balanced": translate("PresetBar", "Balanced"),
         "fast-try": translate("PresetBar", "Fast try"),
         "best-quality": translate("PresetBar", "Best quality"),
-        CUSTOM: translate("PresetBar", "Custom"),
     }.get(preset, preset)
 
 
-def summary(spec: RunSpec) -> str:
-    """What a spec does, in one line."""
-    base = {
-        "none": translate("PresetBar", "LoRA on a 16-bit base"),
-        "nf4": translate("PresetBar", "LoRA on a 4-bit base"),
-    }[spec.quantization.kind]
+def base_word(spec: RunSpec, hardware: Hardware | None) -> str:
+    """What is trained in which precision; which one "auto" means depends on the device."""
+    if spec.quantization.kind == "nf4":
+        return translate("PresetBar", "LoRA on a 4-bit base")
+    if hardware is None:
+        return translate("PresetBar", "LoRA")
+    if number_bytes(spec, hardware) == 2:
+        return translate("PresetBar", "LoRA on a 16-bit base")
+    return translate("PresetBar", "LoRA on a 32-bit base")
+
+
+def summary(spec: RunSpec, hardware: Hardware | None) -> str:
+    """What a spec does on a device, in one line."""
     if spec.schedule.max_steps:
         length = fill(translate("PresetBar", "%1 steps"), number(spec.schedule.max_steps))
     else:
         length = fill(translate("PresetBar", "%1 epochs"), number_text(spec.schedule.epochs))
     parts = (
-        base,
+        base_word(spec, hardware),
         fill(translate("PresetBar", "rank %1"), spec.adapter.rank),
         fill(translate("PresetBar", "%1 tokens"), number(spec.data.context_length)),
         length,
@@ -49,15 +57,14 @@ class PresetBar(Card):
     """Segments and the summary line.
 
     Signals:
-        chosen: (name) a preset, or `custom`.
+        chosen: (name) a preset.
     """
 
     chosen = Signal(str)
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("PresetBar", "Preset"), parent=parent)
-        names = (*PRESETS, CUSTOM)
-        options = [(name, preset_word(name)) for name in names]
+        options = [(name, preset_word(name)) for name in PRESETS]
         self.segments = Segmented(translate("PresetBar", "Preset"), options, parent=self)
         self.segments.changed.connect(self.chosen)
         self.body.addWidget(self.segments)
@@ -65,9 +72,9 @@ class PresetBar(Card):
         self.body.addWidget(self.summary)
         self.body.setSpacing(SPACE)
 
-    def show_spec(self, preset: str, spec: RunSpec) -> None:
-        """Shows which preset a spec has and what it does."""
+    def show_spec(self, preset: str, spec: RunSpec, hardware: Hardware | None) -> None:
+        """Shows from which preset a spec comes and what it does."""
         self.segments.blockSignals(True)
         self.segments.set_value(preset)
         self.segments.blockSignals(False)
-        self.summary.setText(summary(spec))
+        self.summary.setText(summary(spec, hardware))

@@ -86,12 +86,13 @@ class TestPresets:
         assert ready.changed_paths() == []
         assert ready.value("model.path") == "/models/a"
 
-    def test_a_changed_preset_is_custom_until_it_is_reset(self, ready: NewRunForm) -> None:
-        ready.set_text("adapter.rank", "8")
-        assert ready.preset == "custom"
-        assert ready.changed_paths() == ["adapter.rank"]
-        ready.reset("adapter.rank")
-        assert ready.preset == "balanced"
+    @pytest.mark.parametrize("path", ["adapter.rank", "optimizer.learning_rate", "data.context_length"])
+    def test_a_changed_setting_is_counted_and_the_preset_stays(self, ready: NewRunForm, path: str) -> None:
+        ready.choose_preset("fast-try")
+        ready.set_text(path, "")
+        assert (ready.preset, ready.changed_paths()) == ("fast-try", [path])
+        ready.reset(path)
+        assert (ready.preset, ready.changed_paths()) == ("fast-try", [])
 
     def test_what_was_typed_halfway_is_no_setting(self, ready: NewRunForm) -> None:
         usual = ready.value("optimizer.learning_rate")
@@ -105,9 +106,8 @@ class TestPresets:
         ready.set_value("data.sources[0].path", data)
         assert ready.spec.optimizer.learning_rate == usual
 
-    def test_a_wrong_text_is_custom(self, ready: NewRunForm) -> None:
+    def test_a_preset_corrects_a_wrong_text(self, ready: NewRunForm) -> None:
         ready.set_text("adapter.rank", "many")
-        assert ready.preset == "custom"
         ready.choose_preset("fast-try")
         assert ready.problems() == {}
         assert ready.value("adapter.rank") == 8
@@ -193,7 +193,7 @@ class TestSample:
         ready.leave_sample()
         ready.set_value("data.sources[0].path", before.data.sources[0].path)
         assert ready.spec.to_dict() == {**before.to_dict(), "model": sample.to_dict()["model"]}
-        assert ready.preset == "custom"
+        assert (ready.preset, ready.changed_paths()) == ("balanced", ["optimizer.learning_rate"])
 
     def test_what_was_changed_since_stays(self, ready: NewRunForm, sample: RunSpec) -> None:
         ready.load_spec(sample)

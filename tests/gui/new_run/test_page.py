@@ -291,6 +291,16 @@ class TestSettings:
         assert not page.goal_card.early.isEnabled()
         assert not page.form.stops_early
 
+    def test_the_line_of_the_preset_names_the_precision_of_the_device(
+        self, qtbot: QtBot, page: NewRunPage, devices: list[Hardware]
+    ) -> None:
+        assert page.preset_bar.summary.text().startswith("LoRA on a 32-bit base")
+        devices.insert(0, GPU)
+        page.on_shown()
+        qtbot.waitUntil(lambda: page.preset_bar.summary.text().startswith("LoRA on a 16-bit base"), timeout=5000)
+        page.form.set_value("model.dtype", "float32")
+        assert page.preset_bar.summary.text().startswith("LoRA on a 32-bit base")
+
 
 class TestPlan:
     def test_what_does_not_fit_offers_fixes_that_help(
