@@ -8323,6 +8323,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>使用%1</translation>
     </message>
     <message>
+        <source>−%1 GiB</source>
+        <translation>−%1 GiB</translation>
+    </message>
+    <message>
         <source>about %1</source>
         <translation>大约 %1</translation>
     </message>

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from PySide6.QtWidgets import QScrollBar
 from pytestqt.qtbot import QtBot
 
 from tests.core.test_planner import CARD, fused, gpu, make
 from tunesmith_core.planner import plan
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui import tr
 from tunesmith_gui.new_run.facts import PlanFacts
+from tunesmith_gui.new_run.page import SIDE_WIDTH_PX
 from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.tr import size
 
@@ -28,6 +32,21 @@ def test_least_memory_is_shown_where_a_run_takes_more(qtbot: QtBot) -> None:
     assert words[words.index("Minimum memory") + 1] == size(plan(fused(), gpu(80), card=CARD).least_bytes)
     assert "Minimum memory" not in _words(qtbot, make())
     assert "Minimum memory" not in _words(qtbot, fused(), measured_bytes=1 << 30)
+
+
+@pytest.mark.parametrize("language", ["en", "zh_CN"])
+def test_a_plan_with_fixes_fits_into_its_column_beside_a_scroll_bar(qtbot: QtBot, language: str) -> None:
+    tr.install_language(language)
+    try:
+        card = PlanCard()
+        qtbot.addWidget(card)
+        estimate = plan(make({"schedule.micro_batch_size": 8, "adapter.dropout": 0.1}), gpu(12), card=CARD)
+        assert len(estimate.fixes) > 3
+        card.show_plan(PlanFacts(estimate, gpu(12)))
+        scroll_bar_px = QScrollBar().sizeHint().width()
+        assert card.minimumSizeHint().width() <= SIDE_WIDTH_PX - scroll_bar_px
+    finally:
+        tr.install_language("en")
 
 
 def test_an_adapter_that_is_not_counted_exactly_has_about_its_size(qtbot: QtBot) -> None:
