@@ -15,7 +15,6 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card, line
-from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
@@ -219,14 +218,18 @@ class PlanCard(Card):
             self._add_fix(fix)
 
     def _add_fix(self, fix: Saving) -> None:
+        row = QWidget(self._fixes)
+        inside = QHBoxLayout(row)
+        inside.setContentsMargins(0, 0, 0, 0)
+        inside.setSpacing(SPACE)
         changes = dict(fix.changes)
         saved = gib(fix.saved_bytes)
         words = fill(self.tr("Use %1"), core_text(fix.label))
-        each = button(words, lambda: self._choose(changes), parent=self._fixes)
+        each = button(words, lambda: self._choose(changes), kind="link", parent=row)
         each.setAccessibleDescription(fill(self.tr("saves %1 GiB"), saved))
-        saving = SafeLabel(fill(self.tr("−%1 GiB"), saved), role="caption", tone="muted", parent=self._fixes)
-        # The numbers go below where a long name of a fix leaves no room beside it.
-        row = FlowRow((each, saving), self._fixes)
+        inside.addWidget(each)
+        inside.addStretch(1)
+        inside.addWidget(SafeLabel(fill(self.tr("−%1 GiB"), saved), tone="muted", parent=row))
         self._fix_column.addWidget(row)
         self._cells.append(row)
 
