@@ -7331,6 +7331,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>需要更新</translation>
     </message>
     <message>
+        <source>The window needs repair</source>
+        <translation>程序窗口需要修复</translation>
+    </message>
+    <message>
+        <source>Works, but this computer has a problem</source>
+        <translation>可以使用，但这台电脑有问题</translation>
+    </message>
+    <message>
         <source>Needs repair</source>
         <translation>需要修复</translation>
     </message>
@@ -8073,12 +8081,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>没有找到 NVIDIA 显卡</translation>
     </message>
     <message>
+        <source>The window&apos;s own libraries need repair</source>
+        <translation>程序窗口自身的库需要修复</translation>
+    </message>
+    <message>
+        <source>Training works. The window may not start the next time.</source>
+        <translation>训练不受影响，但下次可能无法打开窗口。</translation>
+    </message>
+    <message>
         <source>The training environment belongs to another version of Tunesmith</source>
         <translation>训练环境属于另一个版本的 Tunesmith</translation>
     </message>
     <message>
         <source>Runs may fail. Everything else works.</source>
         <translation>运行可能会失败，其他功能不受影响。</translation>
+    </message>
+    <message>
+        <source>These checks of your computer failed, so runs may fail</source>
+        <translation>以下电脑检查未通过，运行可能会失败</translation>
     </message>
     <message>
         <source>The plan waits until every setting is right.</source>

@@ -29,6 +29,12 @@ BUSY_BYTES = 2**30
 SEPARATOR = "  ·  "
 
 
+ENVIRONMENT_CHECKS = ("training-", "torch", "triton", "bitsandbytes", "libraries", "proof")
+"""Beginnings of the ids of checks of what runs need."""
+WINDOW_CHECKS = ("program", "launcher-")
+"""Of what the window itself needs. All others look at this computer."""
+
+
 class Verdict(StrEnum):
     """The environment in one word."""
 
@@ -39,6 +45,8 @@ class Verdict(StrEnum):
     HEALTHY = "healthy"
     WARNINGS = "warnings"
     OUTDATED = "outdated"
+    WINDOW_BROKEN = "window_broken"
+    COMPUTER = "computer"
     BROKEN = "broken"
 
 
@@ -182,9 +190,17 @@ class EnvironmentModel:
         found = [check.code for check in self.checks.values() if check.state in ("failed", "warning")]
         if "protocol-mismatch" in found:
             return Verdict.OUTDATED
-        return {"failed": Verdict.BROKEN, "warning": Verdict.WARNINGS, "ok": Verdict.HEALTHY}.get(
-            self.worst, Verdict.UNKNOWN
-        )
+        if failed := [check.id for check in self.failed]:
+            if any(each.startswith(ENVIRONMENT_CHECKS) for each in failed):
+                return Verdict.BROKEN
+            is_window = all(each.startswith(WINDOW_CHECKS) for each in failed)
+            return Verdict.WINDOW_BROKEN if is_window else Verdict.COMPUTER
+        return {"warning": Verdict.WARNINGS, "ok": Verdict.HEALTHY}.get(self.worst, Verdict.UNKNOWN)
+
+    @property
+    def failed(self) -> list[Finding]:
+        """The checks that found a fault."""
+        return [check for check in self.checks.values() if check.state == "failed"]
 
     @property
     def worst(self) -> str:
@@ -210,6 +226,8 @@ def verdict_words(verdict: Verdict) -> tuple[str, str]:
         Verdict.HEALTHY: (translate("Environment", "Healthy"), "ok"),
         Verdict.WARNINGS: (translate("Environment", "Works, with warnings"), "warn"),
         Verdict.OUTDATED: (translate("Environment", "Needs an update"), "warn"),
+        Verdict.WINDOW_BROKEN: (translate("Environment", "The window needs repair"), "warn"),
+        Verdict.COMPUTER: (translate("Environment", "Works, but this computer has a problem"), "warn"),
         Verdict.BROKEN: (translate("Environment", "Needs repair"), "error"),
     }
     return table[verdict]

@@ -12,6 +12,7 @@ from pathlib import Path
 from tunesmith_core.machine import Machine
 from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.environment.model import (
+    ENVIRONMENT_CHECKS,
     SEPARATOR,
     EnvironmentModel,
     gpu_notes,
@@ -25,9 +26,6 @@ COMPUTER, FOLDER, ENVIRONMENT, TRY = "computer", "folder", "environment", "try"
 STEPS = (COMPUTER, FOLDER, ENVIRONMENT, TRY)
 NEXT = {COMPUTER: FOLDER, FOLDER: ENVIRONMENT, ENVIRONMENT: TRY, TRY: None}
 BACK = {COMPUTER: None, FOLDER: COMPUTER, ENVIRONMENT: FOLDER, TRY: ENVIRONMENT}
-
-ENVIRONMENT_CHECKS = ("training-", "torch", "triton", "bitsandbytes", "libraries", "proof")
-"""Beginnings of the ids of checks that belong to the third step; all others are about the computer."""
 
 MODELS_BYTES = 2 * 2**30
 """Room for a small base model and its runs, named beside the room for the environment."""

@@ -25,9 +25,11 @@ from tunesmith_gui.new_run.preset_bar import PresetBar
 from tunesmith_gui.new_run.settings_list import SettingsList
 from tunesmith_gui.new_run.start_bar import StartBar
 from tunesmith_gui.page import Page, page_column
+from tunesmith_gui.services.dismissed import Dismissed
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.tr import core_text
+from tunesmith_gui.widgets.banner import Banner, BannerAction, Tone
 from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.page_header import PageHeader
 
@@ -86,7 +88,8 @@ class NewRunPage(Page):
         self._num_skipped = 0
         self._banner_slots: dict[str, Banner] = {}
         self._surveyed: tuple[bool, bool] | None = None
-        self._verdict = "unknown"
+        self._environment = ""
+        self._dismissed = Dismissed()
         self._build()
         self._bind()
         self._arrange()
@@ -273,9 +276,10 @@ class NewRunPage(Page):
         survey = self.facts.survey
         assert survey is not None
         found = (survey.environment_problem is not None, survey.has_gpu)
-        # The same news again would bring back what the person dismissed.
         if found != self._surveyed:
             self._surveyed = found
+            if survey.has_gpu:
+                self._dismissed.forget("gpu")
             self._put_banner("computer", self._computer_banner(survey))
         self._show_choices()
         self._show_preset()
@@ -298,7 +302,17 @@ class NewRunPage(Page):
         if survey.has_gpu:
             return None
         words = self.tr("Training will use the processor, which is slow. Choose a model under 0.5 B parameters.")
-        return Banner("neutral", self.tr("No NVIDIA GPU found"), words, dismissable=True, parent=self)
+        return self._news("gpu", "none", "neutral", self.tr("No NVIDIA GPU found"), words)
+
+    def _news(
+        self, name: str, state: str, tone: Tone, title: str, words: str, actions: tuple[BannerAction, ...] = ()
+    ) -> Banner | None:
+        """A banner that stays away once it was dismissed, until the state is another."""
+        if (name, state) in self._dismissed:
+            return None
+        banner = Banner(tone, title, words, actions=actions, dismissable=True, parent=self)
+        banner.dismissed.connect(lambda: self._dismissed.add(name, state))
+        return banner
 
     def _follow_setup(self) -> None:
         """After the first picture, which needs none of it."""
@@ -310,22 +324,35 @@ class NewRunPage(Page):
             self.facts.refresh()
 
     def _show_environment(self) -> None:
-        """Says that the environment needs repair, as the last checks found it."""
+        """Says what needs repair, as the last checks found it."""
         from tunesmith_gui.environment.model import Verdict
 
-        verdict = self.context.setup.model.verdict
-        if verdict == self._verdict:
+        model = self.context.setup.model
+        verdict, failed = model.verdict, model.failed
+        state = ",".join([verdict, *(check.id for check in failed)])
+        if state == self._environment:
             return
-        self._verdict = verdict
-        titles = {
-            Verdict.BROKEN: self.tr("The training environment needs repair"),
-            Verdict.OUTDATED: self.tr("The training environment belongs to another version of Tunesmith"),
+        self._environment = state
+        runs_may_fail = self.tr("Runs may fail. Everything else works.")
+        names = "\n".join(core_text(check.title) for check in failed)
+        news = {
+            Verdict.WINDOW_BROKEN: (
+                self.tr("The window's own libraries need repair"),
+                self.tr("Training works. The window may not start the next time."),
+            ),
+            Verdict.BROKEN: (self.tr("The training environment needs repair"), runs_may_fail),
+            Verdict.COMPUTER: (self.tr("These checks of your computer failed, so runs may fail"), names),
+            Verdict.OUTDATED: (
+                self.tr("The training environment belongs to another version of Tunesmith"),
+                runs_may_fail,
+            ),
         }
-        open_page = ((self.tr("Open"), lambda: self.navigate.emit("environment", None)),)
         banner = None
-        if verdict in titles:
-            words = self.tr("Runs may fail. Everything else works.")
-            banner = Banner("warn", titles[verdict], words, actions=open_page, dismissable=True, parent=self)
+        if verdict in news:
+            open_page = (self.tr("Open"), lambda: self.navigate.emit("environment", None))
+            banner = self._news("environment", state, "warn", *news[verdict], actions=(open_page,))
+        elif verdict in (Verdict.HEALTHY, Verdict.WARNINGS):
+            self._dismissed.forget("environment")
         self._put_banner("environment", banner)
 
     def _show_choices(self) -> None:

@@ -18,6 +18,9 @@ from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 from tunesmith_gui.widgets.side_by_side import SideBySide
 
 Tone = Literal["neutral", "ok", "warn", "error"]
+BannerAction = tuple[str, Callable[[], object]]
+"""Words of a button and what it does."""
+
 TONE_ICONS = {"neutral": "info", "accent": "info", "ok": "check-circle", "warn": "warning", "error": "error"}
 _WORDS_LETTERS = 44
 """Where less than that is left for a line of the message, the buttons go below it."""
@@ -45,7 +48,7 @@ class Banner(QFrame):
         title: str,
         text: str = "",
         *,
-        actions: tuple[tuple[str, Callable[[], object]], ...] = (),
+        actions: tuple[BannerAction, ...] = (),
         dismissable: bool = False,
         parent: QWidget | None = None,
     ) -> None:

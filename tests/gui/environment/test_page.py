@@ -19,11 +19,13 @@ from tests.gui.fake_runs import FakeRuns
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
 from tunesmith_core import paths
 from tunesmith_core.machine import Machine, Wsl, WslDistribution
+from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.context import Context
 from tunesmith_gui.environment.choose_profile import ChooseProfileDialog
 from tunesmith_gui.environment.page import EnvironmentPage
 from tunesmith_gui.environment.setup_activity import Command
 from tunesmith_gui.environment.wsl import wsl_words
+from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.shell.main_window import MainWindow
 from tunesmith_gui.theme import Scheme, theme
 from tunesmith_gui.widgets.banner import Banner
@@ -333,6 +335,32 @@ def test_names_words_and_tab_in_all_sizes(page: EnvironmentPage, quiet: Any, win
     assert page.disk.clear in stops or not page.disk.clear.isEnabled()  # type: ignore[union-attr]
 
 
+def test_what_was_dismissed_stays_away_until_it_changes(
+    quiet: Any, context: Context, window: MainWindow, qtbot: QtBot
+) -> None:
+    del window
+    title = "The training environment needs repair"
+
+    def seen(*checks: Finding) -> bool:
+        """Whether a window that starts now tells it."""
+        page = NewRunPage(context)
+        qtbot.addWidget(page)
+        settle()
+        states.fill(quiet.model, checks=checks)
+        show(quiet)
+        shown = title in words(page)
+        if shown:
+            page._banner_slots["environment"].dismissed.emit()
+        page.hide()
+        return shown
+
+    assert seen(states.DAMAGED)
+    assert not seen(states.DAMAGED)
+    assert seen(states.DAMAGED, states.check("torch", "PyTorch", "failed"))
+    assert not seen(states.check("torch", "PyTorch", "ok"))
+    assert seen(states.DAMAGED, states.check("torch", "PyTorch", "failed")), "it was well in between"
+
+
 def test_train_says_what_the_checks_found(quiet: Any, context: Context, window: MainWindow) -> None:
     window.show_page("train")
     train = window.pages.currentWidget()
@@ -340,6 +368,15 @@ def test_train_says_what_the_checks_found(quiet: Any, context: Context, window: 
     states.fill(quiet.model, checks=(states.DAMAGED,))
     show(quiet)
     assert "The training environment needs repair" in words(train)
+    window_files = states.check("launcher-files", "Files of the launcher environment", "failed")
+    states.fill(quiet.model, checks=(window_files,))
+    show(quiet)
+    assert "The window's own libraries need repair" in words(train)
+    assert "training environment" not in words(train)
+    full = states.check("disk", "Free disk space", "failed")
+    states.fill(quiet.model, checks=(window_files, full))
+    show(quiet)
+    assert "Files of the launcher environment\nFree disk space" in words(train)
     outdated = states.check("libraries", "Libraries", "warning", code="protocol-mismatch")
     states.fill(quiet.model, checks=(outdated,))
     show(quiet)

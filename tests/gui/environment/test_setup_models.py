@@ -219,7 +219,10 @@ def test_verdict_follows_the_gravest_check() -> None:
     table = [
         ([check()], Verdict.HEALTHY),
         ([check(), check("x", "warning")], Verdict.WARNINGS),
-        ([check("x", "warning"), check("y", "failed")], Verdict.BROKEN),
+        ([check("x", "warning"), check("torch", "failed")], Verdict.BROKEN),
+        ([check("launcher-files", "failed"), check("training-files", "failed")], Verdict.BROKEN),
+        ([check("launcher-files", "failed"), check("program", "failed")], Verdict.WINDOW_BROKEN),
+        ([check("launcher-files", "failed"), check("disk", "failed")], Verdict.COMPUTER),
         ([check("x", "warning", code="protocol-mismatch")], Verdict.OUTDATED),
         ([check("x", "unknown")], Verdict.UNKNOWN),
         ([], Verdict.UNKNOWN),
