@@ -80,7 +80,15 @@ def make_parser() -> Parser:
     add_for_run("checkpoint", cli_runs.checkpoint, "save a run in progress now")
     add_for_run("evaluate", cli_runs.evaluate, "evaluate a run in progress now")
     add_for_run("spec", cli_runs.spec, "print the settings of a run")
-    add_for_run("delete", cli_runs.delete, "delete a run with its checkpoints and adapter")
+    add_for_run("delete", cli_runs.delete, "move a run with its checkpoints and adapter to the trash").add_argument(
+        "--force", action="store_true", help="take a folder that is not a run of this data folder, too"
+    )
+    add("restore", cli_runs.restore, "bring a deleted run back").add_argument(
+        "run", metavar="RUN", help="name of a run, as `tunesmith trash` lists it"
+    )
+    add("trash", cli_runs.show_trash, "list deleted runs", json=True).add_argument(
+        "--empty", action="store_true", help="delete them for good"
+    )
     add("presets", cli_specs.list_presets, "list the presets", json=True)
     for kind in all_kinds().values():
         if kind.help:

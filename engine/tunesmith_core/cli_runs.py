@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tunesmith_core import launch, paths, terminal
+from tunesmith_core import files, launch, paths, terminal, trash
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.protocol import Event, JournalReader
@@ -258,8 +258,35 @@ def spec(arguments: Namespace) -> int:
 
 
 def delete(arguments: Namespace) -> int:
-    """Delete a run's folder with checkpoints and adapter."""
+    """Move a run's folder with checkpoints and adapter to the trash."""
     run = open_run(arguments.run)
-    launch.delete(run)
-    terminal.say(Message("deleted {run}", run=run.id))
+    folder = _described(run.path)
+    trash.delete(run, force=arguments.force)
+    terminal.say(Message("Moved to the trash: {folder}", folder=folder))
+    terminal.note(Message("To bring it back: tunesmith restore {run}", run=run.id))
     return EXIT_DONE
+
+
+def restore(arguments: Namespace) -> int:
+    """Bring the run of a name that was deleted last back from the trash."""
+    run = trash.restore(trash.find(arguments.run))
+    terminal.say(Message("restored {path}", path=run.path))
+    return EXIT_DONE
+
+
+def show_trash(arguments: Namespace) -> int:
+    """List the runs in the trash, or delete them for good."""
+    found = list(trash.deleted_runs())
+    if arguments.json:
+        terminal.say_json([{"run": run.id, "path": str(run.origin), "deleted_at": run.deleted_at} for run in found])
+    else:
+        terminal.say("\n".join(_described(run.path) for run in found) or Message("The trash is empty."))
+    if arguments.empty:
+        for run in found:
+            trash.erase(run)
+        terminal.note(Message("Deleted for good: {count}.", count=len(found)))
+    return EXIT_DONE
+
+
+def _described(folder: Path) -> Message:
+    return Message("{path} ({size})", path=folder, size=terminal.gib(files.folder_bytes(folder)))

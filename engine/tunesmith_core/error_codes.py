@@ -377,6 +377,18 @@ CODES: dict[str, ErrorCode] = {
         "No run folder has this name.",
         "Run tunesmith runs to list them.",
     ),
+    "run-foreign": ErrorCode(
+        USER,
+        "This folder is not a run of Tunesmith",
+        "Only folders that Tunesmith made as runs, in its own folder, are deleted without a question.",
+        "Look at what is in the folder. To move it to the trash nevertheless, add --force.",
+    ),
+    "run-exists": ErrorCode(
+        USER,
+        "There is another folder in the run's place",
+        "A run is restored to the folder where it was.",
+        "Rename the folder that is there now, then restore the run again.",
+    ),
     "run-damaged": ErrorCode(
         ENVIRONMENT,
         "The run folder is damaged",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -19,12 +17,10 @@ from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_co
 from tunesmith_core.runs import CHECKPOINT_MANIFEST, Run, RunState, RunStatus, create_run, settle
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import check_resumable, newest_saved_spec
-from tunesmith_core.store import Library
 
 LEASE_WAIT_S = 30.0
 ENDING_WAIT_S = 5.0
 POLL_S = 0.1
-TRASH_PREFIX = ".trash-"
 
 _supervisors: list[subprocess.Popen[bytes]] = []
 """Supervisors that this process started; they outlive it, but as long as it lives it must reap them."""
@@ -129,28 +125,6 @@ def wait(run: Run, on_event: Callable[[Event], None] | None = None, offset: int 
         if not supervised:
             return settle(run, status)
         time.sleep(POLL_S)
-
-
-def delete(run: Run) -> None:
-    """Delete a run's folder and forget it.
-
-    Raises:
-        UserError: `run-busy` while it is going. EnvironmentProblem when the folder can't be deleted.
-    """
-    if run.is_supervised():
-        raise TunesmithError("run-busy", "The run {run} is still in progress.", run=run.id)
-    # Renamed first: a deletion that is cut off must not leave half a run in the list.
-    trash = run.path.with_name(f"{TRASH_PREFIX}{run.id}-{time.time_ns():x}")
-    try:
-        files.replace(run.path, trash)
-        files.crashpoint("launch.after-trash")
-        shutil.rmtree(trash)
-        for leftover in run.path.parent.glob(f"{TRASH_PREFIX}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        with contextlib.closing(Library(paths.library_path())) as library:
-            library.delete(run)
-    except OSError as error:
-        raise wrap(error) from error
 
 
 def _start_supervisor(run: Run) -> None:

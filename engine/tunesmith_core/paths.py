@@ -62,6 +62,11 @@ def runs_dir() -> Path:
     return data_root() / "runs"
 
 
+def trash_dir() -> Path:
+    """Return the folder for deleted runs, which a person can restore."""
+    return data_root() / "trash"
+
+
 def models_dir() -> Path:
     """Return the folder that holds base models, one folder each."""
     return data_root() / "models"

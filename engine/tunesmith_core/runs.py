@@ -11,7 +11,7 @@ import enum
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -172,6 +172,14 @@ class Run(Operation):
         except (OSError, ValueError, KeyError, TypeError):
             return 0.0
 
+    def is_proven(self) -> bool:
+        """Return whether Tunesmith surely made this folder as a run: header and settings are as it writes them."""
+        try:
+            header, spec = files.read_json(self.path / "run.json"), files.read_json(self.spec_path)
+            return bool(header["version"] >= 1 and header["created_at"] > 0 and spec["version"] >= 1)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
     def load_spec(self) -> RunSpec:
         """Return the frozen spec. Raises UserError when it is missing or damaged."""
         return RunSpec.load(self.spec_path)
@@ -262,14 +270,15 @@ def iter_runs(runs_dir: Path | None = None) -> Iterator[Run]:
 def open_run(name: str, runs_dir: Path | None = None) -> Run:
     """Return the run of an id or of a folder path.
 
+    A bare name is an id and never a folder that happens to lie where the person is.
+
     Raises:
         UserError: `run-not-found`.
     """
     parent = runs_dir or paths.runs_dir()
-    candidates: Iterable[Path] = (parent / name, Path(name)) if name else ()
-    for path in candidates:
-        if (path / "spec.json").is_file():
-            return Run(path.absolute())
+    path = parent / name if Path(name).name == name != ".." else Path(name)
+    if name and (path / "spec.json").is_file():
+        return Run(path.absolute())
     raise TunesmithError("run-not-found", "There is no run named {name!r} in {parent}.", name=name, parent=parent)
 
 

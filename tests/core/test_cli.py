@@ -122,9 +122,32 @@ def test_detach_stop_resume_and_delete(
     assert json.loads(capsys.readouterr().out) == {"run": "c-01", "path": str(home / "runs" / "c-01")}
     assert cli.main(["follow", "c-01"]) == 0
     assert cli.main(["delete", "c-01"]) == 0
-    assert capsys.readouterr().out.endswith("deleted c-01\n")
+    told = capsys.readouterr()
+    assert f"Moved to the trash: {home / 'runs' / 'c-01'} (0.00 GiB)\n" in told.out
+    assert "tunesmith restore c-01" in told.err
     assert cli.main(["show", "c-01"]) == 2
     assert "error[run-not-found]" in capsys.readouterr().err
+
+
+def test_the_trash_is_listed_restored_and_emptied(
+    make_spec: Make, capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    first, second = create_run(make_spec("t")), create_run(make_spec("t"))
+    for run in (first, second):
+        assert cli.main(["delete", run.id]) == 0
+    capsys.readouterr()
+    assert cli.main(["trash", "--json"]) == 0
+    assert [row["path"] for row in json.loads(capsys.readouterr().out)] == [str(second.path), str(first.path)]
+    assert cli.main(["restore", first.id]) == 0
+    assert first.path.is_dir()
+    assert cli.main(["trash", "--empty"]) == 0
+    told = capsys.readouterr()
+    assert second.id in told.out
+    assert "Deleted for good: 1." in told.err
+    assert cli.main(["trash"]) == 0
+    assert capsys.readouterr().out == "The trash is empty.\n"
+    assert cli.main(["restore", second.id]) == 2
+    assert list((home / "trash").iterdir()) == []
 
 
 def test_resume_follows_from_where_it_went_on(

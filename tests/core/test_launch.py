@@ -16,7 +16,7 @@ import pytest
 
 from tests.core.test_supervisor import gone, kinds, wait_for
 from tests.processes import KILLED
-from tunesmith_core import files, launch, paths
+from tunesmith_core import files, launch, paths, trash
 from tunesmith_core.errors import BugError, EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import JournalWriter, pending_commands, post_command, read_journal
@@ -89,7 +89,7 @@ def test_stop_and_resume(fake_engine: Script, make_spec: Make) -> None:
         launch.resume(run)
     assert caught.value.code == "run-busy"
     with pytest.raises(UserError) as caught:
-        launch.delete(run)
+        trash.delete(run)
     assert caught.value.code == "run-busy"
     with pytest.raises(ValueError, match="unknown stop mode"):
         launch.stop(run, "maybe")
@@ -157,26 +157,6 @@ def test_a_full_disk_is_named(make_spec: Make, fake_engine: Script, monkeypatch:
     with pytest.raises(EnvironmentProblem) as caught:
         launch.start(make_spec("r"))
     assert caught.value.code == "disk-full"
-
-
-def test_deleting(fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = launch.start(make_spec("d"))
-    launch.wait(run)
-    launch.delete(run)
-    assert not run.path.exists()
-    assert list(iter_runs()) == []
-    with closing(Library(paths.library_path())) as library:
-        assert library.list_runs() == []
-    other = create_run(make_spec("d"))
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(13, "Permission denied", "x")
-
-    monkeypatch.setattr(files, "replace", refuse)
-    with pytest.raises(EnvironmentProblem) as caught:
-        launch.delete(other)
-    assert caught.value.code == "permission-or-antivirus"
-    assert other.path.exists()
 
 
 # Supervisors that do not come up
@@ -265,12 +245,3 @@ def test_a_start_that_is_killed_leaves_a_run_that_can_go_on(
     assert run.status().state is RunState.INTERRUPTED
     launch.resume(run)
     assert launch.wait(run).state is RunState.FINISHED
-
-
-def test_a_deletion_that_is_killed_is_finished_by_the_next(home: Path, make_spec: Make) -> None:
-    first, second = create_run(make_spec("k")), create_run(make_spec("k"))
-    killed_at("launch.after-trash", f"launch.delete(runs.open_run({first.id!r}))")
-    assert [run.id for run in iter_runs()] == [second.id]
-    assert list(paths.runs_dir().iterdir()) != [second.path]
-    launch.delete(second)
-    assert list(paths.runs_dir().iterdir()) == []

@@ -116,4 +116,14 @@
         </translation>
     </message>
 </context>
+<context>
+    <name>TrashDialog</name>
+    <message numerus="yes">
+        <source>%n deleted run(s)</source>
+        <translation>
+            <numerusform>%n deleted run</numerusform>
+            <numerusform>%n deleted runs</numerusform>
+        </translation>
+    </message>
+</context>
 </TS>

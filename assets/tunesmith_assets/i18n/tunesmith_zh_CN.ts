@@ -1004,6 +1004,30 @@ Click a picture in the legend to hide its line.</source>
         <translation>用 tunesmith runs 可以列出所有运行。</translation>
     </message>
     <message>
+        <source>This folder is not a run of Tunesmith</source>
+        <translation>这个文件夹不是 Tunesmith 的运行</translation>
+    </message>
+    <message>
+        <source>Only folders that Tunesmith made as runs, in its own folder, are deleted without a question.</source>
+        <translation>只有 Tunesmith 在自己的文件夹中建立的运行才会直接删除。</translation>
+    </message>
+    <message>
+        <source>Look at what is in the folder. To move it to the trash nevertheless, add --force.</source>
+        <translation>请先查看文件夹里的内容。如果仍要移到回收站，请加上 --force。</translation>
+    </message>
+    <message>
+        <source>There is another folder in the run&apos;s place</source>
+        <translation>运行原来的位置上已有别的文件夹</translation>
+    </message>
+    <message>
+        <source>A run is restored to the folder where it was.</source>
+        <translation>恢复运行时会放回它原来的文件夹。</translation>
+    </message>
+    <message>
+        <source>Rename the folder that is there now, then restore the run again.</source>
+        <translation>请给现有的文件夹改名，然后再恢复运行。</translation>
+    </message>
+    <message>
         <source>The run folder is damaged</source>
         <translation>运行文件夹已损坏</translation>
     </message>
@@ -1880,6 +1904,10 @@ Click a picture in the legend to hide its line.</source>
         <translation>启用激活检查点后继续。</translation>
     </message>
     <message>
+        <source>Deleted for good: {count}.</source>
+        <translation>已永久删除：{count} 个。</translation>
+    </message>
+    <message>
         <source>Detached. The run continues in the background. To see it again: tunesmith follow {run}</source>
         <translation>已退出查看，训练在后台继续。再次查看：tunesmith follow {run}</translation>
     </message>
@@ -1962,6 +1990,10 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>Layers: {parts}.</source>
         <translation>各层：{parts}。</translation>
+    </message>
+    <message>
+        <source>Moved to the trash: {folder}</source>
+        <translation>已移到回收站：{folder}</translation>
     </message>
     <message>
         <source>Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.</source>
@@ -2380,10 +2412,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>UTF-16 文本已损坏：{reason}。</translation>
     </message>
     <message>
-        <source>deleted {run}</source>
-        <translation>已删除 {run}</translation>
-    </message>
-    <message>
         <source>each item of the list must be an object such as {...}.</source>
         <translation>列表中的每一项都必须是 {...} 这样的对象。</translation>
     </message>
@@ -2630,6 +2658,10 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>the file can&apos;t be read: {reason}</source>
         <translation>无法读取文件：{reason}</translation>
+    </message>
+    <message>
+        <source>delete them for good</source>
+        <translation>永久删除它们</translation>
     </message>
     <message>
         <source>the file can&apos;t be read: {reason}.</source>
@@ -4357,6 +4389,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练环境尚未安装。</translation>
     </message>
     <message>
+        <source>The trash is empty.</source>
+        <translation>回收站是空的。</translation>
+    </message>
+    <message>
         <source>The window opens and sets up training with you. It asks before it downloads more.</source>
         <translation>窗口将打开并引导你准备训练环境，下载前会先询问。</translation>
     </message>
@@ -4381,6 +4417,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此电脑上没有更早的训练环境。</translation>
     </message>
     <message>
+        <source>There is no run named {name!r} in the trash.</source>
+        <translation>回收站里没有名为 {name!r} 的运行。</translation>
+    </message>
+    <message>
         <source>They contain the same packages.</source>
         <translation>两者的包完全相同。</translation>
     </message>
@@ -4403,6 +4443,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>This step was not confirmed: {step}</source>
         <translation>这一步没有得到确认：{step}</translation>
+    </message>
+    <message>
+        <source>To bring it back: tunesmith restore {run}</source>
+        <translation>要恢复它：tunesmith restore {run}</translation>
     </message>
     <message>
         <source>To fix it: {label}</source>
@@ -4629,6 +4673,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>括号嵌套过深</translation>
     </message>
     <message>
+        <source>bring a deleted run back</source>
+        <translation>恢复已删除的运行</translation>
+    </message>
+    <message>
         <source>bring what training needs, without the window</source>
         <translation>只安装训练所需的内容，不含窗口</translation>
     </message>
@@ -4693,10 +4741,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>data</source>
         <translation>数据</translation>
-    </message>
-    <message>
-        <source>delete a run with its checkpoints and adapter</source>
-        <translation>删除一个运行及其检查点和适配器</translation>
     </message>
     <message>
         <source>do not save</source>
@@ -4907,6 +4951,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>列出全部运行</translation>
     </message>
     <message>
+        <source>list deleted runs</source>
+        <translation>列出已删除的运行</translation>
+    </message>
+    <message>
         <source>list the presets</source>
         <translation>列出预设</translation>
     </message>
@@ -4941,6 +4989,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>model</source>
         <translation>模型</translation>
+    </message>
+    <message>
+        <source>move a run with its checkpoints and adapter to the trash</source>
+        <translation>把运行连同检查点和适配器移到回收站</translation>
     </message>
     <message>
         <source>must be &quot;{all_linear}&quot; or a list of module names</source>
@@ -5029,6 +5081,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>name of a run, as `tunesmith runs` lists it, or its folder</source>
         <translation>运行的名称（见 `tunesmith runs`）或它的文件夹</translation>
+    </message>
+    <message>
+        <source>name of a run, as `tunesmith trash` lists it</source>
+        <translation>运行的名称，见 `tunesmith trash` 的列表</translation>
     </message>
     <message>
         <source>needs evaluation data</source>
@@ -5125,6 +5181,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>repair everything without asking</source>
         <translation>不询问直接修复全部问题</translation>
+    </message>
+    <message>
+        <source>restored {path}</source>
+        <translation>已恢复 {path}</translation>
     </message>
     <message>
         <source>resumed from step {step}</source>
@@ -5237,6 +5297,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>stopping ...</source>
         <translation>正在停止 ...</translation>
+    </message>
+    <message>
+        <source>take a folder that is not a run of this data folder, too</source>
+        <translation>即使不是此数据文件夹中的运行也移走</translation>
     </message>
     <message>
         <source>temporary files</source>
@@ -5611,6 +5675,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{name}{inside}</translation>
     </message>
     <message>
+        <source>{path} ({size})</source>
+        <translation>{path}（{size}）</translation>
+    </message>
+    <message>
         <source>{path} belongs to another program and was not changed. Start {command} instead.</source>
         <translation>{path} 属于其他程序，未作更改。请改为启动 {command}。</translation>
     </message>
@@ -5627,6 +5695,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>无法替换 {path}：{reason}。</translation>
     </message>
     <message>
+        <source>{path} exists again.</source>
+        <translation>{path} 已重新存在。</translation>
+    </message>
+    <message>
+        <source>{path} has no valid run.json and spec.json.</source>
+        <translation>{path} 中没有有效的 run.json 和 spec.json。</translation>
+    </message>
+    <message>
+        <source>{path} holds {inner}.</source>
+        <translation>{path} 包含 {inner}。</translation>
+    </message>
+    <message>
         <source>{path} is already there</source>
         <translation>{path} 已存在</translation>
     </message>
@@ -5637,6 +5717,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{path} is not an environment of this program.</source>
         <translation>{path} 不是此程序的环境。</translation>
+    </message>
+    <message>
+        <source>{path} is not in {runs_dir}.</source>
+        <translation>{path} 不在 {runs_dir} 中。</translation>
     </message>
     <message>
         <source>{path} {problem}</source>
@@ -7046,8 +7130,8 @@ in no list of processes. What is shown has no passwords.</source>
         </translation>
     </message>
     <message>
-        <source>Move the files to the trash</source>
-        <translation>把文件移到回收站</translation>
+        <source>Move to the trash. Runs can be restored from there</source>
+        <translation>移到回收站，之后可以恢复</translation>
     </message>
     <message>
         <source>Delete the files now. This can&apos;t be undone</source>
@@ -8714,6 +8798,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>删除…</translation>
     </message>
     <message>
+        <source>Trash…</source>
+        <translation>回收站…</translation>
+    </message>
+    <message>
         <source>Export CSV</source>
         <translation>导出 CSV</translation>
     </message>
@@ -9538,6 +9626,39 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Keep running</source>
         <translation>继续运行</translation>
+    </message>
+</context>
+<context>
+    <name>TrashDialog</name>
+    <message>
+        <source>Trash</source>
+        <translation>回收站</translation>
+    </message>
+    <message>
+        <source>Deleted runs</source>
+        <translation>已删除的运行</translation>
+    </message>
+    <message>
+        <source>Delete for good</source>
+        <translation>永久删除</translation>
+    </message>
+    <message>
+        <source>Restore</source>
+        <translation>恢复</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n deleted run(s)</source>
+        <translation>
+            <numerusform>%n 个已删除的运行</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>The trash is empty</source>
+        <translation>回收站是空的</translation>
     </message>
 </context>
 <context>

@@ -207,7 +207,8 @@ class RunsPage(Page):
         self.delete = button(
             self.tr("Delete…"), lambda: self.ask("delete"), kind="quiet", icon_name="trash", parent=parent
         )
-        for each in (self.compare, self.export, self.delete):
+        self.trash = button(self.tr("Trash…"), self._show_trash, kind="quiet", icon_name="trash", parent=parent)
+        for each in (self.compare, self.export, self.delete, self.trash):
             row.addWidget(each)
         return row
 
@@ -260,6 +261,14 @@ class RunsPage(Page):
                 lambda: atomic_write_text(Path(path), runs_csv(rows)),
                 lambda _nothing: self.notify.emit("ok", fill(self.tr("Written to %1"), path)),
             )
+
+    def _show_trash(self) -> None:
+        from tunesmith_gui.runs.trash_dialog import TrashDialog
+
+        dialog = TrashDialog(self.window())
+        dialog.exec()
+        if dialog.changed:
+            self.context.library.refresh()
 
     def _ask_delete(self, rows: list[RunRow]) -> None:
         from tunesmith_gui.widgets.delete_run import DeleteRunDialog

@@ -153,7 +153,7 @@ class RunService(QObject):
         """Send checkpoint, evaluate or sample (prompt) to a live run. Returns at once."""
         self._ask(run_id, lambda: launch.send(self.run(run_id), command, **arguments), failed=failed)
 
-    def delete(self, run_ids: list[str], remove: Callable[[Run], object] = launch.delete) -> None:
+    def delete(self, run_ids: list[str], remove: Callable[[Run], object]) -> None:
         """Remove ended runs by `remove`, which deletes the folder or moves it to the trash. Returns at once."""
 
         def work() -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QFile
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QRadioButton, QVBoxLayout, QWidget
 
-from tunesmith_core import launch
-from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core import trash
 from tunesmith_core.runs import Run
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_row import RunContents, RunRow
@@ -18,16 +16,21 @@ _MAX_NAMED = 5
 
 
 def move_to_trash(run: Run) -> None:
-    """Move a run's folder to the desktop's trash.
+    """Move a run's folder to the trash, even one whose header is damaged: the person has seen its path.
 
     Raises:
-        UserError: `run-busy` while it is going. EnvironmentProblem when there is no trash for that disk.
+        TunesmithError: see `trash.delete`.
     """
-    if run.is_supervised():
-        raise UserError("run-busy", f"The run {run.id} is still going.")
-    moved = QFile.moveToTrash(str(run.path))
-    if not (moved[0] if isinstance(moved, tuple) else moved):
-        raise EnvironmentProblem("permission-or-antivirus", f"{run.path} could not be moved to the trash.")
+    trash.delete(run, force=True)
+
+
+def erase(run: Run) -> None:
+    """Delete a run's folder for good; a deletion that is cut off is over in the list of runs and goes on in the trash.
+
+    Raises:
+        TunesmithError: see `trash.delete`.
+    """
+    trash.erase(trash.delete(run, force=True))
 
 
 class DeleteRunDialog(QDialog):
@@ -50,13 +53,13 @@ class DeleteRunDialog(QDialog):
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Delete %n run(s)?", "", len(rows)), role="heading", parent=self))
-        names = [row.name for row in rows[:_MAX_NAMED]]
+        names = [row.name if Run(row.path).is_proven() else str(row.path) for row in rows[:_MAX_NAMED]]
         if len(rows) > _MAX_NAMED:
             names.append(self.tr("and %n more", "", len(rows) - _MAX_NAMED))
         column.addWidget(SafeLabel("\n".join(names), parent=self))
         column.addWidget(SafeLabel(self._taken(contents), wrap=True, parent=self))
         column.addWidget(SafeLabel(self._kept(rows), tone="muted", wrap=True, parent=self))
-        self.trash = QRadioButton(self.tr("Move the files to the trash"), self)
+        self.trash = QRadioButton(self.tr("Move to the trash. Runs can be restored from there"), self)
         self.erase = QRadioButton(self.tr("Delete the files now. This can't be undone"), self)
         self.trash.setChecked(True)
         column.addWidget(self.trash)
@@ -86,5 +89,5 @@ class DeleteRunDialog(QDialog):
         return f"{words} ({', '.join(names[:_MAX_NAMED])})" if 0 < len(names) <= _MAX_NAMED else words
 
     def _choose(self) -> None:
-        self.remove = launch.delete if self.erase.isChecked() else move_to_trash
+        self.remove = erase if self.erase.isChecked() else move_to_trash
         self.accept()

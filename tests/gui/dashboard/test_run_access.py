@@ -9,14 +9,13 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton, QAbstractItemView, QComboBox, QLineEdit, QPlainTextEdit, QSlider, QWidget
 
-from tunesmith_core import launch
 from tunesmith_core.runs import RunState
 from tunesmith_gui.dashboard.chart_views import ChartTableDialog, lines_csv
 from tunesmith_gui.dashboard.page import DashboardPage
 from tunesmith_gui.dashboard.stop_run import StopRunDialog
 from tunesmith_gui.models.run_row import RunContents, RunRow, contents_of
 from tunesmith_gui.runs.page import RunsPage
-from tunesmith_gui.widgets.delete_run import DeleteRunDialog, move_to_trash
+from tunesmith_gui.widgets.delete_run import DeleteRunDialog, erase, move_to_trash
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 INTERACTIVE = (QAbstractButton, QAbstractItemView, QComboBox, QLineEdit, QPlainTextEdit, QSlider)
@@ -78,7 +77,7 @@ def test_delete_dialog_keeps_by_default_and_asks_about_the_files(qtbot: Any) -> 
     assert dialog.remove is move_to_trash
     dialog.erase.setChecked(True)
     dialog.delete.click()
-    assert dialog.remove is launch.delete
+    assert dialog.remove is erase
 
 
 def test_delete_dialog_says_what_goes_and_what_stays(tmp_path: Path, qtbot: Any) -> None:

@@ -14,6 +14,8 @@ from tunesmith_gui.models.run_row import RunRow
 from tunesmith_gui.runs.model import differing_settings, runs_csv
 from tunesmith_gui.runs.page import RunsPage
 from tunesmith_gui.runs.table import Column, RunFilter, RunTableModel
+from tunesmith_gui.runs.trash_dialog import TrashDialog
+from tunesmith_gui.widgets.delete_run import erase, move_to_trash
 
 
 def test_runs_page_lists_filters_and_opens(context: Any, qtbot: Any) -> None:
@@ -97,7 +99,7 @@ def test_csv_disarms_formulas() -> None:
 def test_deleting_for_good_removes_the_folder(context: Any, qtbot: Any) -> None:
     run = make_run("gone", "happy")
     with qtbot.waitSignal(context.runs.runs_changed, timeout=5000):
-        context.runs.delete([run.id])
+        context.runs.delete([run.id], erase)
     qtbot.waitUntil(lambda: not run.path.exists())
 
 
@@ -140,3 +142,25 @@ def test_keyboard_begins_at_the_first_run_when_there_are_none(window: Any, qtbot
     window.show_page("runs")
     page = window.pages.currentWidget()
     qtbot.waitUntil(lambda: window.focusWidget() is page._empty.primary, timeout=5000)
+
+
+def test_a_deleted_run_is_restored_or_erased_from_the_trash(context: Any, qtbot: Any) -> None:
+    runs = [make_run(name, "happy") for name in ("one", "two", "three")]
+    for run in runs:
+        move_to_trash(run)
+    runs[1].path.mkdir()
+    dialog = TrashDialog()
+    qtbot.addWidget(dialog)
+    assert dialog.title.text() == "3 deleted runs"
+    assert not dialog.restore.isEnabled()
+    dialog.list.selectAll()
+    dialog.restore.click()
+    assert dialog.changed
+    assert runs[0].spec_path.is_file()
+    assert runs[2].spec_path.is_file()
+    assert "exists again" in dialog.problem.text()
+    assert dialog.list.count() == 1
+    dialog.list.selectAll()
+    dialog.erase.click()
+    assert dialog.title.text() == "The trash is empty"
+    assert dialog.problem.text() == ""

@@ -1,0 +1,201 @@
+"""Deleting runs: only our own, whole or not at all, and back again."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.processes import KILLED
+from tunesmith_core import cli, files, paths, trash
+from tunesmith_core.errors import EnvironmentProblem, UserError
+from tunesmith_core.runs import Run, create_run, iter_runs, open_run
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.store import Library
+
+Make = Callable[..., RunSpec]
+
+HEADERS: dict[str, object] = {
+    "none": None,
+    "empty": {},
+    "list": [1, 2],
+    "text": "run",
+    "no version": {"created_at": 1.0},
+    "version of another program": {"version": "2.1.0", "created_at": 1.0},
+    "no date": {"version": 1},
+    "date as text": {"version": 1, "created_at": "yesterday"},
+    "date zero": {"version": 1, "created_at": 0},
+    "NaN date": {"version": 1, "created_at": float("nan")},
+}
+SPECS: dict[str, object] = {
+    "OpenAPI": {"openapi": "3.1.0", "info": {}},
+    "empty": {},
+    "list": [],
+    "text": "spec",
+    "no version": {"model": {"path": "x"}},
+}
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Every file below a folder with its content."""
+    return {str(path): path.read_text() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def project(folder: Path, header: object = None, spec: object = None) -> Path:
+    """Make a folder with a person's work and a spec.json in it."""
+    (folder / "src").mkdir(parents=True)
+    (folder / "src" / "work.txt").write_text("a year of work")
+    for name, value in (("run.json", header), ("spec.json", spec)):
+        if value is not None:
+            (folder / name).write_text(json.dumps(value))
+    return folder
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("header", HEADERS)
+def test_no_foreign_folder_is_touched(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, header: str, spec: str
+) -> None:
+    outside = project(tmp_path / "project", HEADERS[header], SPECS[spec])
+    inside = project(paths.runs_dir() / "project", HEADERS[header], SPECS[spec])
+    monkeypatch.chdir(outside)
+    before = tree(tmp_path)
+    for name in (".", "..", str(outside), "../project", str(home), "project", str(inside), "src", "~", "/", ""):
+        with pytest.raises(UserError, match=r"There is no run|is not in|has no valid|holds"):
+            trash.delete(open_run(name))
+    assert tree(tmp_path) == before
+
+
+def test_a_valid_run_elsewhere_needs_force(
+    home: Path, tmp_path: Path, make_spec: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(make_spec("r"), tmp_path / "mine")
+    assert cli.main(["delete", str(run.path)]) == 2
+    assert run.path.is_dir()
+    before = tree(run.path)
+    assert "error[run-foreign]" in capsys.readouterr().err
+    assert cli.main(["delete", "--force", str(run.path)]) == 0
+    assert str(run.path) in capsys.readouterr().out
+    assert not run.path.exists()
+    trash.restore(trash.find(run.id))
+    assert tree(run.path) == before
+
+
+@pytest.mark.parametrize("place", ["home", "data root", "runs", "here"])
+def test_force_takes_nothing_that_holds_more(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    paths.runs_dir().mkdir()
+    here = tmp_path / "here"
+    (here / "below").mkdir(parents=True)
+    monkeypatch.chdir(here / "below")
+    monkeypatch.setattr(Path, "home", lambda: tmp_path / "person" / "home")
+    folder = {"home": tmp_path / "person", "data root": home, "runs": paths.runs_dir(), "here": here}[place]
+    folder.mkdir(exist_ok=True)
+    (folder / "spec.json").write_text("{}")
+    with pytest.raises(UserError, match="holds"):
+        trash.delete(Run(folder), force=True)
+    assert (folder / "spec.json").is_file()
+
+
+def test_deleting_and_restoring(home: Path, make_spec: Make) -> None:
+    run = create_run(make_spec("d"))
+    before = tree(run.path)
+    with closing(Library(paths.library_path())) as library:
+        library.refresh_all()
+        deleted = trash.delete(run)
+        assert library.list_runs() == []
+    assert list(iter_runs()) == []
+    assert [each.id for each in trash.deleted_runs()] == [run.id]
+    assert trash.restore(deleted) == run
+    assert tree(run.path) == before
+    assert list(paths.trash_dir().iterdir()) == []
+
+
+def test_a_place_that_is_taken_stays_so(home: Path, make_spec: Make) -> None:
+    run = create_run(make_spec("d"))
+    deleted = trash.delete(run)
+    run.path.mkdir()
+    with pytest.raises(UserError) as caught:
+        trash.restore(deleted)
+    assert caught.value.code == "run-exists"
+    assert deleted.path.is_dir()
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links need rights there")
+def test_of_a_linked_run_only_the_link_goes(home: Path, tmp_path: Path, make_spec: Make) -> None:
+    real = create_run(make_spec("r"), tmp_path / "disk")
+    paths.runs_dir().mkdir()
+    link = paths.runs_dir() / "linked"
+    link.symlink_to(real.path)
+    before = tree(real.path)
+    trash.erase(trash.delete(Run(link)))
+    assert not link.is_symlink()
+    assert tree(real.path) == before
+
+
+@pytest.mark.parametrize("work", ["delete", "restore", "erase"])
+def test_a_folder_that_can_not_be_moved_stays(
+    home: Path, make_spec: Make, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    run = create_run(make_spec("d"))
+    deleted = None if work == "delete" else trash.delete(run)
+    kept = deleted.path if deleted else run.path
+    before = tree(kept)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", "x")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(trash.files, "replace", refuse)
+        if work == "erase":
+            patched.setattr(trash.shutil, "rmtree", refuse)
+        with pytest.raises(EnvironmentProblem) as caught:
+            trash.delete(run) if deleted is None else getattr(trash, work)(deleted)
+    assert caught.value.code == "permission-or-antivirus"
+    assert tree(kept) == before
+
+
+def test_another_disk_gets_a_copy(home: Path, make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run(make_spec("d"))
+    before = set(tree(run.path).values())
+    rename = files.replace
+
+    def replace(source: Path, target: Path) -> None:
+        if source == run.path:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, target)
+
+    monkeypatch.setattr(files, "replace", replace)
+    deleted = trash.delete(run)
+    assert not run.path.exists()
+    assert set(tree(deleted.path).values()) == before
+
+
+@pytest.mark.parametrize("point", ["trash.before-move", "trash.after-move"])
+def test_a_deletion_that_is_killed_leaves_the_run_whole(home: Path, make_spec: Make, point: str) -> None:
+    run, other = create_run(make_spec("k")), create_run(make_spec("k"))
+    before = set(tree(run.path).values())
+    code = f"from tunesmith_core import runs, trash; trash.delete(runs.open_run({run.id!r}))"
+    environment = os.environ | {files.CRASHPOINT_VARIABLE: point, "PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment, check=False).returncode == KILLED
+    moved = point == "trash.after-move"
+    assert [each.id for each in trash.deleted_runs()] == ([run.id] if moved else [])
+    assert set(tree(trash.find(run.id).path if moved else run.path).values()) == before
+    assert [each.id for each in iter_runs()] == ([other.id] if moved else [run.id, other.id])
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"path": 3, "deleted_at": 1}', '{"path": "/x", "deleted_at": "x"}'])
+def test_what_is_foreign_in_the_trash_is_left_alone(home: Path, make_spec: Make, text: str) -> None:
+    deleted = trash.delete(create_run(make_spec("d")))
+    strange = paths.trash_dir() / "strange"
+    strange.mkdir()
+    (strange / trash.ORIGIN).write_text(text)
+    assert list(trash.deleted_runs()) == [deleted]
