@@ -373,7 +373,7 @@ class SavingSpec:
     every_steps: int = declared(
         0,
         label="Save every",
-        meaning="Also saves after this many steps. 0 saves by time only.",
+        meaning="Steps between checkpoints. 0 saves ten times per run.",
         unit="steps",
         minimum=0,
     )

@@ -20,6 +20,7 @@ from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_
 from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.forced_stop import Force, ForcedStop, Limits
 from tunesmith_core.locks import FileLock
+from tunesmith_core.messages import Message
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
 from tunesmith_core.runs import QUEUED_PHASE, Run, RunStatus, open_run
@@ -31,6 +32,7 @@ from tunesmith_core.wsl.guest import Guest
 logger = logging.getLogger(__name__)
 
 POLL_S = 0.2
+MEMORY_SHORT_SHARE = 0.85
 LOCK_TRIES = 20
 """How often a taken run lock is tried again: a process that only looks holds it for a moment."""
 
@@ -46,6 +48,7 @@ class Supervisor:
         self._lock = FileLock(run.lock_path)
         self._reader = JournalReader(run.journal_path)
         self._status = RunStatus()
+        self._reading: dict[str, Any] = {}  # Any: fields of the newest gpu event
 
     def supervise(self) -> RunStatus:
         """Take the run over, see it through and return its status.
@@ -175,6 +178,7 @@ class Supervisor:
         while events := self._reader.read():
             for event in events:
                 self._status.fold(event)
+                self._reading = event.data if event.type == "gpu" else self._reading
                 if forced_stop:
                     forced_stop.see(event, time.monotonic())
 
@@ -188,6 +192,7 @@ class Supervisor:
                     "engine-hung",
                     "The engine did not stop and was ended. Steps after {last_checkpoint_step} were not saved.",
                     last_checkpoint_step=status.last_checkpoint_step,
+                    hint=next_step(status, self._reading),
                 )
             )
         elif status.error:
@@ -197,7 +202,7 @@ class Supervisor:
             from tunesmith_core.explain.failure import explained, printed
 
             log_path = self.run.engine_log_path
-            failure = engine_error(code).with_context(clean(tail_of(log_path)))
+            failure = engine_error(code, next_step(status, self._reading)).with_context(clean(tail_of(log_path)))
             self._end_failed(explained(failure, printed(log_path)))
 
     def _end_failed(self, error: TunesmithError) -> None:
@@ -223,20 +228,32 @@ class Supervisor:
             logger.exception("the index could not be updated")
 
 
-def engine_error(code: int) -> TunesmithError:
+def next_step(status: RunStatus, reading: dict[str, Any]) -> Message:  # Any: fields of a gpu event
+    """Return what to do about an engine that is gone, by what it saved and the last memory reading."""
+    used, total = reading.get("host_used_bytes"), reading.get("host_total_bytes")
+    short, step = bool(used and total and used > MEMORY_SHORT_SHARE * total), status.last_checkpoint_step
+    if step and short:
+        return Message("Memory was nearly full. Close other programs, then resume from step {step}.", step=step)
+    if step:
+        return Message("Resume from step {step}.", step=step)
+    if short:
+        return Message("Memory was nearly full. Close other programs, then start the run again: nothing was saved yet.")
+    return Message("Start the run again: no checkpoint was saved yet.")
+
+
+def engine_error(code: int, hint: str | None = None) -> TunesmithError:
     """Return what an exit code without a result means (negative: the number of the signal)."""
     if code == -getattr(signal, "SIGKILL", 9):
-        return TunesmithError("engine-killed", "The training process was killed (SIGKILL).")
+        return TunesmithError("engine-killed", "The training process was killed (SIGKILL).", hint=hint)
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return TunesmithError("engine-crashed", "The training process was ended by {name}.", name=name)
+        return TunesmithError("engine-crashed", "The training process was ended by {name}.", name=name, hint=hint)
     shown = f"{code:#010x}" if code > 255 else str(code)
-    return TunesmithError(
-        "engine-crashed", "The training process ended with exit code {shown} and without a result.", shown=shown
-    )
+    template = "The training process ended with exit code {shown} and without a result."
+    return TunesmithError("engine-crashed", template, shown=shown, hint=hint)
 
 
 def main(arguments: list[str]) -> int:

@@ -137,6 +137,22 @@ def test_a_cause_far_from_the_end_of_the_output_is_found(supervise: Callable[...
     assert words not in error["context"]
 
 
+@pytest.mark.parametrize("saved", [True, False])
+@pytest.mark.parametrize("short", [True, False])
+def test_a_lost_engine_leaves_true_advice(
+    supervise: Callable[..., tuple[Run, Supervisor]], saved: bool, short: bool
+) -> None:
+    reading = {"host_used_bytes": 15 if short else 4, "host_total_bytes": 16}
+    run, _ = supervise(
+        ["hello"], ["steps", 2], *([["checkpoint"]] if saved else []), ["event", "gpu", reading], ["exit", 9]
+    )
+    error = run.status().error
+    assert error is not None
+    assert ("Resume from step 2" in error["hint"] or "resume from step 2" in error["hint"]) is saved
+    assert ("start the run again" in error["hint"].lower()) is not saved
+    assert ("Close other programs" in error["hint"]) is short
+
+
 def test_odd_exit_codes_have_words() -> None:
     assert "signal 63" in engine_error(-63).message
     assert "0xc0000005" in engine_error(0xC0000005).message

@@ -70,6 +70,7 @@ def tiny_spec(tiny_model: Path, tmp_path: Path) -> Callable[..., RunSpec]:
                 "warmup_steps": 2,
             },
             "evaluation": {"percent": 0},
+            "saving": {"every_steps": 1000},
             "hardware": {"device": "cpu", "cpu_threads": 1},
         }
         for name, changes in sections.items():

@@ -85,6 +85,20 @@ def test_killed_run_goes_on_from_its_last_checkpoint(tiny_spec: MakeSpec, new_ru
     assert _adapter(run) == _adapter(whole)
 
 
+def test_a_short_run_that_is_killed_loses_a_tenth(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec(schedule={"max_steps": 20}, saving={"every_steps": 0}))
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, lambda host: after_step(host, 7, die))
+    assert [event.data["step"] for event in events(run, "checkpoint")] == [2, 4, 6]
+    assert train(run) == 0
+    assert events(run, "hello")[-1].data["resumed_from_step"] == 6
+    assert [event.data["step"] for event in events(run, "checkpoint")][3:] == [8, 10, 12, 14, 16, 18, 20]
+
+
 def test_stop_save_leaves_adapter_and_checkpoint(tiny_spec: MakeSpec, new_run: NewRun) -> None:
     run = new_run(tiny_spec())
     assert train(run, lambda host: after_step(host, 2, lambda: _post(run, "stop", mode="save"))) == 5

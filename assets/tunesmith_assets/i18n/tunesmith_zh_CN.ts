@@ -616,20 +616,12 @@ Click a picture in the legend to hide its line.</source>
         <translation>数值溢出：对这份数据或数值格式来说，学习率太高。</translation>
     </message>
     <message>
-        <source>Lower the learning rate to a tenth, then resume from the last checkpoint.</source>
-        <translation>请把学习率降到十分之一，然后从最近的检查点继续。</translation>
-    </message>
-    <message>
         <source>A GPU kernel read outside its memory</source>
         <translation>GPU 内核访问了自己内存之外的地址</translation>
     </message>
     <message>
         <source>A CUDA kernel failed, most often because of packing with an attention that does not support it.</source>
         <translation>CUDA 内核出错，最常见的原因是打包样本时用了不支持打包的注意力。</translation>
-    </message>
-    <message>
-        <source>Switch packing off, then resume from the last checkpoint.</source>
-        <translation>请关闭打包，然后从最近的检查点继续。</translation>
     </message>
     <message>
         <source>Parts of the model are on different devices</source>
@@ -1108,20 +1100,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>训练进程没有给出结果就结束了。</translation>
     </message>
     <message>
-        <source>Resume from the last checkpoint. The log shows what happened before.</source>
-        <translation>请从最近的检查点继续。日志中有结束前的记录。</translation>
-    </message>
-    <message>
         <source>The engine was killed</source>
         <translation>引擎被终止</translation>
-    </message>
-    <message>
-        <source>Another program or the system ended the training process, usually because memory ran out.</source>
-        <translation>训练进程被其他程序或系统结束，通常是因为内存不足。</translation>
-    </message>
-    <message>
-        <source>Close other programs, then resume from the last checkpoint.</source>
-        <translation>请关闭其他程序，然后从最近的检查点继续。</translation>
     </message>
     <message>
         <source>The run makes no progress</source>
@@ -1130,10 +1110,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>No step has ended for much longer than usual.</source>
         <translation>已经比平时久得多没有完成一步。</translation>
-    </message>
-    <message>
-        <source>Wait, or stop the run and resume from the last checkpoint.</source>
-        <translation>请等待，或停止运行并从最近的检查点继续。</translation>
     </message>
     <message>
         <source>Training is not set up yet</source>
@@ -2270,10 +2246,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>The supervisor of {run} ended at once with exit code {code}.</source>
         <translation>{run} 的监控进程一启动就退出了，退出码为 {code}。</translation>
-    </message>
-    <message>
-        <source>The training process ended with exit code {shown} and without a result.</source>
-        <translation>训练进程以退出码 {shown} 结束，没有返回结果。</translation>
     </message>
     <message>
         <source>The training process was ended by {name}.</source>
@@ -3436,6 +3408,14 @@ The report is in {path}.</source>
         <translation>无</translation>
     </message>
     <message>
+        <source>Lower the learning rate to a tenth, then start the run again.</source>
+        <translation>请把学习率降到十分之一，然后重新开始运行。</translation>
+    </message>
+    <message>
+        <source>Switch packing off, then start the run again.</source>
+        <translation>请关闭打包，然后重新开始运行。</translation>
+    </message>
+    <message>
         <source>The adapter loads in another class than the base model&apos;s own</source>
         <translation>适配器不能用基础模型自己的类加载</translation>
     </message>
@@ -3458,6 +3438,22 @@ The report is in {path}.</source>
     <message>
         <source>Raise the context length, or skip longer rows.</source>
         <translation>请增大上下文长度，或跳过过长的数据行。</translation>
+    </message>
+    <message>
+        <source>Resume the run, or start it again if it has no checkpoint. The log shows what happened before.</source>
+        <translation>请继续运行；没有检查点时请重新开始。日志中有结束前的记录。</translation>
+    </message>
+    <message>
+        <source>The system or another program ended the training process. A system does so when memory runs out.</source>
+        <translation>系统或其他程序结束了训练进程。内存耗尽时系统会这样做。</translation>
+    </message>
+    <message>
+        <source>Resume the run, or start it again if it has no checkpoint.</source>
+        <translation>请继续运行；没有检查点时请重新开始。</translation>
+    </message>
+    <message>
+        <source>Wait, or stop the run and resume it later.</source>
+        <translation>请等待，或停止运行，稍后再继续。</translation>
     </message>
     <message>
         <source> Held by: {names}.</source>
@@ -3911,6 +3907,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>内存</translation>
     </message>
     <message>
+        <source>Memory was nearly full. Close other programs, then resume from step {step}.</source>
+        <translation>内存几乎已满。请关闭其他程序，然后从第 {step} 步继续。</translation>
+    </message>
+    <message>
+        <source>Memory was nearly full. Close other programs, then start the run again: nothing was saved yet.</source>
+        <translation>内存几乎已满。请关闭其他程序，然后重新开始运行：当时还没有保存检查点。</translation>
+    </message>
+    <message>
         <source>Minimum, row by row and with activation checkpointing: {least_bytes}</source>
         <translation>最低需求（逐行处理并启用激活检查点）：{least_bytes}</translation>
     </message>
@@ -4183,6 +4187,10 @@ Runs, models and settings are never touched.</source>
         <translation>从环境的文件清单恢复。</translation>
     </message>
     <message>
+        <source>Resume from step {step}.</source>
+        <translation>请从第 {step} 步继续。</translation>
+    </message>
+    <message>
         <source>Rows cut at the context length of {limit} tokens: {num_cut} of {num_rows}.</source>
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个 token 的上下文长度，已被截断。</translation>
     </message>
@@ -4275,6 +4283,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Start</source>
         <translation>启动</translation>
+    </message>
+    <message>
+        <source>Start the run again: no checkpoint was saved yet.</source>
+        <translation>请重新开始运行：当时还没有保存检查点。</translation>
     </message>
     <message>
         <source>Stopping after this step and saving. Press Ctrl-C again to let the run continue in the background.</source>
@@ -6221,10 +6233,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>分钟</translation>
     </message>
     <message>
-        <source>Also saves after this many steps. 0 saves by time only.</source>
-        <translation>每隔这么多步也保存一次。0 表示只按时间保存。</translation>
-    </message>
-    <message>
         <source>Keep</source>
         <translation>保留</translation>
     </message>
@@ -6287,6 +6295,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>System</source>
         <translation>系统</translation>
+    </message>
+    <message>
+        <source>Steps between checkpoints. 0 saves ten times per run.</source>
+        <translation>检查点之间的步数。0 表示每次运行保存十次。</translation>
     </message>
     <message>
         <source>Where the engine runs: this system, or Linux inside Windows (WSL) after it was set up.</source>

@@ -27,7 +27,7 @@ from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
 from tunesmith_engine.train.metrics import StepReport
 from tunesmith_engine.train.schedule import StepPlan
 
-EVALUATIONS_PER_RUN = 10
+EVALUATIONS_PER_RUN = SAVES_PER_RUN = 10
 MAX_NONFINITE_STEPS = 3
 
 
@@ -88,6 +88,7 @@ class Conductor:
         self._total_steps = trainee.plan.total_steps
         self._evaluate_every = self._spec.evaluation.every_steps or max(1, self._total_steps // EVALUATIONS_PER_RUN)
         self._sample_every = self._spec.evaluation.sample_every_steps or self._evaluate_every
+        self._save_every = self._spec.saving.every_steps or max(1, self._total_steps // SAVES_PER_RUN)
         self._stopped_early = False
         self._started_s = self._saved_s = time.monotonic()
 
@@ -119,14 +120,15 @@ class Conductor:
 
     def do_what_is_due(self) -> None:
         """Evaluate, sample and save after a step where it is time."""
-        step, saving = self.progress.step, self._spec.saving
+        step = self.progress.step
         if not self.progress.base_model_seen and self._spec.adapter.bias == "none":
             self._look_at_base_model()
         self._evaluate_if_due()
         if step % self._sample_every == 0:
             self._sample_all(step)
         minutes = (time.monotonic() - self._saved_s) / 60
-        if minutes >= saving.every_minutes or (saving.every_steps and step % saving.every_steps == 0):
+        if step < self._total_steps and (step % self._save_every == 0 or minutes >= self._spec.saving.every_minutes):
+            # The last step is saved with the run's end.
             self.save()
 
     def end(self) -> None:

@@ -83,6 +83,9 @@ def _failed(model: DashboardModel, spec: RunSpec | None, ask: Ask, parent: QWidg
     actions += [(core_text(ACTIONS[name].label), partial(ask, f"fix:{name}")) for name in fixes]
     if not repeats and not model.can_resume:
         actions.append((translate("Dashboard", "Change and retry"), lambda: ask("duplicate")))
+    if not repeats and model.can_resume:
+        saved = number(model.status.last_checkpoint_step)
+        actions.append((fill(translate("Dashboard", "Resume from %1"), saved), lambda: ask("resume")))
     actions.append((translate("Dashboard", "Details"), lambda: ask("show_log")))
     actions.append((translate("Dashboard", "Copy diagnostics"), lambda: ask("copy_diagnostics")))
     text = f"{core_text(error.message)}\n{core_text(error.hint)}" if told else ""

@@ -207,3 +207,13 @@ def test_settings_used_come_from_the_frozen_spec_and_mark_changes(open_dashboard
     rows = [group.child(place) for group in groups for place in range(group.childCount())]
     row = next(each for each in rows if each.text(0) == "Micro-batch size")
     assert (row.text(1), row.text(2)) == ("7 examples", "changed, default is 2")
+
+
+def test_a_failed_run_with_a_checkpoint_offers_to_resume(open_dashboard: Any) -> None:
+    run = make_run("killed", "crash")
+    last = read_journal(run.journal_path)[-1]
+    error = {"code": "engine-killed", "kind": "RunFailure", "message": "killed"}
+    with run.journal_path.open("ab") as file:
+        file.write(encode(Event(last.seq + 1, last.t + 1, "error", error)))
+        file.write(encode(Event(last.seq + 2, last.t + 1, "result", {"status": "failed", "code": "engine-killed"})))
+    assert "Resume from 10" in texts(open_dashboard(run))
