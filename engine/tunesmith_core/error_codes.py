@@ -366,9 +366,21 @@ CODES: dict[str, ErrorCode] = {
     ),
     "usage": ErrorCode(
         USER,
-        "The command is not complete",
+        "The command is not valid",
         "The command line has a missing or unknown part.",
         "Run tunesmith --help.",
+    ),
+    "setting-invalid": ErrorCode(
+        USER,
+        "The setting can't be changed",
+        "There is no such setting, or the value is not allowed.",
+        "Correct the name or the value.",
+    ),
+    "file-unreadable": ErrorCode(
+        USER,
+        "The file can't be read",
+        "It is missing, you may not open it, or it is not the kind of file that is needed.",
+        "Check the path and the file.",
     ),
     # Runs and processes
     "run-not-found": ErrorCode(

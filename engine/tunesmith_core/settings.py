@@ -169,13 +169,13 @@ class SettingsFile:
         """Set values in memory; `save` makes them last.
 
         Raises:
-            UserError: `usage` when a name is unknown or a value does not fit; nothing is changed then.
+            UserError: `setting-invalid` when a name is unknown or a value does not fit; nothing is changed then.
         """
         problems: list[FieldProblem] = []
         with self._memory:
             changed = read_section(Settings, dataclasses.asdict(self.values) | values, "settings", problems)
             if problems:
-                raise TunesmithError("usage", joined([problem.message for problem in problems], ", "))
+                raise TunesmithError("setting-invalid", joined([problem.message for problem in problems], ", "))
             self.values = changed
             self._changed |= values.keys()
 

@@ -92,22 +92,23 @@ class RunSpec:
         """Read a spec file; relative paths inside it are taken from the file's folder.
 
         Raises:
-            UserError: `spec-invalid` when the file is missing, no JSON or wrong, `spec-too-new` for a newer version.
+            UserError: `file-unreadable` when it can't be opened or is no JSON, `spec-invalid` when it is wrong,
+                `spec-too-new` for a newer version.
         """
         try:
             values = json.loads(path.read_text(encoding="utf-8-sig"))
         except OSError as error:
             raise TunesmithError(
-                "spec-invalid",
-                "{path}: the file can't be read: {reason}.",
+                "file-unreadable",
+                "{path}: {reason}.",
                 path=path,
                 reason=Message(str(error.strerror)),
             ) from error
         except UnicodeDecodeError as error:
-            raise TunesmithError("spec-invalid", "{path}: the file is not UTF-8 text.", path=path) from error
+            raise TunesmithError("file-unreadable", "{path}: the file is not UTF-8 text.", path=path) from error
         except json.JSONDecodeError as error:
             raise TunesmithError(
-                "spec-invalid",
+                "file-unreadable",
                 "{path}, line {line}, column {column}: not valid JSON: {msg}.",
                 path=path,
                 line=error.lineno,

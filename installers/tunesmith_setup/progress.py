@@ -139,8 +139,8 @@ class Progress:
         if evidence:
             sys.stderr.write(f"{evidence.rstrip()}\n")
         lines = (
-            Message("error: {title} [{code}]", title=failure.title, code=failure.code),
-            Message("  {message}", message=failure.message),
+            Message("error[{code}]: {title}", code=failure.code, title=failure.title),
+            failure.message,
             Message("hint: {hint}", hint=failure.hint),
         )
         sys.stderr.write("".join(f"{said(line)}\n" for line in lines))

@@ -464,7 +464,7 @@ def test_a_wrong_command_is_bad_input(arguments: list[str], capsys: pytest.Captu
 def test_a_missing_file_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["train", "/not/there.json"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "error[spec-invalid]: A setting is not valid"
+    assert lines[0] == "error[file-unreadable]: The file can't be read"
     assert str(Path("/not/there.json")) in lines[1]
     assert lines[2].startswith("hint: ")
 

@@ -106,7 +106,7 @@ def test_wrong_change_is_refused_whole(home: Path, values: dict[str, object], wo
     file = SettingsFile()
     with pytest.raises(UserError, match=words) as caught:
         file.change(**{"language": "en", **values})
-    assert caught.value.code == "usage"
+    assert caught.value.code == "setting-invalid"
     assert file.values == Settings(), "nothing of it was taken"
 
 

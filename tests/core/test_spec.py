@@ -112,7 +112,7 @@ def test_a_newer_version_is_refused_politely() -> None:
     [
         (b'{"version": 1,\n oops}', "line 2, column 2"),
         (b"\xff\xfe\x00", "not UTF-8"),
-        (None, "can't be read"),
+        (None, "No such file"),
     ],
 )
 def test_a_file_that_is_no_spec_is_named_with_its_place(tmp_path: Path, content: bytes | None, words: str) -> None:
@@ -121,6 +121,7 @@ def test_a_file_that_is_no_spec_is_named_with_its_place(tmp_path: Path, content:
         path.write_bytes(content)
     with pytest.raises(UserError) as caught:
         RunSpec.load(path)
+    assert caught.value.code == "file-unreadable"
     assert str(path) in caught.value.message
     assert words in caught.value.message
 

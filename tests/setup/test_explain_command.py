@@ -54,9 +54,12 @@ def test_words_for_a_person(log: Path, capfd: pytest.CaptureFixture[str], monkey
     monkeypatch.setattr(settings, "language_in_force", lambda: "zh_CN")
     assert main(["explain", str(log)]) == 0
     assert "解决办法：显存" in capfd.readouterr().out
+    log.write_text("RuntimeError: the flux is inverted\n")
+    assert main(["explain", str(log), "--language", "en"]) == 0
+    assert capfd.readouterr().out.startswith("Cause not recognized.")
     log.write_text("all is well\n")
     assert main(["explain", str(log), "--language", "en"]) == 0
-    assert capfd.readouterr().out.startswith("Cause: unknown\nWhat helps:")
+    assert capfd.readouterr().out.startswith("No error found in this log.")
 
 
 def test_facts_of_a_file_and_of_this_computer(

@@ -232,7 +232,7 @@ def test_an_unreachable_index_is_told_and_the_command_continues(
         failed = bootstrap()
         output = failed.communicate(timeout=120)[0]
     assert failed.returncode == 3
-    assert re.search(r"error: .* \[(environment-build-failed|hub-offline)\]", output)
+    assert re.search(r"error\[(environment-build-failed|hub-offline)\]: ", output)
     assert "Traceback" not in output
     assert_installed(home, bootstrap())
 

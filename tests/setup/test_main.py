@@ -61,7 +61,7 @@ def test_an_error_is_explained_without_a_traceback(
     monkeypatch.setattr(install, "run", fail)
     assert command_line.main([]) == 2
     assert capsys.readouterr().err == (
-        "evidence\nerror: The disk is full [disk-full]\n  8 GiB are needed.\nhint: Free some space.\n"
+        "evidence\nerror[disk-full]: The disk is full\n8 GiB are needed.\nhint: Free some space.\n"
     )
 
 
@@ -77,7 +77,7 @@ def test_the_evidence_of_a_child_is_its_last_words(
 
     monkeypatch.setattr(install, "run", fail)
     assert command_line.main([]) == 3
-    assert capsys.readouterr().err.startswith("before\nImportError: gone\nerror: ")
+    assert capsys.readouterr().err.startswith("before\nImportError: gone\nerror[engine-crashed]: ")
 
 
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
@@ -89,7 +89,9 @@ def test_an_error_without_evidence_is_short(
     with pytest.raises(SystemExit) as caught:
         runpy.run_module("tunesmith_setup", run_name="__main__", alter_sys=True)
     assert caught.value.code == 3
-    assert capsys.readouterr().err.startswith("error: A file or folder can't be written or read")
+    assert capsys.readouterr().err.startswith(
+        "error[permission-or-antivirus]: A file or folder can't be written or read"
+    )
 
 
 def test_our_own_mistake_carries_its_traceback(

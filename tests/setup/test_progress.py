@@ -91,7 +91,7 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "    failed   Room on the drive: 1 GiB free [disk-full]",
         "             To fix it: Free the download cache",
     ]
-    assert written.err.startswith("the last lines\nerror: The disk is full [disk-full]\n  /data: 9 GiB are needed.\n")
+    assert written.err.startswith("the last lines\nerror[disk-full]: The disk is full\n/data: 9 GiB are needed.\n")
 
 
 def test_a_plan_of_nothing_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:

@@ -78,7 +78,7 @@ def test_each_fault_is_mended_once_and_looked_at_again(
     assert words in output.out
     assert check.num_fixes == num_fixes
     if not check.helps:
-        assert "error: The disk is full [disk-full]" in output.err
+        assert "error[disk-full]: The disk is full" in output.err
 
 
 def test_one_check_can_be_named(sick: list[Check], capsys: pytest.CaptureFixture[str]) -> None:

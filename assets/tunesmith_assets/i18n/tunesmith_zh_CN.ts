@@ -972,16 +972,36 @@ Click a picture in the legend to hide its line.</source>
         <translation>请增大上下文长度，或检查哪一列是回答。</translation>
     </message>
     <message>
-        <source>The command is not complete</source>
-        <translation>命令不完整</translation>
-    </message>
-    <message>
         <source>The command line has a missing or unknown part.</source>
         <translation>命令行缺少某部分，或有不认识的部分。</translation>
     </message>
     <message>
         <source>Run tunesmith --help.</source>
         <translation>请运行 tunesmith --help。</translation>
+    </message>
+    <message>
+        <source>The setting can&apos;t be changed</source>
+        <translation>无法更改此设置</translation>
+    </message>
+    <message>
+        <source>There is no such setting, or the value is not allowed.</source>
+        <translation>没有这个设置，或者值不被允许。</translation>
+    </message>
+    <message>
+        <source>Correct the name or the value.</source>
+        <translation>请更正名称或值。</translation>
+    </message>
+    <message>
+        <source>The file can&apos;t be read</source>
+        <translation>无法读取文件</translation>
+    </message>
+    <message>
+        <source>It is missing, you may not open it, or it is not the kind of file that is needed.</source>
+        <translation>文件不存在、没有读取权限，或者不是所需的文件类型。</translation>
+    </message>
+    <message>
+        <source>Check the path and the file.</source>
+        <translation>请检查路径和文件。</translation>
     </message>
     <message>
         <source>There is no such run</source>
@@ -1746,10 +1766,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>WSL can&apos;t start a distribution. Turn on virtualization in the firmware and the Windows features &quot;Virtual Machine Platform&quot; and &quot;Windows Subsystem for Linux&quot;, restart, run wsl --update, then install a distribution.</source>
         <translation>WSL 无法启动发行版。请在固件中启用虚拟化，打开 Windows 功能“虚拟机平台”和“适用于 Linux 的 Windows 子系统”，重启后运行 wsl --update，再安装发行版。</translation>
-    </message>
-    <message>
-        <source>  {message}</source>
-        <translation>  {message}</translation>
     </message>
     <message>
         <source>  {path} = {value}</source>
@@ -2636,6 +2652,10 @@ Click a picture in the legend to hide its line.</source>
         <translation>永久删除它们</translation>
     </message>
     <message>
+        <source>The command is not valid</source>
+        <translation>命令无效</translation>
+    </message>
+    <message>
         <source>the file can&apos;t be read: {reason}.</source>
         <translation>无法读取文件：{reason}。</translation>
     </message>
@@ -2962,10 +2982,6 @@ The report is in {path}.</source>
     <message>
         <source>{path}: the Parquet file has no rows.</source>
         <translation>{path}：Parquet 文件中没有数据行。</translation>
-    </message>
-    <message>
-        <source>{path}: the file can&apos;t be read: {reason}.</source>
-        <translation>{path}：无法读取文件：{reason}。</translation>
     </message>
     <message>
         <source>{path}: the file has no rows.</source>
@@ -3532,10 +3548,6 @@ The report is in {path}.</source>
         <translation>此文件夹中有另一个安装正在进行，正在等待它完成。</translation>
     </message>
     <message>
-        <source>Cause: unknown</source>
-        <translation>原因：未知</translation>
-    </message>
-    <message>
         <source>Cause: {title} ({code})</source>
         <translation>原因：{title}（{code}）</translation>
     </message>
@@ -3558,10 +3570,6 @@ Ends with exit code 3 when something must be repaired.</source>
     <message>
         <source>Choose CUDA 12.4 to train on it. The newer GPU can&apos;t be used then.</source>
         <translation>若要用它训练，请选择 CUDA 12.4，但这样新显卡将无法使用。</translation>
-    </message>
-    <message>
-        <source>Choose a file that you can read.</source>
-        <translation>请选择一个可以读取的文件。</translation>
     </message>
     <message>
         <source>Choose a folder that you can write to.</source>
@@ -3965,6 +3973,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>No environment is installed.</source>
         <translation>没有安装任何环境。</translation>
+    </message>
+    <message>
+        <source>No error found in this log. If something failed, look for the log of the part that failed.</source>
+        <translation>此日志中没有发现错误。如果有操作失败，请查看相应部分的日志。</translation>
     </message>
     <message>
         <source>No problems found ({num_checks} checks in {time}).</source>
@@ -4777,10 +4789,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>environments of the first start</source>
         <translation>首次启动时的环境</translation>
-    </message>
-    <message>
-        <source>error: {title} [{code}]</source>
-        <translation>错误：{title} [{code}]</translation>
     </message>
     <message>
         <source>estimate memory, time and disk</source>
@@ -5745,6 +5753,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{path}, line {line}, column {column}: not valid JSON: {msg}.</source>
         <translation>{path}，第 {line} 行第 {column} 列：不是有效的 JSON：{msg}。</translation>
+    </message>
+    <message>
+        <source>{path}: {reason}.</source>
+        <translation>{path}：{reason}。</translation>
     </message>
     <message>
         <source>{phase} ...</source>

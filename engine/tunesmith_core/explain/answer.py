@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,10 @@ HIGH_SCORE = 85
 MEDIUM_SCORE = 62
 MAX_EVIDENCE_CHARS = 300
 
+_COMPLAINT = re.compile(
+    r"error|exception|traceback|fail|fatal|kill|abort|fault|crash|denied|cannot|can't|错误|失败|异常", re.IGNORECASE
+)
+_NO_ERROR_FIX = Message("No error found in this log. If something failed, look for the log of the part that failed.")
 _UNKNOWN_FIX = Message("Cause not recognized. Read the last error message of the log, or search for its text.")
 
 
@@ -63,7 +68,7 @@ def explain(text: str, machine: Machine | None = None) -> Explanation:
         log = read_log(whole)
         found = finds(log)
     if not found:
-        return Explanation(fix=_UNKNOWN_FIX)
+        return Explanation(fix=_UNKNOWN_FIX if _COMPLAINT.search(log.text) else _NO_ERROR_FIX)
     best = found[0]
     # The final exception may be a mere launcher's: of one cause the heaviest signature tells most.
     telling = max(

@@ -41,7 +41,7 @@ class Preferences(QObject):
         """Sets values and saves them in the background.
 
         Raises:
-            UserError: `usage` when a name or value does not fit.
+            UserError: `setting-invalid` when a name or value does not fit.
         """
         before = self._file.values
         self._file.change(**values)

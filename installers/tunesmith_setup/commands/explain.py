@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="none",
         help="facts about the computer that the log is from: a file of `tunesmith probe --json`, or this computer",
     )
-    parser.add_argument("--language", choices=("en", "zh"), help="language of the answer (default: the system's)")
+    parser.add_argument("--language", choices=("en", "zh_CN"), help="language of the answer (default: the system's)")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -37,9 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: when a file can't be read.
     """
     text = engine.decode(_read(arguments.log))
-    language = arguments.language or ("zh" if in_force() == "zh_CN" else "en")
+    language = arguments.language or in_force()
     answer = engine.explain(text, _machine(arguments.facts))
-    answer = replace(answer, fix=said(answer.fix, {"zh": "zh_CN"}.get(language, language)))
+    answer = replace(answer, fix=said(answer.fix, language))
     if arguments.json:
         _write(json.dumps(answer.to_dict(), ensure_ascii=False))
     else:
@@ -54,9 +54,8 @@ def _read(name: str) -> bytes:
         return reading.read_file(Path(name))
     except OSError as error:
         raise UserError(
-            "usage",
+            "file-unreadable",
             "{name}: {reason}.",
-            hint="Choose a file that you can read.",
             name=name,
             reason=Message(str(error.strerror)),
         ) from error
@@ -73,7 +72,7 @@ def _machine(choice: str) -> Machine | None:
         return Machine.from_dict(json.loads(reading.decode(Path(choice).read_bytes())))
     except (OSError, ValueError, TypeError) as error:
         raise UserError(
-            "usage",
+            "file-unreadable",
             "{choice}: {error}.",
             hint="Write the file with: tunesmith probe --json",
             choice=choice,
@@ -82,15 +81,14 @@ def _machine(choice: str) -> Machine | None:
 
 
 def _in_words(answer: engine.Explanation, language: str) -> str:
-    known = answer.code != engine.UNKNOWN
-    lines = [
-        Message("Cause: {title} ({code})", title=Message(CODES[answer.code].title), code=answer.code)
-        if known
-        else Message("Cause: unknown"),
-        *([Message("Evidence: {evidence}", evidence=answer.evidence)] if known else []),
-        Message("What helps: {fix}", fix=answer.fix),
-    ]
-    return "\n".join(said(line, "zh_CN" if language == "zh" else "en") for line in lines)
+    lines: list[str] = [answer.fix]
+    if answer.code != engine.UNKNOWN:
+        lines = [
+            Message("Cause: {title} ({code})", title=Message(CODES[answer.code].title), code=answer.code),
+            Message("Evidence: {evidence}", evidence=answer.evidence),
+            Message("What helps: {fix}", fix=answer.fix),
+        ]
+    return "\n".join(said(line, language) for line in lines)
 
 
 def _write(text: str) -> None:

@@ -22,7 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Change and save, or show. Raises UserError `usage` when a name or value does not fit; nothing is changed then."""
+    """Change and save, or show.
+
+    Raises:
+        UserError: `setting-invalid` when a name or value does not fit; nothing is changed then.
+    """
     file = SettingsFile()
     if arguments.changes:
         file.change(**dict(change(text) for text in arguments.changes))
