@@ -11,6 +11,8 @@ How texts are written everywhere in the window:
 
 from __future__ import annotations
 
+import time
+
 from PySide6.QtCore import QCoreApplication, QLibraryInfo, QLocale, QTranslator
 
 from tunesmith_core import messages
@@ -97,6 +99,11 @@ def size(num_bytes: float) -> str:
         if num_bytes >= factor:
             return f"{number(num_bytes / factor, decimals)} {unit}"
     return f"{number(num_bytes)} B"
+
+
+def moment(seconds: float) -> str:
+    """Date and time of day by seconds since 1970, e.g. `2026-11-23 13:53`, as times stand everywhere in the window."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def duration(seconds: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,7 @@ def test_numbers_sizes_and_durations_are_for_people() -> None:
     assert tr.number(0.63, 1) == "0.6"
     assert [tr.size(each) for each in (0, 900, 5000, 3 << 20)] == ["0 B", "900 B", "5 KiB", "3 MiB"]
     assert tr.size(5 << 30) == "5.0 GiB"
+    assert tr.moment(time.mktime((2026, 11, 23, 13, 53, 0, 0, 0, -1))) == "2026-11-23 13:53"
     assert [tr.duration(each) for each in (-1, 45, 90, 3900)] == ["0 s", "45 s", "2 min", "1 h 05 min"]
     assert tr.core_text("") == ""
 

@@ -163,10 +163,10 @@ def test_the_plan_is_shown_and_nothing_is_written(
         "Libraries of the window",
         "Libraries for training",
         "Base model of the example",
-        "Downloads, removed when they are installed",
+        "Temporary files, removed after the installation",
     ]
     assert 3e9 < parts["Libraries for training"][0] < 3.5e9 < 5e9 < parts["Libraries for training"][1]
-    assert parts["Downloads, removed when they are installed"][0] == 0
+    assert parts["Temporary files, removed after the installation"][0] == 0
     assert (plan["profile"], plan["folder"]) == ("cu124", str(home))
     assert plan["seconds"] > 300
     assert command_line.main(["install", "--plan", "--json", "--training-only", "--profile", "cu124"]) == 0

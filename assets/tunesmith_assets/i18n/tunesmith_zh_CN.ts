@@ -3668,10 +3668,6 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>正在重新下载损坏的包：{packages}</translation>
     </message>
     <message>
-        <source>Downloads, removed when they are installed</source>
-        <translation>下载文件，安装后删除</translation>
-    </message>
-    <message>
         <source>Driver</source>
         <translation>驱动</translation>
     </message>
@@ -4307,6 +4303,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Swap</source>
         <translation>交换空间</translation>
+    </message>
+    <message>
+        <source>Temporary files, removed after the installation</source>
+        <translation>临时文件，安装后删除</translation>
     </message>
     <message>
         <source>Test training now</source>
@@ -9115,10 +9115,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请输入文件夹的完整路径。</translation>
     </message>
     <message>
-        <source>To move them, set the variable TUNESMITH_HOME to the new folder.</source>
-        <translation>要移动它们，请把环境变量 TUNESMITH_HOME 设为新的文件夹。</translation>
-    </message>
-    <message>
         <source>Free software under the Apache License 2.0. No account, no telemetry, no open ports.</source>
         <translation>Apache 2.0 许可的自由软件。无需账号，没有遥测，不开放端口。</translation>
     </message>
@@ -9141,6 +9137,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Open folder</source>
         <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>Change folder…</source>
+        <translation>更改文件夹…</translation>
     </message>
     <message>
         <source>Keyboard</source>
@@ -9340,10 +9340,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>剩余 %1</translation>
     </message>
     <message>
-        <source>needs about %1, models included</source>
-        <translation>连同模型约需 %1</translation>
-    </message>
-    <message>
         <source>Planning…</source>
         <translation>正在计划…</translation>
     </message>
@@ -9378,6 +9374,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>%1 to download</source>
         <translation>下载 %1</translation>
+    </message>
+    <message>
+        <source>needs %1 while installing, plus room for models</source>
+        <translation>安装时需要 %1，另需为模型预留空间</translation>
     </message>
     <message>
         <source>%1 on the drive while installing</source>

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from PySide6.QtCore import QDateTime, QLocale
+from PySide6.QtCore import QLocale
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.error_codes import CODES
@@ -19,7 +19,7 @@ from tunesmith_core.machine import Gpu, Machine
 from tunesmith_core.setup_messages import Finding, Fix, Plan, State
 from tunesmith_gui.environment.setup_activity import Activity, Command
 from tunesmith_gui.environment.setup_events import SetupEvent
-from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
+from tunesmith_gui.tr import core_text, duration, fill, moment, number, size, translate
 
 OPEN_STATES = ("waiting", "checking")
 _GRAVITY = {"ok": 0, "waiting": 1, "checking": 1, "unknown": 2, "warning": 3, "failed": 4}
@@ -303,19 +303,13 @@ def gpu_notes(gpu: Gpu) -> list[tuple[str, str]]:
     return notes
 
 
-def when(seconds: float) -> str:
-    """A moment as the language writes it."""
-    moment = QDateTime.fromSecsSinceEpoch(round(seconds))
-    return QLocale().toString(moment, QLocale.FormatType.ShortFormat)
-
-
 def proof_words(proof: Proof | None, built_at: float | None) -> str:
     """When and on what the environment was seen to work."""
     if proof is not None and proof.proven_at is not None:
         place = proof.gpu or translate("Environment", "the processor")
-        return fill(translate("Environment", "Tested on %1 on %2"), when(proof.proven_at), place)
+        return fill(translate("Environment", "Tested on %1 on %2"), moment(proof.proven_at), place)
     if built_at is not None:
-        return fill(translate("Environment", "Built on %1, not tested on this computer yet"), when(built_at))
+        return fill(translate("Environment", "Built on %1, not tested on this computer yet"), moment(built_at))
     return translate("Environment", "Not tested on this computer yet")
 
 

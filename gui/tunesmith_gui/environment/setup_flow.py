@@ -234,7 +234,8 @@ class SetupFlow:
         if self.place.free_bytes is not None:
             parts.append(fill(translate("SetupFlow", "%1 free"), size(self.place.free_bytes)))
         if self.model.plan is not None:
-            parts.append(fill(translate("SetupFlow", "needs about %1, models included"), size(self.needed_bytes())))
+            needed = size(self.model.plan.disk_bytes)
+            parts.append(fill(translate("SetupFlow", "needs %1 while installing, plus room for models"), needed))
         return SEPARATOR.join(parts)
 
     def plan_words(self) -> str:

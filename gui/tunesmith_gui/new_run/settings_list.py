@@ -20,13 +20,15 @@ from tunesmith_gui.new_run.form import LISTED, SETTINGS, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
 from tunesmith_gui.new_run.setting_text import choice_text, help_text, value_text
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text, fill, translate
+from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card, line
 from tunesmith_gui.widgets.field import guard_wheel
 from tunesmith_gui.widgets.safe_label import SafeLabel, restyle
 
 MIN_CHARACTERS = 8
+DEVICES = ("auto", "cpu", "cuda")
+"""What may be chosen; a GPU's number is typed behind the last."""
 LONG_TEXTS = ("data.system_prompt", "evaluation.sample_prompts")
 
 
@@ -94,7 +96,9 @@ class SettingRow(QWidget):
         self._show_value()
         problem = self._form.problem(path)
         changed = self._form.is_changed(path)
-        default = value_text(self.setting, self._form.baseline(path))
+        baseline = self._form.baseline(path)
+        is_count = self.setting.type is int and self._unit
+        default = number(baseline) if is_count else value_text(self.setting, baseline)
         default = (choice_text(default) if self.setting.declaration.choices else default) or translate(
             "SettingsList", "empty"
         )
@@ -135,14 +139,20 @@ class SettingRow(QWidget):
                 combo.addItem(choice_text(choice), choice)
             combo.activated.connect(lambda index: self._form.set_value(path, combo.itemData(index)))
             return combo
+        if path == "hardware.devices":
+            devices = QComboBox(self)
+            devices.setEditable(True)
+            devices.addItems(DEVICES)
+            devices.editTextChanged.connect(self._take_text)
+            return devices
         if setting.type is bool:
             box = QCheckBox(self)
             box.clicked.connect(lambda checked: self._form.set_value(path, checked))
             return box
         if setting.type in (int, float):
-            number = NumberBox(whole=setting.type is int, parent=self)
-            number.text_changed.connect(self._take_text)
-            return number
+            number_box = NumberBox(whole=setting.type is int, parent=self)
+            number_box.text_changed.connect(self._take_text)
+            return number_box
         if path in LONG_TEXTS:
             long = QPlainTextEdit(self)
             long.setTabChangesFocus(True)
@@ -160,7 +170,10 @@ class SettingRow(QWidget):
 
     def _show_value(self) -> None:
         control, path = self.control, self.setting.path
-        if isinstance(control, QComboBox):
+        if isinstance(control, QComboBox) and control.isEditable():
+            if not self._is_typing:
+                control.setEditText(self._form.text(path))
+        elif isinstance(control, QComboBox):
             control.setCurrentIndex(control.findData(self._form.value(path)))
         elif isinstance(control, QCheckBox):
             control.setChecked(self._form.value(path))

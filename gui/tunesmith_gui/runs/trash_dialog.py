@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QDateTime, QLocale, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QDialog,
@@ -65,8 +65,7 @@ class TrashDialog(QDialog):
     def _read(self) -> None:
         self.list.clear()
         for run in trash.deleted_runs():
-            when = QDateTime.fromSecsSinceEpoch(int(run.deleted_at))
-            when_text = QLocale().toString(when, QLocale.FormatType.ShortFormat)
+            when_text = tr.moment(run.deleted_at)
             item = QListWidgetItem(f"{run.id}   {tr.size(files.folder_bytes(run.path))}   {when_text}", self.list)
             item.setData(Qt.ItemDataRole.UserRole, run)
         words = self.tr("%n deleted run(s)", "", self.list.count())

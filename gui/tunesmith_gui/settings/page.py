@@ -115,9 +115,8 @@ class SettingsPage(Page):
         row.addWidget(words)
         row.addWidget(folder, 1)
         row.addWidget(button(self.tr("Open folder"), self._open_folder, icon_name="folder", parent=card))
+        row.addWidget(button(self.tr("Change folder…"), lambda: self.navigate.emit("setup", "folder"), parent=card))
         card.body.addLayout(row)
-        note = self.tr("To move them, set the variable TUNESMITH_HOME to the new folder.")
-        card.body.addWidget(SafeLabel(note, role="caption", tone="muted", wrap=True, parent=card))
         return card
 
     def _build_shortcuts(self) -> Card:

@@ -80,7 +80,7 @@ class Wanted:
         passing_bytes = sum(item.passing_bytes() for item in environments_wanted.values())
         passing_bytes += example_model.passing_bytes()
         if passing_bytes:
-            parts.append(Part("Downloads, removed when they are installed", 0, passing_bytes))
+            parts.append(Part("Temporary files, removed after the installation", 0, passing_bytes))
         seconds = sum(part.download_bytes / DOWNLOAD_BYTES_PER_S + part.disk_bytes / DISK_BYTES_PER_S for part in parts)
         if not proof.is_proven(self.training.folder):
             seconds += PROOF_S

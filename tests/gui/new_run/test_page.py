@@ -249,6 +249,17 @@ class TestSettings:
         combo.setCurrentIndex(1)
         combo.activated.emit(1)
         assert page.form.value("quantization.kind") == "nf4"
+        device = rows["hardware.devices"].control
+        assert [device.itemText(place) for place in range(device.count())] == ["auto", "cpu", "cuda"]
+        device.setCurrentIndex(1)
+        assert page.form.value("hardware.devices") == ["cpu"]
+        type_into(qtbot, device.lineEdit(), "cuda:1")
+        assert page.form.value("hardware.devices") == ["cuda:1"]
+        page.form.reset("hardware.devices")
+        assert device.currentText() == "auto"
+        page.form.set_value("data.context_length", 512)
+        assert rows["data.context_length"].note.text() == "tokens  ·  changed, was 2,048"
+        page.form.reset("data.context_length")
         type_into(qtbot, rows["adapter.target_modules"].control, "q_proj")
         assert page.form.value("adapter.target_modules") == ["q_proj"]
         assert page.settings_list.summary.text() == "4 changed"
