@@ -236,7 +236,9 @@ def create_run(spec: RunSpec, runs_dir: Path | None = None) -> Run:
             name = f"{base}-{attempt:02d}"
             if (parent / name).exists():
                 continue
-            _write_header(staging, spec, spec.name or name)
+            # A person tells runs apart by their names wherever several stand together.
+            again = f" {attempt}" if attempt > 1 else ""
+            _write_header(staging, spec, f"{spec.name}{again}" if spec.name else name)
             try:
                 files.publish_folder(staging, parent / name)
             except OSError:

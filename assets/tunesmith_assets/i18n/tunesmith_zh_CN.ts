@@ -311,8 +311,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>比较运行</translation>
     </message>
     <message>
-        <source>Loss, smoothed, with eval dots</source>
-        <translation>损失（平滑），圆点为评估</translation>
+        <source>Loss, smoothed, with evaluation loss as dots</source>
+        <translation>平滑后的损失，圆点为评估损失</translation>
     </message>
     <message>
         <source>Loss of the compared runs</source>
@@ -333,6 +333,14 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>All settings are the same</source>
         <translation>所有设置都相同</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>%1, evaluation</source>
+        <translation>%1，评估</translation>
     </message>
 </context>
 <context>
@@ -6858,8 +6866,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>立即评估</translation>
     </message>
     <message>
-        <source>Sample now…</source>
-        <translation>立即生成…</translation>
+        <source>Ask the model…</source>
+        <translation>向模型提问…</translation>
     </message>
     <message>
         <source>Copy as command</source>
@@ -7168,6 +7176,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Delete</source>
         <translation>删除</translation>
+    </message>
+    <message>
+        <source>%1, from %2</source>
+        <translation>%1（%2）</translation>
     </message>
     <message numerus="yes">
         <source>%n checkpoint(s)</source>
@@ -8048,12 +8060,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>无数据</translation>
     </message>
     <message>
-        <source>Zoomed: follow</source>
-        <translation>已缩放：继续跟随</translation>
+        <source>Follow the run</source>
+        <translation>跟随运行</translation>
     </message>
     <message>
-        <source>Zoomed: show all</source>
-        <translation>已缩放：显示全部</translation>
+        <source>Show the whole run</source>
+        <translation>显示整次运行</translation>
     </message>
     <message>
         <source>%1 (at %2)</source>
@@ -8575,8 +8587,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>步</translation>
     </message>
     <message>
-        <source>Best eval loss</source>
-        <translation>最佳评估损失</translation>
+        <source>Evaluation loss</source>
+        <translation>评估损失</translation>
     </message>
     <message>
         <source>Model</source>
@@ -8610,6 +8622,10 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Duplicate</source>
         <translation>复制运行</translation>
     </message>
+    <message>
+        <source>%1 (best)</source>
+        <translation>%1（最佳）</translation>
+    </message>
 </context>
 <context>
     <name>RunLog</name>
@@ -8626,8 +8642,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不是数字</translation>
     </message>
     <message>
-        <source>eval loss %1 at step %2</source>
-        <translation>评估损失 %1（第 %2 步）</translation>
+        <source>evaluation loss %1 at step %2</source>
+        <translation>第 %2 步评估损失 %1</translation>
     </message>
     <message>
         <source>checkpoint %1 (%2)</source>
@@ -8723,8 +8739,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>损失</translation>
     </message>
     <message>
-        <source>Best eval loss</source>
-        <translation>最佳评估损失</translation>
+        <source>Evaluation loss</source>
+        <translation>评估损失</translation>
     </message>
     <message>
         <source>Model</source>
@@ -8745,6 +8761,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Size</source>
         <translation>大小</translation>
+    </message>
+    <message>
+        <source>The best evaluation loss of the run</source>
+        <translation>本次运行的最佳评估损失</translation>
     </message>
 </context>
 <context>
@@ -8840,8 +8860,16 @@ in no list of processes. What is shown has no passwords.</source>
         </translation>
     </message>
     <message>
-        <source>%1, %2 live</source>
+        <source>%1, %2 running</source>
         <translation>%1，%2 个进行中</translation>
+    </message>
+    <message>
+        <source>Select two to six runs to compare them</source>
+        <translation>请选择 2 到 6 次运行进行对比</translation>
+    </message>
+    <message>
+        <source>Stop the run first, then you can delete it</source>
+        <translation>请先停止运行，再删除</translation>
     </message>
     <message numerus="yes">
         <source>%n selected</source>
@@ -8876,8 +8904,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>向训练中的模型提问</translation>
     </message>
     <message>
-        <source>Sample now</source>
-        <translation>立即生成</translation>
+        <source>Ask</source>
+        <translation>提问</translation>
     </message>
     <message>
         <source>Answered at step %1.</source>

@@ -135,7 +135,7 @@ class DashboardHeader(QWidget):
         for action, words, needs in (
             ("checkpoint", self.tr("Save now"), "live"),
             ("evaluate", self.tr("Evaluate now"), "live"),
-            ("sample", self.tr("Sample now…"), "live"),
+            ("sample", self.tr("Ask the model…"), "live"),
             ("", "", ""),
             ("copy_command", self.tr("Copy as command"), ""),
             ("duplicate", self.tr("Duplicate"), ""),

@@ -192,7 +192,7 @@ class DashboardModel:
         row = (step, event.t, tokens, loss)
         self.evals.extend(np.array([row], dtype=np.float64))
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 4)
-        self._say(event.t, "info", fill(translate("RunLog", "eval loss %1 at step %2"), shown, step))
+        self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
 
     def _on_sample(self, event: Event) -> None:
         data = event.data

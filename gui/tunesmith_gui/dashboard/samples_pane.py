@@ -39,7 +39,7 @@ class SamplesPane(QWidget):
         self.prompt.setPlaceholderText(self.tr("Ask the model being trained"))
         self.prompt.textChanged.connect(lambda _text: self._enable())
         self.prompt.returnPressed.connect(self._ask)
-        self.send = button(self.tr("Sample now"), self._ask, icon_name="sample", parent=self._asking)
+        self.send = button(self.tr("Ask"), self._ask, icon_name="sample", parent=self._asking)
         row.addWidget(self.prompt, 1)
         row.addWidget(self.send)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)

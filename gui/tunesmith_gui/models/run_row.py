@@ -43,13 +43,13 @@ class RunRow:
 
 
 def when(t: float, now: float | None = None) -> str:
-    """A day or time of day in words: 14:05 today, else the date."""
+    """A time in words: 14:05 today, 11-20 14:05 this year, else the date."""
     if not t:
         return ""
     then, today = time.localtime(t), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M", then)
-    return time.strftime("%Y-%m-%d", then)
+    return time.strftime("%m-%d %H:%M" if then[0] == today[0] else "%Y-%m-%d", then)
 
 
 class RunContents(NamedTuple):

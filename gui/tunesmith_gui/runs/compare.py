@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from tunesmith_core.protocol import read_journal
@@ -14,7 +15,8 @@ from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.models.metric_series import Floats, smooth
 from tunesmith_gui.runs.model import differing_settings
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text
+from tunesmith_gui.tr import core_text, fill, translate
+from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -64,7 +66,7 @@ class CompareDialog(QDialog):
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Compare runs"), role="title", parent=self))
-        card = Card(self.tr("Loss, smoothed, with eval dots"), parent=self)
+        card = Card(self.tr("Loss, smoothed, with evaluation loss as dots"), parent=self)
         self.plot = MetricPlot(self.tr("Loss of the compared runs"), y_title=self.tr("Loss"), parent=card)
         self.plot.setMinimumHeight(SPACE * 25)
         self.plot.set_lines(_lines(runs))
@@ -83,6 +85,8 @@ class CompareDialog(QDialog):
         column.addWidget(SafeLabel(words, role="heading", parent=self))
         self.table.setVisible(bool(differences))
         column.addWidget(self.table, 2)
+        self.close_button = button(self.tr("Close"), self.accept, parent=self)
+        column.addWidget(self.close_button, 0, Qt.AlignmentFlag.AlignRight)
 
 
 def _lines(runs: list[ComparedRun]) -> list[Line]:
@@ -92,5 +96,13 @@ def _lines(runs: list[ComparedRun]) -> list[Line]:
         steps, losses = run.steps[finite], smooth(run.losses[finite], _SMOOTHING)
         lines.append(Line(run.name, steps, losses, "smooth", place, dashed=True))
         if len(run.eval_steps):
-            lines.append(Line(f"{run.name} eval", run.eval_steps, run.eval_losses, "dots", place))
+            lines.append(
+                Line(
+                    fill(translate("CompareDialog", "%1, evaluation"), run.name),
+                    run.eval_steps,
+                    run.eval_losses,
+                    "dots",
+                    place,
+                )
+            )
     return lines

@@ -314,7 +314,7 @@ class RunsPage(Page):
         rows = self.model.rows
         live = sum(row.state.live for row in rows)
         text = self.tr("%n run(s)", "", len(rows)) if rows else ""
-        self.header.set_subtitle(fill(self.tr("%1, %2 live"), text, live) if live else text)
+        self.header.set_subtitle(fill(self.tr("%1, %2 running"), text, live) if live else text)
 
     def _filter_changed(self, text: str) -> None:
         self.proxy.set_words(text)
@@ -326,8 +326,11 @@ class RunsPage(Page):
 
     def _selection_changed(self) -> None:
         rows = self.selected_rows()
+        live = any(row.state.live for row in rows)
         self.compare.setEnabled(2 <= len(rows) <= 6)
-        self.delete.setEnabled(bool(rows) and not any(row.state.live for row in rows))
+        self.compare.setToolTip("" if self.compare.isEnabled() else self.tr("Select two to six runs to compare them"))
+        self.delete.setEnabled(bool(rows) and not live)
+        self.delete.setToolTip(self.tr("Stop the run first, then you can delete it") if live else "")
         self._chosen.setText(self.tr("%n selected", "", len(rows)) if len(rows) > 1 else "")
         if rows:
             self.card.show_row(rows[0], self.context.runs.place(rows[0].id))

@@ -66,7 +66,7 @@ class RunCard(Card):
         for place, (key, words) in enumerate(
             (
                 ("step", self.tr("Step")),
-                ("eval", self.tr("Best eval loss")),
+                ("eval", self.tr("Evaluation loss")),
                 ("model", self.tr("Model")),
                 ("data", self.tr("Data")),
                 ("duration", self.tr("Duration")),
@@ -100,9 +100,10 @@ class RunCard(Card):
         self._curve.setVisible(len(row.sparkline) > 1)
         self._curve.update()
         total = f" / {tr.number(row.total_steps)}" if row.total_steps else ""
+        best = row.best_eval_loss
         texts = {
             "step": tr.number(row.step) + total,
-            "eval": UNKNOWN if row.best_eval_loss is None else tr.number(row.best_eval_loss, 3),
+            "eval": UNKNOWN if best is None else tr.fill(self.tr("%1 (best)"), tr.number(best, 3)),
             "model": row.model or UNKNOWN,
             "data": row.data or UNKNOWN,
             "duration": UNKNOWN if row.duration_s is None else tr.duration(row.duration_s),

@@ -70,7 +70,7 @@ class RunTableModel(QAbstractTableModel):
             Column.NAME: self.tr("Name"),
             Column.STATE: self.tr("State"),
             Column.CURVE: self.tr("Loss"),
-            Column.EVAL_LOSS: self.tr("Best eval loss"),
+            Column.EVAL_LOSS: self.tr("Evaluation loss"),
             Column.MODEL: self.tr("Model"),
             Column.DATA: self.tr("Data"),
             Column.DURATION: self.tr("Duration"),
@@ -116,6 +116,8 @@ class RunTableModel(QAbstractTableModel):
         """The column's name."""
         if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
             return self._headers[Column(section)]
+        if role == Qt.ItemDataRole.ToolTipRole and section == Column.EVAL_LOSS:
+            return self.tr("The best evaluation loss of the run")
         if role == Qt.ItemDataRole.TextAlignmentRole and orientation == Qt.Orientation.Horizontal:
             return self._alignment(Column(section))
         return None

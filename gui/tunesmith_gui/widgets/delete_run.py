@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QDialog, QHBoxLayout, QRadioButton, QVBoxLayout, Q
 from tunesmith_core import trash
 from tunesmith_core.runs import Run
 from tunesmith_gui import tr
-from tunesmith_gui.models.run_row import RunContents, RunRow
+from tunesmith_gui.models.run_row import RunContents, RunRow, when
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -53,7 +53,7 @@ class DeleteRunDialog(QDialog):
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Delete %n run(s)?", "", len(rows)), role="heading", parent=self))
-        names = [row.name if Run(row.path).is_proven() else str(row.path) for row in rows[:_MAX_NAMED]]
+        names = [self._named(row) for row in rows[:_MAX_NAMED]]
         if len(rows) > _MAX_NAMED:
             names.append(self.tr("and %n more", "", len(rows) - _MAX_NAMED))
         column.addWidget(SafeLabel("\n".join(names), parent=self))
@@ -74,6 +74,10 @@ class DeleteRunDialog(QDialog):
         column.addLayout(row)
         self.keep.setDefault(True)
         self.keep.setFocus()
+
+    def _named(self, row: RunRow) -> str:
+        name = row.name if Run(row.path).is_proven() else str(row.path)
+        return tr.fill(self.tr("%1, from %2"), name, when(row.created_at)) if row.created_at else name
 
     def _taken(self, contents: RunContents) -> str:
         parts = [self.tr("%n checkpoint(s)", "", contents.num_checkpoints)] if contents.num_checkpoints else []

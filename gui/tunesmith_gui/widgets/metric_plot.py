@@ -174,7 +174,7 @@ class MetricPlot(QWidget):
             return
         self.live = live
         self._empty.setText(self.tr("No data yet") if live else self.tr("No data"))
-        words = self.tr("Zoomed: follow") if live else self.tr("Zoomed: show all")
+        words = self.tr("Follow the run") if live else self.tr("Show the whole run")
         self._chip.setText(words)
         self._chip.setAccessibleName(words)
         self._arrange()

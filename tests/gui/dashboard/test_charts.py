@@ -154,4 +154,4 @@ def test_finished_run_of_a_folder_offers_to_show_all(open_dashboard: Any) -> Non
     page = open_dashboard(make_run("done", "happy"))
     plot = page.charts.loss.plot
     assert isinstance(page.charts.loss, LossCard)
-    assert plot._chip.text() == "Zoomed: show all"
+    assert plot._chip.text() == "Show the whole run"

@@ -84,13 +84,16 @@ def test_delete_dialog_says_what_goes_and_what_stays(tmp_path: Path, qtbot: Any)
     for step in (10, 20):
         (tmp_path / "checkpoints" / f"step-{step:06d}").mkdir(parents=True)
     (tmp_path / "adapter").mkdir()
-    row = RunRow("a", tmp_path, "a", RunState.FINISHED, size_bytes=3 * 2**20, model="Tiny", data="chats.jsonl")
+    row = RunRow(
+        "a", tmp_path, "a", RunState.FINISHED, size_bytes=3 * 2**20, model="Tiny", data="chats.jsonl", created_at=9e8
+    )
     contents = contents_of([row])
     assert contents == (2, 1, 3 * 2**20)
     dialog = DeleteRunDialog([row], contents)
     qtbot.addWidget(dialog)
     shown = "\n".join(label.text() for label in dialog.findChildren(SafeLabel))
     assert "Deleted: 2 checkpoints, 1 trained adapter, settings, curves and logs (3 MiB in all)" in shown
+    assert f"{tmp_path}, from 1998-07" in shown
     assert "Kept: base models, training data and copies you made (Tiny, chats.jsonl)" in shown
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ import pytest
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.models.run_row import RunRow
+from tunesmith_gui.models.run_row import RunRow, when
+from tunesmith_gui.runs.compare import CompareDialog, load_compared
 from tunesmith_gui.runs.model import differing_settings, runs_csv
 from tunesmith_gui.runs.page import RunsPage
 from tunesmith_gui.runs.table import Column, RunFilter, RunTableModel
@@ -164,3 +166,28 @@ def test_a_deleted_run_is_restored_or_erased_from_the_trash(context: Any, qtbot:
     dialog.erase.click()
     assert dialog.title.text() == "The trash is empty"
     assert dialog.problem.text() == ""
+
+
+def test_delete_says_why_it_is_not_possible(runs_in_window: RunsPage) -> None:
+    assert not runs_in_window.delete.toolTip()
+    runs_in_window.model.set_rows([row("on its way", state=RunState.RUNNING)])
+    runs_in_window.table.selectRow(0)
+    assert not runs_in_window.delete.isEnabled()
+    assert "Stop the run first" in runs_in_window.delete.toolTip()
+    assert "two to six" in runs_in_window.compare.toolTip()
+
+
+def test_comparison_is_closed_by_a_button(qtbot: Any) -> None:
+    run = make_run("alpha", "happy")
+    dialog = CompareDialog(load_compared([("alpha", run), ("beta", run)]))
+    qtbot.addWidget(dialog)
+    assert "alpha, evaluation" in [line.name for line in dialog.plot.lines]
+    dialog.close_button.click()
+    assert dialog.result()
+
+
+def test_a_time_says_the_day_and_the_hour() -> None:
+    noon = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, -1))
+    assert when(noon, noon + 60) == "12:00"
+    assert when(noon, noon + 2 * 86_400) == "11-20 12:00"
+    assert when(noon, noon + 365 * 86_400) == "2026-11-20"

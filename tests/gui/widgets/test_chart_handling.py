@@ -142,7 +142,7 @@ def test_zoomed_chart_says_so_and_its_chip_follows_again(plot: MetricPlot) -> No
     plot.set_lines(curves(100))
     assert np.allclose(x_range(plot), (10, 20), atol=0.3)
     assert plot._chip.isVisible()
-    assert plot._chip.text() == "Zoomed: follow"
+    assert plot._chip.text() == "Follow the run"
     QTest.mouseClick(plot._chip, Qt.MouseButton.LeftButton)
     assert not plot._chip.isVisible()
     assert x_range(plot)[1] >= 100
