@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -56,6 +57,8 @@ def _prepare_process() -> None:
     # Threads that spin while they wait fight with other busy programs: a step was measured to take 20 times longer.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     faulthandler.enable()
+    # Python's warnings go into the journal, as warnings: in the output they would look like the cause of a later crash.
+    logging.captureWarnings(True)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -208,6 +208,7 @@ def test_real_command_starts_at_once_and_prints_nothing(tiny_spec: MakeSpec, new
     done = subprocess.run(command, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout == b""
+    assert b"Warning" not in done.stderr
     starting, hello = events(run, "phase")[0], events(run, "hello")[0]
     assert starting.seq == 1
     assert starting.data["name"] == "starting"

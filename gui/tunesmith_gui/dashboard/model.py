@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import RunState, RunStatus
 from tunesmith_gui.models.log_lines import LogLine, LogLines
@@ -226,7 +227,9 @@ class DashboardModel:
     def _on_error(self, event: Event) -> None:
         self._say(event.t, "error", core_text(event.data.get("message") or event.data.get("code") or ""))
         if event.data.get("context"):
-            self._say(event.t, "error", str(event.data["context"]))
+            # Of an engine that is gone it is whatever was printed last, which need not be an error.
+            level = "info" if event.data.get("code") in SYMPTOMS - {"bug"} else "error"
+            self._say(event.t, level, str(event.data["context"]))
 
     def _on_result(self, event: Event) -> None:
         self.result = event.data

@@ -118,6 +118,7 @@ class DashboardPage(Page):
         """Show the run with an id, or go on with the one shown before."""
         if isinstance(argument, str) and (self.run is None or argument != self.run.id):
             self._open(argument)
+            self.panes.show_pane("charts")
         self._dirty = True
         self._tick.start()
 

@@ -43,6 +43,8 @@ _FIRST_SIZE = QSize(1280, 800)
 _SMALLEST = QSize(SPACE * 90, SPACE * 60)
 _FRAME = QSize(SPACE * 2, SPACE * 6)
 """Room for the desktop's frame and title bar: Windows lets a window be larger than its screen."""
+_LANDING_S = 10.0
+"""How soon after the start a run that is found in progress may still take the place of the first page."""
 _FOLD_BELOW_PX = 1100
 """Windows narrower than this show the rail folded, whatever the typeface and the size of text."""
 
@@ -73,6 +75,7 @@ class MainWindow(QMainWindow):
             self.resize(_FIRST_SIZE.boundedTo(self.screen().availableSize() - _FRAME))
         self.rail.set_collapsed(self._rail_wanted_collapsed())
         self.show_page("train")
+        self._untouched = True
         self.pages.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
         self.pages.setFocus()  # no ring before the first Tab
         QTimer.singleShot(0, self._start_services)
@@ -139,6 +142,7 @@ class MainWindow(QMainWindow):
 
     def show_page(self, key: str, argument: object = None) -> None:
         """Brings a page to the front; see `page` for the keys and arguments."""
+        self._untouched = False
         if key == "setup":
             self._open_setup(argument if isinstance(argument, str) else "")
             return
@@ -304,6 +308,8 @@ class MainWindow(QMainWindow):
         if self.context.runs.run(run_id).created_at < self._opened_at:
             name = next(run.name for run in self.context.runs.live_runs() if run.id == run_id)
             self.toast.show_message("accent", tr.fill(self.tr("%1 is still running. Reattached."), name))
+            if self._untouched and time.time() - self._opened_at < _LANDING_S:
+                self.show_page("dashboard", run_id)
 
     def _on_run_ended(self, _run_id: str, name: str, state: str) -> None:
         word = state_word(RunState(state))

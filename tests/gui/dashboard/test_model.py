@@ -128,3 +128,10 @@ def test_silence_is_noticed_by_heartbeat_and_events() -> None:
     assert model.silent_since(last + 16, None) == last
     assert model.silent_since(last + 16, last + 10) is None
     assert folded("happy").silent_since(last + 1000, None) is None
+
+
+@pytest.mark.parametrize(("code", "level"), [("engine-killed", "info"), ("bug", "error")])
+def test_what_an_engine_printed_last_is_not_an_error_of_its_own(code: str, level: str) -> None:
+    model = DashboardModel()
+    model.apply(pack([Event(1, 1.0, "error", {"code": code, "message": "It ended.", "context": "last words"})]))
+    assert [(line.level, line.text) for line in model.log.matching()] == [("error", "It ended."), (level, "last words")]

@@ -217,3 +217,12 @@ def test_a_failed_run_with_a_checkpoint_offers_to_resume(open_dashboard: Any) ->
         file.write(encode(Event(last.seq + 1, last.t + 1, "error", error)))
         file.write(encode(Event(last.seq + 2, last.t + 1, "result", {"status": "failed", "code": "engine-killed"})))
     assert "Resume from 10" in texts(open_dashboard(run))
+
+
+def test_another_run_opens_on_its_charts(open_dashboard: Any) -> None:
+    page = open_dashboard(make_run("first", "happy"))
+    page.ask("show_log")
+    page.on_shown()
+    assert page.panes.key == "log"
+    page.on_shown(make_run("second", "happy").id)
+    assert page.panes.key == "charts"

@@ -436,11 +436,21 @@ class TestInterruptedRuns:
             banner.buttons[0].click()
         assert blocker.args == ["runs", None]
 
-    def test_run_of_an_earlier_window_is_reattached_in_words(self, runs: FakeRuns, window: MainWindow) -> None:
+    @pytest.mark.parametrize("elsewhere", [False, True])
+    def test_window_opens_on_a_run_in_progress(
+        self, elsewhere: bool, runs: FakeRuns, window: MainWindow, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        entry = PAGES["dashboard"]
+        monkeypatch.setitem(PAGES, "dashboard", PageEntry(__name__, "Recorder", "Run", part_of=entry.part_of))
         settle()
+        if elsewhere:
+            window.show_page("settings")
         runs.show(training())
         runs.run_started.emit("id-support-01")
         assert window.toast.label.text() == "support-01 is still running. Reattached."
+        page = window.pages.currentWidget()
+        assert isinstance(page, Recorder) is not elsewhere
+        assert elsewhere or page.told == [("shown", "id-support-01")]
 
 
 class TestDamagedSettings:
