@@ -14,6 +14,9 @@ from tunesmith_gui.tr import core_text, translate
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
+LINK_INSET_PX = 5
+"""Frame and padding of a link, within which its words begin."""
+
 
 def missing_word(missing: Missing) -> str:
     """The label of Start."""
@@ -62,6 +65,7 @@ class ProblemList(QWidget):
             link = button(label, functools.partial(self.chosen.emit, path), kind="link", parent=self)
             link.setAccessibleDescription(problem)
             words = SafeLabel(problem, role="caption", tone="error", wrap=True, parent=self)
+            words.setContentsMargins(LINK_INSET_PX, 0, 0, SPACE // 2)
             self._column.addWidget(link, 0, Qt.AlignmentFlag.AlignLeft)
             self._column.addWidget(words)
             self._rows += [link, words]
