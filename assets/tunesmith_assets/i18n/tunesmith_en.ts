@@ -80,6 +80,16 @@
     </message>
 </context>
 <context>
+    <name>PresetBar</name>
+    <message numerus="yes">
+        <source>%n changed</source>
+        <translation>
+            <numerusform>%n changed</numerusform>
+            <numerusform>%n changed</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>RunsPage</name>
     <message numerus="yes">
         <source>%n run(s)</source>

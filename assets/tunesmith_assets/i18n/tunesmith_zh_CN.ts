@@ -8525,6 +8525,16 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Preset</source>
         <translation>预设</translation>
     </message>
+    <message>
+        <source>%1, %2</source>
+        <translation>%1，%2</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n changed</source>
+        <translation>
+            <numerusform>已更改 %n 项</numerusform>
+        </translation>
+    </message>
 </context>
 <context>
     <name>Profile</name>

@@ -286,7 +286,8 @@ class NewRunPage(Page):
         self._show_start()
 
     def _show_preset(self) -> None:
-        self.preset_bar.show_spec(self.form.preset, self.form.spec, self.facts.device)
+        num_changed = len(self.form.changed_paths())
+        self.preset_bar.show_spec(self.form.preset, num_changed, self.form.spec, self.facts.device)
 
     def _computer_banner(self, survey: Survey) -> Banner | None:
         if survey.environment_problem is not None:

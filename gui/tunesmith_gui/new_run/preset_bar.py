@@ -65,6 +65,8 @@ class PresetBar(Card):
     def __init__(self, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("PresetBar", "Preset"), parent=parent)
         options = [(name, preset_word(name)) for name in PRESETS]
+        self.changes = SafeLabel(tone="accent", parent=self)
+        self.add_action(self.changes)
         self.segments = Segmented(translate("PresetBar", "Preset"), options, parent=self)
         self.segments.changed.connect(self.chosen)
         self.body.addWidget(self.segments)
@@ -72,9 +74,11 @@ class PresetBar(Card):
         self.body.addWidget(self.summary)
         self.body.setSpacing(SPACE)
 
-    def show_spec(self, preset: str, spec: RunSpec, hardware: Hardware | None) -> None:
-        """Shows from which preset a spec comes and what it does."""
+    def show_spec(self, preset: str, num_changed: int, spec: RunSpec, hardware: Hardware | None) -> None:
+        """Shows from which preset a spec comes, how much differs from it, and what it does."""
         self.segments.blockSignals(True)
         self.segments.set_value(preset)
         self.segments.blockSignals(False)
         self.summary.setText(summary(spec, hardware))
+        words = fill(self.tr("%1, %2"), preset_word(preset), self.tr("%n changed", "", num_changed))
+        self.changes.setText(words if num_changed else "")

@@ -141,7 +141,9 @@ class SettingRow(QWidget):
             return combo
         if path == "hardware.devices":
             devices = QComboBox(self)
-            devices.setEditable(True)
+            typed = QLineEdit(devices)
+            typed.setAccessibleName(core_text(setting.declaration.label))
+            devices.setLineEdit(typed)
             devices.addItems(DEVICES)
             devices.editTextChanged.connect(self._take_text)
             return devices

@@ -296,6 +296,10 @@ class TestSettings:
         qtbot.mouseClick(fast, Qt.MouseButton.LeftButton)
         assert page.form.preset == "fast-try"
         assert "60 steps" in page.preset_bar.summary.text()
+        assert page.preset_bar.changes.text() == ""
+        page.form.set_value("data.context_length", 512)
+        page.form.set_value("adapter.rank", 4)
+        assert page.preset_bar.changes.text() == "Fast try, 2 changed"
         page.goal_card.early.click()
         assert page.form.stops_early
         page.goal_card.evaluation.click()
