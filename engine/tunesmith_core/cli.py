@@ -54,11 +54,6 @@ def make_parser() -> Parser:
         sub.add_argument("spec", type=Path, metavar="SPEC.json", help="file with the settings of a run")
         return sub
 
-    def add_for_run(name: str, command: Command, help_text: str, *, json: bool = False) -> Parser:
-        sub = add(name, command, help_text, json=json)
-        sub.add_argument("run", metavar="RUN", help="name of a run, as `tunesmith runs` lists it, or its folder")
-        return sub
-
     train = add_for_spec("train", cli_runs.train, "start a run and follow it")
     train.add_argument("--detach", action="store_true", help="return as soon as the run has started")
     train.add_argument("--no-kernels", action="store_true", help="train with plain PyTorch, without fused kernels")
@@ -67,6 +62,25 @@ def make_parser() -> Parser:
     add_for_spec("preview", cli_specs.preview, "show how rows become trained tokens").add_argument(
         "--rows", type=int, default=5, metavar="N", help="number of rows to show (5)"
     )
+    _add_run_commands(add)
+    add("presets", cli_specs.list_presets, "list the presets", json=True)
+    for kind in all_kinds().values():
+        if kind.help:
+            add_kind_arguments(add(kind.name, partial(run_kind, kind), kind.help, json=True), kind)
+    add("version", version, "print the version")
+    for name, help_text in SETUP_COMMANDS.items():
+        commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
+    return parser
+
+
+def _add_run_commands(add: Callable[..., Parser]) -> None:
+    """Declare what can be done with runs that exist."""
+
+    def add_for_run(name: str, command: Command, help_text: str, *, json: bool = False) -> Parser:
+        sub = add(name, command, help_text, json=json)
+        sub.add_argument("run", metavar="RUN", help="name of a run, as `tunesmith runs` lists it, or its folder")
+        return sub
+
     add("runs", cli_runs.runs, "list all runs", json=True)
     add_for_run("show", cli_runs.show, "show the state of a run", json=True)
     add_for_run("follow", cli_runs.follow, "follow a run in progress", json=True)
@@ -89,14 +103,6 @@ def make_parser() -> Parser:
     add("trash", cli_runs.show_trash, "list deleted runs", json=True).add_argument(
         "--empty", action="store_true", help="delete them for good"
     )
-    add("presets", cli_specs.list_presets, "list the presets", json=True)
-    for kind in all_kinds().values():
-        if kind.help:
-            add_kind_arguments(add(kind.name, partial(run_kind, kind), kind.help, json=True), kind)
-    add("version", version, "print the version")
-    for name, help_text in SETUP_COMMANDS.items():
-        commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
-    return parser
 
 
 def run_setup(argv: Sequence[str]) -> int:
