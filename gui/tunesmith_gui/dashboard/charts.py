@@ -125,11 +125,8 @@ class LossCard(ChartCard):
         self.plot.set_lines(lines)
 
     def _marks(self, model: DashboardModel, x: Floats, curve: Floats, saved: Floats) -> list[Line]:
-        """Checkpoints, evaluations and the best of them. Each stands at its step, whatever the axis counts."""
+        """Evaluations, the best of them, and checkpoints on top. Each stands at its step, whatever the axis counts."""
         marks = []
-        if len(saved):
-            rows = self._rows(model, saved)
-            marks.append(Line(self.tr("checkpoint"), x[rows], curve[rows], "saved"))
         if len(model.evals):
             losses, steps = model.evals.column("loss"), model.evals.column("step")
             at = steps if self.scale.column == "step" else x[self._rows(model, steps)]
@@ -137,6 +134,9 @@ class LossCard(ChartCard):
             if np.isfinite(losses).sum() > 1:
                 best = [int(np.nanargmin(losses))]
                 marks.append(Line(self.tr("best evaluation"), at[best], losses[best], "best", 1))
+        if len(saved):
+            rows = self._rows(model, saved)
+            marks.append(Line(self.tr("checkpoint"), x[rows], curve[rows], "saved"))
         return marks
 
     def _rows(self, model: DashboardModel, steps: Floats) -> NDArray[np.intp]:

@@ -82,7 +82,16 @@ class DashboardPage(Page):
         holder = QWidget(area)
         area.setWidget(holder)
         column = QVBoxLayout(holder)
-        column.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, 0)
+        bar = area.verticalScrollBar()
+
+        def keep_width(low: int, high: int) -> None:
+            # What is shown is as wide with a scroll bar as without.
+            column.setContentsMargins(
+                SPACE * 3, SPACE * 2, SPACE * 3 + (0 if high > low else bar.sizeHint().width()), 0
+            )
+
+        bar.rangeChanged.connect(keep_width)
+        keep_width(bar.minimum(), bar.maximum())
         column.setSpacing(SPACE * 2)
         self.header = DashboardHeader(holder)
         self.header.asked.connect(self.ask)

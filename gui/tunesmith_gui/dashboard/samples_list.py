@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
+from PySide6.QtCore import QRect, Qt
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_gui.dashboard.model import Sample
+from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.card import line
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
+_EXCERPT_LINES = 7
+
+
+class _Excerpt(SafeLabel):
+    """As much of a text as fits into a few lines."""
+
+    def __init__(self, text: str, parent: QWidget) -> None:
+        super().__init__(text, wrap=True, selectable=True, parent=parent)
+        self._whole = text
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """Cut the text anew."""
+        super().resizeEvent(event)
+        shown, metrics = self._whole, self.fontMetrics()
+        room = QRect(0, 0, self.width(), 1 << 20)
+        while metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, shown).height() > _EXCERPT_LINES * metrics.height():
+            shown = shown[: len(shown) * 15 // 16].rstrip(" …") + "…"
+        self.setText(shown)
+
 
 class SamplesList(QWidget):
-    """The newest samples, at most `max_shown`; `short` shows the start of each text only."""
+    """The newest samples, at most `max_shown`; `short` takes the same room for a text of any length, or for none."""
 
     def __init__(self, *, max_shown: int, short: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -27,8 +49,17 @@ class SamplesList(QWidget):
         self._empty = SafeLabel(tone="muted", wrap=True, parent=self)
         self._column.addWidget(self._empty)
         self._column.addWidget(self._items)
-        if not short:
-            self._column.addStretch(1)
+        self._column.addStretch(1)
+        if short:
+            theme().changed.connect(self._keep_height)
+            self._keep_height()
+
+    def _keep_height(self) -> None:
+        chip = StatusChip("0", "neutral", icon_name="sample", parent=self)
+        self.setMinimumHeight(
+            chip.sizeHint().height() + SPACE * 3 // 2 + _EXCERPT_LINES * self._empty.fontMetrics().height()
+        )
+        chip.deleteLater()
 
     def set_samples(self, samples: list[Sample], *, live: bool) -> None:
         """Show samples of a run that is live or has ended; nothing is rebuilt when they are the same."""
@@ -57,7 +88,7 @@ class SamplesList(QWidget):
         row.addWidget(chip)
         row.addWidget(ElidedLabel(sample.prompt, tone="muted", parent=parent), 1)
         column.addLayout(row)
-        text = sample.text
-        if self._short and len(text) > 220:
-            text = text[:220].rstrip() + "…"
-        column.addWidget(SafeLabel(text, wrap=True, selectable=True, parent=parent))
+        short, text = self._short, sample.text
+        column.addWidget(
+            _Excerpt(text, parent) if short else SafeLabel(text, wrap=True, selectable=True, parent=parent)
+        )

@@ -34,7 +34,7 @@ _FILL = 60
 """Opacity of the ground under a line at its highest point, of 255."""
 
 Look = Literal["raw", "smooth", "line", "dots", "best", "saved"]
-_SYMBOLS = {"dots": ("o", 8.0), "best": ("star", 16.0), "saved": ("d", 9.0)}
+_SYMBOLS = {"dots": ("o", 8.0), "best": ("star", 16.0), "saved": ("d", 13.0)}
 """Symbol and size in pixels of the looks that are points."""
 
 
@@ -227,7 +227,7 @@ class MetricPlot(QWidget):
             text = compact_number(y)
             if not is_here:
                 text = fill(self.tr("%1 (at %2)"), text, self._place_text(line.x[index]))
-            ink = self._ink(line.colour)
+            ink = self._shade(line)
             rows.append(f"<tr><td><span style='color:{ink}'>●</span> {escape(line.name)}</td>{_right(text)}</tr>")
             if is_here and np.isfinite(y) and (y > 0 or not self.log):
                 spots.append({"pos": (shown_x, np.log10(y) if self.log else y), "brush": ink})
@@ -272,6 +272,10 @@ class MetricPlot(QWidget):
         palette = tokens().chart
         return palette[colour % len(palette)]
 
+    def _shade(self, line: Line) -> str:
+        ink = self._ink(line.colour)
+        return mix(ink, tokens().raised, _FADE) if line.look == "raw" else ink
+
     def _px(self, width: float) -> float:
         """A width at 100 % as cosmetic pens want it: in pixels of the device, at the present text size."""
         return width * theme().font_scale * self.devicePixelRatioF()
@@ -296,7 +300,8 @@ class MetricPlot(QWidget):
         ink = QColor(self._ink(line.colour))
         if line.look in _SYMBOLS:
             symbol, size = _SYMBOLS[line.look]
-            inside, edge = (tokens().raised, ink) if line.look == "saved" else (ink, tokens().raised)
+            # A checkpoint often falls on an evaluation: the empty mark leaves that in sight.
+            inside, edge = (None, ink) if line.look == "saved" else (ink, tokens().raised)
             return pg.PlotDataItem(
                 pen=None,
                 symbol=symbol,
@@ -305,13 +310,21 @@ class MetricPlot(QWidget):
                 symbolPen=pg.mkPen(edge, width=1.5 * theme().font_scale),
                 antialias=True,
             )
-        pen = QPen(QColor(mix(ink.name(), tokens().raised, _FADE)) if line.look == "raw" else ink)
+        pen = QPen(QColor(self._shade(line)))
         pen.setCosmetic(True)
         pen.setWidthF(self._px(2.0 if line.look == "smooth" else 1.0))
         pattern = CHART_DASHES[line.colour % len(CHART_DASHES)]
         if line.dashed and pattern:
             pen.setDashPattern(list(pattern))
-        return pg.PlotDataItem(pen=pen, antialias=line.look == "smooth", connect="finite")
+        brush, edge = pg.mkBrush(self._shade(line)), pg.mkPen(None)
+        return pg.PlotDataItem(
+            pen=pen,
+            antialias=line.look == "smooth",
+            connect="finite",
+            symbolBrush=brush,
+            symbolPen=edge,
+            symbolSize=6 * theme().font_scale,
+        )
 
     def _redraw(self) -> None:
         width_px = max(self._canvas.width(), 100)
@@ -328,7 +341,11 @@ class MetricPlot(QWidget):
             if line.look in _SYMBOLS:
                 x, y = x[np.isfinite(y)], y[np.isfinite(y)]
             x, y = thin(x, y, num_smooth) if line.look == "smooth" else decimate(x, y, width_px)
-            item.setData(x, y)
+            if line.look in _SYMBOLS:
+                item.setData(x, y)
+            else:
+                # A single point is no line yet.
+                item.setData(x, y, symbol="o" if np.isfinite(y).sum() == 1 else None)
             self._drawn.append(y)
 
     def _show_everything(self) -> None:

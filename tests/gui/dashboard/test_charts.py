@@ -155,3 +155,15 @@ def test_finished_run_of_a_folder_offers_to_show_all(open_dashboard: Any) -> Non
     plot = page.charts.loss.plot
     assert isinstance(page.charts.loss, LossCard)
     assert plot._chip.text() == "Show the whole run"
+
+
+def test_charts_keep_their_height_whatever_the_model_answers(charts: DashboardCharts, qtbot: Any) -> None:
+    heights = set()
+    for text in ("", "Yes.", "a long answer " * 40):
+        model = run_of(20, 60)
+        if text:
+            model.apply(pack([Event(999, 1.0, "sample", {"step": 20, "prompt": "Why?", "text": text})]))
+        charts.show_model(model)
+        qtbot.wait(50)
+        heights.add((charts.loss.height(), charts.layout().minimumHeightForWidth(charts.width())))
+    assert len(heights) == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtWidgets import QScrollArea
 
 from tests.gui.layout_checks import clipped
 from tests.gui.run_folders import make_run, texts
@@ -226,3 +227,14 @@ def test_another_run_opens_on_its_charts(open_dashboard: Any) -> None:
     assert page.panes.key == "log"
     page.on_shown(make_run("second", "happy").id)
     assert page.panes.key == "charts"
+
+
+def test_content_is_as_wide_with_a_scroll_bar_as_without(open_dashboard: Any, qtbot: Any) -> None:
+    page = open_dashboard(make_run("wide", "happy"))
+    page.resize(1000, 500)
+    bar = page.findChild(QScrollArea).verticalScrollBar()
+    qtbot.waitUntil(lambda: bar.maximum() > 0, timeout=5000)
+    width = page.header.width()
+    page.resize(1000, 2000)
+    qtbot.waitUntil(lambda: bar.maximum() == 0, timeout=5000)
+    qtbot.waitUntil(lambda: page.header.width() == width, timeout=5000)

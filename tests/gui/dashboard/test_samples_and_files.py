@@ -152,6 +152,7 @@ def test_files_of_another_run_are_never_shown(page: DashboardPage, live: Run, qt
     late = (live, [("only-in-the-first", 0, 0.0)])
     other = make_run("other", "happy")
     page.on_shown(other.id)
+    page.panes.show_pane("files")
     assert listed(page) == []
     page._take_files(late)
     assert listed(page) == []

@@ -300,6 +300,9 @@ class TestActivity:
         assert window.rail.activity.words == "45 %, support-01"
         window.perform("activity")
         assert window.activity.isVisible()
+        shape = window.activity.mask()
+        assert not shape.contains(QPoint(0, 0)), "without a compositor the corners would be black"
+        assert shape.contains(window.activity.rect().center())
         row = window.activity._rows["id-support-01"]
         assert row.words.text() == "step 210 of 465 · 19 min left"
         assert unnamed(window.activity) == []

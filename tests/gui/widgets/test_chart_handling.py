@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PySide6.QtCore import QEvent, QPoint, QPointF, Qt
-from PySide6.QtGui import QMouseEvent, QWheelEvent
+from PySide6.QtGui import QColor, QMouseEvent, QWheelEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication
 
-from tunesmith_gui.theme import Scheme, theme
+from tunesmith_gui.theme import Scheme, theme, tokens
 from tunesmith_gui.widgets.metric_plot import Line, MetricPlot
 
 PACE_S = 0.015
@@ -314,3 +315,29 @@ def test_evaluations_that_are_no_numbers_are_left_out_quietly(
     move(plot, place(plot, 2, 30))
     assert "nan" in told(plot)
     assert [str(each.message) for each in recwarn] == []
+
+
+def inked(plot: MetricPlot) -> int:
+    """The number of pixels of the chart in the first color of the palette."""
+    image, ink = plot.image(), QColor(tokens().chart[0])
+    return sum(image.pixelColor(x, y) == ink for x in range(image.width()) for y in range(image.height()))
+
+
+def test_a_single_point_is_drawn(plot: MetricPlot) -> None:
+    plot.set_lines([Line("learning rate", np.array([1.0]), np.array([0.5]))])
+    assert inked(plot) > 4
+
+
+def test_tool_tip_tells_raw_and_smoothed_apart(plot: MetricPlot) -> None:
+    plot.set_lines([Line("loss", STEPS, 1 / STEPS, "raw"), Line("smoothed", STEPS, 1 / STEPS, "smooth")])
+    move(plot, place(plot, 30))
+    inks = re.findall(r"color:(#\w+)", plot._tip.textItem.toHtml())
+    assert len(set(inks[-2:])) == 2
+
+
+def test_a_checkpoint_leaves_the_evaluation_under_it_in_sight(plot: MetricPlot) -> None:
+    at = np.array([30.0])
+    plot.set_lines([Line("loss", STEPS, 1 / STEPS), Line("best", at, at, "best", 1), Line("saved", at, at, "saved")])
+    best, saved = plot._items[1:]
+    assert saved.opts["symbolBrush"] is None
+    assert saved.opts["symbolSize"] < best.opts["symbolSize"]
