@@ -171,7 +171,7 @@ def read_safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or not 2 <= length <= min(size - 8, MAX_HEADER_BYTES):
                 _refuse_pointer(path)
-                raise _damaged(path, "no safetensors header; the file has {size} bytes", size=size)
+                raise _damaged(path, "no safetensors header in a file of {size} bytes", size=size)
             header = json.loads(file.read(length))
     except FileNotFoundError:
         raise _damaged(path, "the file is missing") from None

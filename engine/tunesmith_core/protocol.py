@@ -135,7 +135,7 @@ def decode(line: bytes) -> Event | None:
     if major != PROTOCOL_MAJOR:
         raise TunesmithError(
             "protocol-mismatch",
-            "The journal has version {major}; this program reads {protocol}.",
+            "The journal has version {major}, and this program reads {protocol}.",
             major=major,
             protocol=PROTOCOL,
         )

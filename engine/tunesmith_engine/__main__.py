@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tunesmith_engine", description="Tunesmith's training process.")
     commands = parser.add_subparsers(required=True)
 
-    run = commands.add_parser("run", help="train the run of a run folder, or go on with it")
+    run = commands.add_parser("run", help="train the run of a run folder, or resume it")
     run.set_defaults(function=_run)
     run.add_argument("--run-dir", type=Path, required=True)
     run.add_argument("--no-kernels", action="store_true", help="train with plain PyTorch, whatever the run's settings")

@@ -40,8 +40,8 @@ class Action:
 
     @property
     def shown_keys(self) -> str:
-        """The key sequence as this system writes it."""
-        return QKeySequence(self.keys).toString(QKeySequence.SequenceFormat.NativeText)
+        """The key sequence as this system writes it, with the name that is printed on the key."""
+        return QKeySequence(self.keys).toString(QKeySequence.SequenceFormat.NativeText).replace("Return", "Enter")
 
 
 _GO_TO = str(QT_TRANSLATE_NOOP("Shortcuts", "Go to %1"))

@@ -1456,7 +1456,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>秩 {value}</translation>
     </message>
     <message>
-        <source>The CPU build of PyTorch is installed. Reinstall PyTorch by its full local version (such as 2.6.0+cu124) from the CUDA index; without an NVIDIA GPU, set the device to CPU instead.</source>
+        <source>The CPU build of PyTorch is installed. Reinstall PyTorch by its full local version (such as 2.6.0+cu124) from the CUDA index. Without an NVIDIA GPU, set the device to CPU instead.</source>
         <translation>当前安装的是 CPU 版 PyTorch。请按完整的本地版本号（如 2.6.0+cu124）重新安装 CUDA 版；没有 NVIDIA 显卡时，请把设备设为 CPU。</translation>
     </message>
     <message>
@@ -1468,7 +1468,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>这台电脑没有 NVIDIA 显卡，程序不应请求 CUDA：请选择 CPU 作为设备。</translation>
     </message>
     <message>
-        <source>A half-precision mode was asked for without a GPU that has it. Check that the GPU is visible; then use fp16 on GPUs before compute capability 8.0, bf16 from 8.0, and full precision on the CPU.</source>
+        <source>A half-precision mode was asked for without a GPU that has it. Check that the GPU is visible. Then use fp16 on GPUs before compute capability 8.0, bf16 from 8.0, and full precision on the CPU.</source>
         <translation>请求了当前设备不支持的半精度。请先确认能看到显卡；计算能力低于 8.0 的显卡用 fp16，8.0 起用 bf16，CPU 用全精度。</translation>
     </message>
     <message>
@@ -1480,7 +1480,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>NVIDIA 驱动版本低于此 PyTorch 的要求：CUDA 12.x 至少需要 525（Linux）或 528（Windows），CUDA 13.x 需要 580。请更新驱动并重启，或安装面向旧版 CUDA 的 PyTorch。</translation>
     </message>
     <message>
-        <source>The installed PyTorch (or a compiled extension) holds no code for this GPU. RTX 50 and newer need a CUDA 12.8 build, GTX 10 and older the CUDA 12.4 or 12.6 build; install the build for this card.</source>
+        <source>The installed PyTorch (or a compiled extension) holds no code for this GPU. RTX 50 and newer need a CUDA 12.8 build, GTX 10 and older the CUDA 12.4 or 12.6 build. Install the build for this card.</source>
         <translation>已安装的 PyTorch（或某个编译扩展）不含适用于此显卡的代码。RTX 50 及更新的显卡需要 CUDA 12.8 版，GTX 10 及更旧的显卡需要 CUDA 12.4 或 12.6 版；请安装对应版本。</translation>
     </message>
     <message>
@@ -1488,7 +1488,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>PyTorch 自带的某个 CUDA 库缺失，或被其他版本遮蔽。请连同依赖重新安装 PyTorch，并从 LD_LIBRARY_PATH 或 PATH 中移除 CUDA 工具包目录。</translation>
     </message>
     <message>
-        <source>Windows could not load a library or something it depends on. Install the Microsoft Visual C++ 2015-2022 runtime (x64); if that does not help, reinstall PyTorch in an environment of a full CPython (not Anaconda or the Store).</source>
+        <source>Windows could not load a library or something it depends on. Install the Microsoft Visual C++ 2015-2022 runtime (x64). If that does not help, reinstall PyTorch in an environment of a full CPython (not Anaconda or the Store).</source>
         <translation>Windows 无法加载某个库或其依赖。请安装 Microsoft Visual C++ 2015-2022 运行库 (x64)；若无效，请在完整的 CPython 环境（非 Anaconda、非商店版）中重新安装 PyTorch。</translation>
     </message>
     <message>
@@ -1496,7 +1496,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>为 NumPy 1 编译的包与 NumPy 2 混用（或相反）。请安装固定版本的依赖，或在该包更新之前使用低于 2 的 numpy。</translation>
     </message>
     <message>
-        <source>Triton is not installed. Plain PyTorch training does not need it; for fused kernels install the version that the installed torch declares (on Windows the package triton-windows).</source>
+        <source>Triton is not installed. Plain PyTorch training does not need it. For fused kernels install the version that the installed torch declares (on Windows the package triton-windows).</source>
         <translation>未安装 Triton。普通 PyTorch 训练不需要它；若要使用融合内核，请安装 torch 所声明的版本（Windows 上为 triton-windows 包）。</translation>
     </message>
     <message>
@@ -1540,7 +1540,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>ptxas 缺失或无法启动。请重新安装自带 ptxas 的 Triton，并移除 TRITON_PTXAS_PATH。</translation>
     </message>
     <message>
-        <source>Triton could not build its launcher because Python&apos;s headers or import libraries are missing. Use a full CPython (not the embeddable one; on Linux install the python3-dev package and gcc), then clear the Triton cache.</source>
+        <source>Triton could not build its launcher because Python&apos;s headers or import libraries are missing. Use a full CPython, not the embeddable one. On Linux install the python3-dev package and gcc. Then clear the Triton cache.</source>
         <translation>缺少 Python 头文件或导入库，Triton 无法编译启动器。请使用完整的 CPython（非嵌入版；Linux 上安装 python3-dev 和 gcc），然后清除 Triton 缓存。</translation>
     </message>
     <message>
@@ -1568,7 +1568,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>需要 C++ 编译器但未找到。若来自 torch.compile：请关闭（TORCH_COMPILE_DISABLE=1），训练不需要它；若 pip 正在编译某个包：请选择有现成 wheel 的版本，或安装 Visual C++ 生成工具。</translation>
     </message>
     <message>
-        <source>bitsandbytes can&apos;t load its library for this CUDA version. Remove old Windows forks and BNB_CUDA_VERSION, and install the current official bitsandbytes; or train without 4-bit and 8-bit.</source>
+        <source>bitsandbytes can&apos;t load its library for this CUDA version. Remove old Windows forks and BNB_CUDA_VERSION, and install the current official bitsandbytes, or train without 4-bit and 8-bit.</source>
         <translation>bitsandbytes 无法加载对应此 CUDA 版本的库。请移除旧的 Windows 分支版和变量 BNB_CUDA_VERSION，安装最新的官方 bitsandbytes；或不使用 4 位、8 位训练。</translation>
     </message>
     <message>
@@ -1592,7 +1592,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>flash-attn 编译失败。它是可选的：请不要安装，改用标准注意力（&quot;sdpa&quot;）。</translation>
     </message>
     <message>
-        <source>The installed PyTorch is older than Transformers and its relatives need; later errors such as &quot;name &apos;nn&apos; is not defined&quot; only follow from that. Install torch 2.6.0 (CUDA 12.4) or newer.</source>
+        <source>The installed PyTorch is older than Transformers and its relatives need. Later errors such as &quot;name &apos;nn&apos; is not defined&quot; only follow from that. Install torch 2.6.0 (CUDA 12.4) or newer.</source>
         <translation>已安装的 PyTorch 低于 Transformers 等库的要求；之后出现的 &quot;name &apos;nn&apos; is not defined&quot; 等错误只是后果。请安装 torch 2.6.0（CUDA 12.4）或更新版本。</translation>
     </message>
     <message>
@@ -1604,7 +1604,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>分词器文件比已安装的 tokenizers 库新。请同时更新 tokenizers 和 Transformers。</translation>
     </message>
     <message>
-        <source>The model brings its own code, which would have to run on this computer. Use a Transformers version that knows the model natively, or choose another model; allow the code only if you trust its author.</source>
+        <source>The model brings its own code, which would have to run on this computer. Use a Transformers version that knows the model natively, or choose another model. Allow the code only if you trust its author.</source>
         <translation>该模型自带需要在本机运行的代码。请使用原生支持该模型的 Transformers 版本，或换一个模型；只有信任作者时才允许运行。</translation>
     </message>
     <message>
@@ -1616,7 +1616,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>指定的 LoRA 目标模块与此模型不符。请使用 &quot;all-linear&quot;，或列出模型中确实存在的线性层。</translation>
     </message>
     <message>
-        <source>A library of the tokenizer is missing. Install sentencepiece, protobuf and tiktoken into the training environment; the last error line often names only the fallback.</source>
+        <source>A library of the tokenizer is missing. Install sentencepiece, protobuf and tiktoken into the training environment. The last error line often names only the fallback.</source>
         <translation>缺少分词器所需的库。请在训练环境中安装 sentencepiece、protobuf 和 tiktoken；最后一行错误往往只提到备用方案。</translation>
     </message>
     <message>
@@ -1624,7 +1624,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>已安装的 protobuf 与分词器的生成代码不匹配。请安装固定版本的 protobuf。</translation>
     </message>
     <message>
-        <source>The GPU memory is exhausted. In this order: batch size 1 with gradient accumulation, activation checkpointing, a shorter context length, a 4-bit base model, a smaller model; and close programs that hold GPU memory.</source>
+        <source>The GPU memory is exhausted. In this order: batch size 1 with gradient accumulation, activation checkpointing, a shorter context length, a 4-bit base model, a smaller model. Close programs that hold GPU memory.</source>
         <translation>显存已耗尽。请依次尝试：批大小 1 加梯度累积、激活检查点、缩短上下文长度、4 位基础模型、更小的模型；并关闭占用显存的程序。</translation>
     </message>
     <message>
@@ -1644,15 +1644,15 @@ Click a picture in the legend to hide its line.</source>
         <translation>损失恰好为 0：要么数值溢出，要么没有任何 token 参与损失。请检查训练的是数据的哪一部分（标签掩码、模板），再检查精度和学习率。</translation>
     </message>
     <message>
-        <source>A GPU kernel touched memory that is not its own. The reported line is not the cause. Switch packing off, then flash attention and fused kernels; CUDA_LAUNCH_BLOCKING=1 shows the real place. Start a new process in any case.</source>
+        <source>A GPU kernel touched memory that is not its own. The reported line is not the cause. Switch packing off, then flash attention and fused kernels. CUDA_LAUNCH_BLOCKING=1 shows the real place. Start a new process in any case.</source>
         <translation>某个 GPU 内核访问了非法内存；报错的行并不是真正的位置。请先关闭打包，再关闭 flash attention 和融合内核；CUDA_LAUNCH_BLOCKING=1 可显示真实位置。务必启动新进程。</translation>
     </message>
     <message>
-        <source>A kernel found an index out of range, often a token id beyond the vocabulary or a label beyond the classes. Resize the embeddings after adding tokens, check labels; CUDA_LAUNCH_BLOCKING=1 or a run on the CPU shows the place.</source>
+        <source>A kernel found an index out of range, often a token id beyond the vocabulary or a label beyond the classes. Resize the embeddings after adding tokens, check labels. CUDA_LAUNCH_BLOCKING=1 or a run on the CPU shows the place.</source>
         <translation>内核发现索引越界，常见原因是 token 编号超出词表或标签超出类别数。添加 token 后请调整嵌入大小并检查标签；设置 CUDA_LAUNCH_BLOCKING=1 或在 CPU 上运行可看到位置。</translation>
     </message>
     <message>
-        <source>Tensors lie on different devices. Make one GPU visible (CUDA_VISIBLE_DEVICES=0 before Python starts) and use device_map={&quot;&quot;: 0}; if it says cpu, the script forgot to move a tensor and must be updated.</source>
+        <source>Tensors lie on different devices. Make one GPU visible (CUDA_VISIBLE_DEVICES=0 before Python starts) and use device_map={&quot;&quot;: 0}. If it says cpu, the script forgot to move a tensor and must be updated.</source>
         <translation>张量位于不同的设备。请只让一张显卡可见（在 Python 启动前设置 CUDA_VISIBLE_DEVICES=0），并使用 device_map={&quot;&quot;: 0}；若提到 cpu，则是脚本漏移了某个张量，需要更新脚本。</translation>
     </message>
     <message>
@@ -1668,7 +1668,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>传入的是包含多个分割的字典，而这里需要一个分割。请选择其中之一，例如 train。</translation>
     </message>
     <message>
-        <source>A data file can&apos;t be parsed: a malformed line, other columns than the rest, or another encoding. Correct the named line; files with different columns must be brought to one schema; save as UTF-8.</source>
+        <source>A data file can&apos;t be parsed: a malformed line, other columns than the rest, or another encoding. Correct the named line. Files with different columns must be brought to one schema. Save as UTF-8.</source>
         <translation>数据文件无法解析：某行格式错误、列与其他文件不同，或编码不同。请修正所指的行；列不同的文件要统一格式；并保存为 UTF-8。</translation>
     </message>
     <message>
@@ -1688,11 +1688,11 @@ Click a picture in the legend to hide its line.</source>
         <translation>聊天模板不接受对话中的角色，例如 system 消息或同一角色连续发言。请换一个模板，或修正角色顺序。</translation>
     </message>
     <message>
-        <source>The model&apos;s files are missing, cut short or not at this path. Check the path (a folder with config.json and weights); after a broken download delete the named file and download it again.</source>
+        <source>The model&apos;s files are missing, cut short or not at this path. Check the path (a folder with config.json and weights). After a broken download delete the named file and download it again.</source>
         <translation>模型文件缺失、不完整或路径不对。请检查路径（文件夹中应有 config.json 和权重）；若下载中断，请删除所指文件后重新下载。</translation>
     </message>
     <message>
-        <source>PyTorch refuses this weight file because it is a pickle, which can run code when it is loaded. Choose a model with safetensors files, or a checkpoint that this program wrote itself; a file that should be plain is damaged: download it again.</source>
+        <source>PyTorch refuses this weight file because it is a pickle, which can run code when it is loaded. Choose a model with safetensors files, or a checkpoint that this program wrote itself. A file that should be plain is damaged: download it again.</source>
         <translation>PyTorch 拒绝加载此权重文件：它是 pickle 格式，加载时可能执行代码。请选择带 safetensors 文件的模型或本程序自己写的检查点；若本应是普通权重，则文件已损坏，请重新下载。</translation>
     </message>
     <message>
@@ -1712,7 +1712,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>离线开关已打开，而本地缓存中没有该文件。请取消 HF_HUB_OFFLINE（或 local_files_only），下载一次，或使用本机的模型文件夹。</translation>
     </message>
     <message>
-        <source>A proxy or security software replaces the server&apos;s certificate, which Python does not trust. Make its certificate known (SSL_CERT_FILE, or the system&apos;s store); turning verification off does not help.</source>
+        <source>A proxy or security software replaces the server&apos;s certificate, which Python does not trust. Make its certificate known (SSL_CERT_FILE, or the system&apos;s store). Turning verification off does not help.</source>
         <translation>代理或安全软件替换了服务器证书，Python 不信任它。请让其证书可被识别（SSL_CERT_FILE 或系统证书库）；关闭验证并不能解决问题。</translation>
     </message>
     <message>
@@ -1740,11 +1740,11 @@ Click a picture in the legend to hide its line.</source>
         <translation>路径超过系统允许的长度，多出现在编译缓存中。请把 TRITON_CACHE_DIR 和 TORCHINDUCTOR_CACHE_DIR 设为很短的目录，或在 Windows 中启用长路径（需管理员权限并重启）。</translation>
     </message>
     <message>
-        <source>A native library can&apos;t open a path with letters beyond plain Latin; the file itself exists. Move model, cache, output and temporary folder to a path of plain letters.</source>
+        <source>A native library can&apos;t open a path with letters beyond plain Latin. The file itself exists. Move model, cache, output and temporary folder to a path of plain letters.</source>
         <translation>本机库无法打开含非英文字符的路径，文件本身是存在的。请把模型、缓存、输出和临时目录移到纯英文路径。</translation>
     </message>
     <message>
-        <source>Access to a file or folder was refused: another process or a virus scanner holds it, or the folder is protected. Close the other program, write to a folder of your own, and exclude it from the scanner; then try again.</source>
+        <source>Access to a file or folder was refused: another process or a virus scanner holds it, or the folder is protected. Close the other program, write to a folder of your own, and exclude it from the scanner. Then try again.</source>
         <translation>对文件或文件夹的访问被拒绝：可能被其他进程或杀毒软件占用，或文件夹受保护。请关闭其他程序，写入自己的文件夹，并在杀毒软件中排除它，然后重试。</translation>
     </message>
     <message>
@@ -1752,7 +1752,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>安全软件在编译器读取之前改动或隐藏了源文件。请把 Tunesmith 的文件夹加入排除项，然后修复环境。</translation>
     </message>
     <message>
-        <source>Python used the system&apos;s code page for text that is UTF-8. Start it with PYTHONUTF8=1 (python -X utf8); if a file itself is in another encoding, save it as UTF-8.</source>
+        <source>Python used the system&apos;s code page for text that is UTF-8. Start it with PYTHONUTF8=1 (python -X utf8). If a file itself is in another encoding, save it as UTF-8.</source>
         <translation>Python 用系统代码页处理了 UTF-8 文本。请以 PYTHONUTF8=1（python -X utf8）启动；若文件本身是其他编码，请另存为 UTF-8。</translation>
     </message>
     <message>
@@ -1764,7 +1764,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>Windows 版 PyTorch 缺少多进程训练所需的部分（libuv、NCCL）。请不要通过 torchrun 或 accelerate launch 启动：用一张显卡单进程训练，或在 WSL 中训练。</translation>
     </message>
     <message>
-        <source>libcuda was not found. Inside WSL put /usr/lib/wsl/lib first in LD_LIBRARY_PATH, update the NVIDIA driver on Windows (never install one inside WSL) and run wsl --update; elsewhere install the NVIDIA driver.</source>
+        <source>libcuda was not found. Inside WSL put /usr/lib/wsl/lib first in LD_LIBRARY_PATH, update the NVIDIA driver on Windows (never install one inside WSL) and run wsl --update. Elsewhere install the NVIDIA driver.</source>
         <translation>找不到 libcuda。在 WSL 中请把 /usr/lib/wsl/lib 放在 LD_LIBRARY_PATH 最前面，在 Windows 上更新 NVIDIA 驱动（不要在 WSL 内安装驱动）并运行 wsl --update；其他系统请安装 NVIDIA 驱动。</translation>
     </message>
     <message>
@@ -2184,7 +2184,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>融合路径不支持这种训练目标。</translation>
     </message>
     <message>
-        <source>The journal has version {major}; this program reads {protocol}.</source>
+        <source>The journal has version {major}, and this program reads {protocol}.</source>
         <translation>日志的版本为 {major}，本程序只能读取 {protocol}。</translation>
     </message>
     <message>
@@ -2568,7 +2568,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>没有角色</translation>
     </message>
     <message>
-        <source>no safetensors header; the file has {size} bytes</source>
+        <source>no safetensors header in a file of {size} bytes</source>
         <translation>没有 safetensors 文件头，文件只有 {size} 字节</translation>
     </message>
     <message>
@@ -3763,9 +3763,9 @@ after an interruption, and needs no network when nothing is missing.</source>
 没有显示器时会安装全部内容并训练自带的示例。中断之后用同一条命令继续；什么都不缺时不需要网络。</translation>
     </message>
     <message>
-        <source>Go back to the training environment that was in use before, after checking it; the same command goes forward again.
+        <source>Switch back to the training environment that was in use before, after checking it. The same command switches forward again.
 
-Runs, models and settings are not touched, and a run that is going keeps its environment.</source>
+Runs, models and settings are not touched, and a run in progress keeps its environment.</source>
         <translation>检查之后切换回之前使用的训练环境；再执行一次同样的命令会切换回来。
 
 不会改动运行、模型和设置，正在进行的运行继续使用它的环境。</translation>
@@ -4051,11 +4051,11 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>在 Windows 上，请用 Tunesmith-Setup.exe 安装和卸载程序。</translation>
     </message>
     <message>
-        <source>Open the window, which sets up training; without a display, install everything and train the bundled example.</source>
+        <source>Open the window, which sets up training. Without a display, install everything and train the bundled example.</source>
         <translation>打开窗口，由窗口准备训练环境；没有显示器时安装全部内容并训练自带的示例。</translation>
     </message>
     <message>
-        <source>Open the window; the first time, get the window&apos;s libraries before, in a terminal that shows the progress.</source>
+        <source>Open the window. The first time, get the window&apos;s libraries before, in a terminal that shows the progress.</source>
         <translation>打开窗口；第一次会先在显示进度的终端里获取窗口所需的库。</translation>
     </message>
     <message>
@@ -4211,7 +4211,7 @@ Runs, models and settings are never touched.</source>
         <translation>有 {num_cut} 行（共 {num_rows} 行）超出 {limit} 个 token 的上下文长度，已被截断。</translation>
     </message>
     <message>
-        <source>Run every check and test in a test environment of its own; further arguments go to pytest and select tests.</source>
+        <source>Run every check and test in a test environment of its own. Further arguments go to pytest and select tests.</source>
         <translation>在独立的测试环境中运行全部检查和测试；其余参数交给 pytest，用来选择测试。</translation>
     </message>
     <message>
@@ -5399,7 +5399,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练自带的示例，而不打开窗口</translation>
     </message>
     <message>
-        <source>train the run of a run folder, or go on with it</source>
+        <source>train the run of a run folder, or resume it</source>
         <translation>训练一个运行文件夹里的运行，或继续它</translation>
     </message>
     <message>

@@ -115,8 +115,11 @@ class SettingsPage(Page):
         row.addWidget(words)
         row.addWidget(folder, 1)
         row.addWidget(button(self.tr("Open folder"), self._open_folder, icon_name="folder", parent=card))
-        row.addWidget(button(self.tr("Change folder…"), lambda: self.navigate.emit("setup", "folder"), parent=card))
         card.body.addLayout(row)
+        change = button(
+            self.tr("Change folder…"), lambda: self.navigate.emit("setup", "folder"), kind="link", parent=card
+        )
+        card.body.addWidget(change, 0, Qt.AlignmentFlag.AlignLeft)
         return card
 
     def _build_shortcuts(self) -> Card:

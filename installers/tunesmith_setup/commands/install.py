@@ -1,4 +1,4 @@
-"""Open the window, which sets up training; without a display, install everything and train the bundled example."""
+"""Open the window, which sets up training. Without a display, install everything and train the bundled example."""
 
 from __future__ import annotations
 

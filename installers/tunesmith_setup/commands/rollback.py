@@ -1,6 +1,6 @@
-"""Go back to the training environment that was in use before, after checking it; the same command goes forward again.
+"""Switch back to the training environment that was in use before, after checking it. The same command switches forward again.
 
-Runs, models and settings are not touched, and a run that is going keeps its environment.
+Runs, models and settings are not touched, and a run in progress keeps its environment.
 """
 
 from __future__ import annotations

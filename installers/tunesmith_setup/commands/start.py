@@ -1,4 +1,4 @@
-"""Open the window; the first time, get the window's libraries before, in a terminal that shows the progress."""
+"""Open the window. The first time, get the window's libraries before, in a terminal that shows the progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run every check and test in a test environment of its own; further arguments go to pytest and select tests."""
+"""Run every check and test in a test environment of its own. Further arguments go to pytest and select tests."""
 
 from __future__ import annotations
 
