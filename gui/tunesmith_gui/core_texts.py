@@ -688,7 +688,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "Step {step}: {error}"),
     QT_TRANSLATE_NOOP("Core", "Stopping after this step and saving. Press Ctrl-C again to let the run continue in the background."),
     QT_TRANSLATE_NOOP("Core", "Swap"),
-    QT_TRANSLATE_NOOP("Core", "Switch back to the training environment that was in use before, after checking it. The same command switches forward again.\n\nRuns, models and settings are not touched, and a run in progress keeps its environment."),
+    QT_TRANSLATE_NOOP("Core", "Switch back to the previous training environment, after checking it. The same command switches forward again.\n\nRuns, models and settings are not touched, and a run in progress keeps its environment."),
     QT_TRANSLATE_NOOP("Core", "System"),
     QT_TRANSLATE_NOOP("Core", "System libraries"),
     QT_TRANSLATE_NOOP("Core", "Temporary files, removed after the installation"),

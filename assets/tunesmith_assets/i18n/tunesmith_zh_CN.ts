@@ -3763,7 +3763,7 @@ after an interruption, and needs no network when nothing is missing.</source>
 没有显示器时会安装全部内容并训练自带的示例。中断之后用同一条命令继续；什么都不缺时不需要网络。</translation>
     </message>
     <message>
-        <source>Switch back to the training environment that was in use before, after checking it. The same command switches forward again.
+        <source>Switch back to the previous training environment, after checking it. The same command switches forward again.
 
 Runs, models and settings are not touched, and a run in progress keeps its environment.</source>
         <translation>检查之后切换回之前使用的训练环境；再执行一次同样的命令会切换回来。
@@ -9153,6 +9153,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请输入文件夹的完整路径。</translation>
     </message>
     <message>
+        <source>To use another folder, close Tunesmith, move this one, and start with the variable %1 set to it.</source>
+        <translation>如需使用其他文件夹，请关闭 Tunesmith，移动此文件夹，然后将变量 %1 设为新位置再启动。</translation>
+    </message>
+    <message>
         <source>Free software under the Apache License 2.0. No account, no telemetry, no open ports.</source>
         <translation>Apache 2.0 许可的自由软件。无需账号，没有遥测，不开放端口。</translation>
     </message>
@@ -9175,10 +9179,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Open folder</source>
         <translation>打开文件夹</translation>
-    </message>
-    <message>
-        <source>Change folder…</source>
-        <translation>更改文件夹…</translation>
     </message>
     <message>
         <source>Keyboard</source>

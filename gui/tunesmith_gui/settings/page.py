@@ -16,7 +16,7 @@ from tunesmith_gui.page import Page, page_column
 from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text
+from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.field import Field
@@ -116,10 +116,11 @@ class SettingsPage(Page):
         row.addWidget(folder, 1)
         row.addWidget(button(self.tr("Open folder"), self._open_folder, icon_name="folder", parent=card))
         card.body.addLayout(row)
-        change = button(
-            self.tr("Change folder…"), lambda: self.navigate.emit("setup", "folder"), kind="link", parent=card
+        how = self.tr(
+            "To use another folder, close Tunesmith, move this one, and start with the variable %1 set to it."
         )
-        card.body.addWidget(change, 0, Qt.AlignmentFlag.AlignLeft)
+        note = SafeLabel(fill(how, paths.HOME_VARIABLE), role="caption", tone="muted", wrap=True, parent=card)
+        card.body.addWidget(note)
         return card
 
     def _build_shortcuts(self) -> Card:

@@ -1,4 +1,4 @@
-"""Switch back to the training environment that was in use before, after checking it. The same command switches forward again.
+"""Switch back to the previous training environment, after checking it. The same command switches forward again.
 
 Runs, models and settings are not touched, and a run in progress keeps its environment.
 """
