@@ -282,8 +282,9 @@ def _fixes(
     spec: RunSpec, hardware: Hardware, card: ModelCard, longest_tokens: int | None, least_bytes: int
 ) -> tuple[Saving, ...]:
     """Return what saves memory, in the order of least harm to what is learned."""
-    # A context cut to what the longest example fills would save nothing.
-    used = with_changes(spec, {"data.context_length": _num_tokens(spec, longest_tokens)})
+    # A context cut to what the longest example fills would save nothing; "auto" may mean a device without 4 bits.
+    devices = ["cpu"] if hardware.device == "cpu" else spec.hardware.devices
+    used = with_changes(spec, {"data.context_length": _num_tokens(spec, longest_tokens), "hardware.devices": devices})
     savings = []
     for step in MEMORY_STEPS:
         changes = step.changes(used)

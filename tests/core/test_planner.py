@@ -169,6 +169,13 @@ def test_what_is_done_already_is_no_fix() -> None:
     assert plan(make(smallest), gpu(1), card=CARD).fixes == ()
 
 
+def test_a_4_bit_base_is_suggested_where_there_is_a_gpu() -> None:
+    cpu = Hardware("cpu", "x86", GIB, GIB, GIB, GIB)
+    assert any("4-bit" in fix.label for fix in plan(make(), gpu(1), card=CARD).fixes)
+    assert plan(make(), cpu, card=CARD).fixes
+    assert not any("4-bit" in fix.label for fix in plan(make(), cpu, card=CARD).fixes)
+
+
 def test_a_fix_that_saves_nothing_is_left_out() -> None:
     bare = dataclasses.replace(CARD, linear_shapes={})
     labels = [fix.label for fix in plan(make(), gpu(1), card=bare).fixes]
