@@ -80,12 +80,15 @@ class _State:
     spec: RunSpec = field(default_factory=RunSpec)
     wrong: dict[str, _WrongText] = field(default_factory=dict)
 
+    def wrong_texts(self) -> dict[str, str]:
+        return {path: each.text for path, each in self.wrong.items()}
+
 
 @dataclass(slots=True)
 class _Sample:
     """The sample that fills the form, and what the form held before."""
 
-    before: RunSpec
+    before: _State
     spec: RunSpec
 
 
@@ -255,21 +258,23 @@ class NewRunForm(QObject):
 
     def load_spec(self, spec: RunSpec) -> None:
         """Fills the form from a spec: a dropped file, a run to repeat, the sample."""
-        before = self._sample.before if self._sample else self._state.spec
+        before = self._sample.before if self._sample else self._state
         self._sample = _Sample(before, copy.deepcopy(spec)) if spec.data.sources[0].path in SAMPLE_FILES else None
         self._fill(_State(copy.deepcopy(spec)))
 
     def leave_sample(self) -> None:
-        """Takes back what the sample set, such as its evaluation file; what was changed since stays."""
+        """Brings back what the sample replaced, refused texts too; what was changed since stays."""
         if self._sample is None:
             return
         before, sample = self._sample.before, self._sample.spec
         self._sample = None
         spec = self._state.spec
         for path, setting in SETTINGS.items():
-            if path not in CHOSEN_ABOVE and setting.get(spec) == setting.get(sample):
-                setting.set(spec, copy.deepcopy(setting.get(before)))
-        spec.name = before.name if spec.name == sample.name else spec.name
+            if path not in (*CHOSEN_ABOVE, *self._state.wrong) and setting.get(spec) == setting.get(sample):
+                setting.set(spec, copy.deepcopy(setting.get(before.spec)))
+                if path in before.wrong:
+                    self._state.wrong[path] = before.wrong[path]
+        spec.name = before.spec.name if spec.name == sample.name else spec.name
         self._fill(self._state)
 
     def _fill(self, state: _State) -> None:
@@ -280,11 +285,12 @@ class NewRunForm(QObject):
 
     def to_draft(self) -> dict[str, Any]:  # Any: JSON values
         """The form as JSON values, wrong texts included."""
-        wrong = {path: each.text for path, each in self._state.wrong.items()}
-        spec = self._state.spec.to_dict()
+        spec, wrong = self._state.spec.to_dict(), self._state.wrong_texts()
         draft = {"version": DRAFT_VERSION, "preset": self._base_preset, "spec": spec, "wrong_texts": wrong}
         if self._sample is not None:
-            draft |= {"before_sample": self._sample.before.to_dict(), "sample": self._sample.spec.to_dict()}
+            before = self._sample.before
+            draft |= {"before_sample": before.spec.to_dict(), "wrong_before_sample": before.wrong_texts()}
+            draft["sample"] = self._sample.spec.to_dict()
         return draft
 
     def load_draft(self, draft: object) -> bool:
@@ -297,15 +303,22 @@ class NewRunForm(QObject):
         preset = draft.get("preset")
         self._base_preset = preset if preset in presets.PRESETS else presets.DEFAULT
         self._baseline = presets.apply(RunSpec(), self._base_preset)
-        self._state = _State(spec)
         before, sample = _lenient_spec(draft.get("before_sample")), _lenient_spec(draft.get("sample"))
-        self._sample = _Sample(before, sample) if before and sample else None
-        wrong = draft.get("wrong_texts")
-        for path, text in wrong.items() if isinstance(wrong, dict) else ():
-            if path in SETTINGS and isinstance(text, str):
-                self.set_text(path, text)
+        self._sample = None
+        if before and sample:
+            # Each of the two in its turn is the form's own, so that its texts are judged in one way.
+            self._state = _State(before)
+            self._take_texts(draft.get("wrong_before_sample"))
+            self._sample = _Sample(self._state, sample)
+        self._state = _State(spec)
+        self._take_texts(draft.get("wrong_texts"))
         self.changed.emit("")
         return True
+
+    def _take_texts(self, texts: object) -> None:
+        for path, text in texts.items() if isinstance(texts, dict) else ():
+            if path in SETTINGS and isinstance(text, str):
+                self.set_text(path, text)
 
 
 def _lenient_spec(values: object) -> RunSpec | None:

@@ -211,6 +211,26 @@ class TestSample:
         again.leave_sample()
         assert again.value("evaluation.path") == ""
 
+    @pytest.mark.parametrize("restarts", [False, True])
+    def test_a_refused_text_comes_back_with_its_fault(self, ready: NewRunForm, sample: RunSpec, restarts: bool) -> None:
+        ready.set_text("optimizer.learning_rate", "100")
+        fault = ready.problem("optimizer.learning_rate")
+        ready.load_spec(sample)
+        assert not ready.problem("optimizer.learning_rate")
+        form = NewRunForm() if restarts else ready
+        assert form.load_draft(json.loads(json.dumps(ready.to_draft())))
+        form.leave_sample()
+        assert form.text("optimizer.learning_rate") == "100"
+        assert form.problem("optimizer.learning_rate") == fault != ""
+
+    def test_a_text_refused_since_stays_with_its_fault(self, ready: NewRunForm, sample: RunSpec) -> None:
+        ready.set_text("optimizer.learning_rate", "100")
+        ready.load_spec(sample)
+        ready.set_text("optimizer.learning_rate", "200")
+        ready.leave_sample()
+        assert ready.text("optimizer.learning_rate") == "200"
+        assert ready.problem("optimizer.learning_rate")
+
     def test_a_spec_of_other_data_is_no_sample(self, ready: NewRunForm) -> None:
         spec = RunSpec(name="again")
         spec.evaluation.path = "/data/held.jsonl"
