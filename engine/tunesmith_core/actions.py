@@ -46,6 +46,8 @@ ACTIONS = {
     "switch-packing-off": Action("Switch packing off"),
     "map-columns": Action("Map columns…", "run", "duplicate"),
     "skip-bad-rows": Action("Skip bad rows"),
+    "read-as-windows-1252": Action("Read as Windows-1252"),
+    "read-as-gb18030": Action("Read as GB18030 (Chinese)"),
     "choose-data": Action("Choose another file…"),
     "train-as-chat": Action("Train as a chat"),
     "check-data": Action("Check the data file", "run", "duplicate"),

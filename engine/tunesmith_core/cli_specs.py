@@ -19,6 +19,7 @@ VERDICTS = {
     "fits": Message("The run fits."),
     "tight": Message("The run fits, but only just."),
     "exceeds": Message("The run does not fit."),
+    "unmeasured": Message("Examples as long as the whole context do not fit. How long yours are is not known yet."),
 }
 PARTS = {
     "weights": Message("base model"),
@@ -33,7 +34,7 @@ PARTS = {
 def plan(arguments: Namespace) -> int:
     """Estimate memory, time and disk of a run without starting anything."""
     spec = RunSpec.load(arguments.spec)
-    sniffed = [datafmt.sniff(Path(source.path)) for source in spec.data.sources]
+    sniffed = [datafmt.sniff(Path(source.path), encoding=source.encoding) for source in spec.data.sources]
     estimate = planner.plan(
         spec,
         hardware_of(spec),

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tunesmith_core.capped_log import LOG_CAP_BYTES, CappedLog, copy_pipe
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.process_identity import ProcessIdentity, identify
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ class EngineProcess:
                 many threads, such as the window, no code of ours may run.
 
         Raises:
-            OSError: when it can't be started.
+            EnvironmentProblem: `environment-missing` when its program is gone. OSError for any other fault.
         """
         self._binds_itself = binds_itself
         self._log = CappedLog(log_path, log_cap_bytes)
@@ -72,8 +73,10 @@ class EngineProcess:
         self._stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
         try:
             self._process = self._start(command, folder, environment)
-        except BaseException:
+        except BaseException as error:
             self._log.close()
+            if isinstance(error, FileNotFoundError) and not Path(command[0]).exists():
+                raise TunesmithError("environment-missing", "{path} is gone.", path=command[0]) from error
             raise
         # A process that is gone already has no identity any more; its pid alone is never taken for alive.
         self.identity = identify(self._process.pid) or ProcessIdentity(self._process.pid, 0, "")

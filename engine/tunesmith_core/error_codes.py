@@ -194,6 +194,12 @@ CODES: dict[str, ErrorCode] = {
         "The file is malformed, has another encoding, or is not the format that its name says.",
         "Correct the named line, or choose another file.",
     ),
+    "dataset-encoding": ErrorCode(
+        USER,
+        "The data file is not UTF-8",
+        "The program that wrote the file used an older encoding, as spreadsheets often do.",
+        "Say how to read it under Text encoding, or save it as UTF-8.",
+    ),
     "dataset-chat-template-missing": ErrorCode(
         USER,
         "The tokenizer has no chat template",

@@ -68,7 +68,8 @@ class Plan:
         total_bytes: their sum, the peak.
         least_bytes: the peak row by row with as few activations kept as possible, which a run comes to before it fails.
         available_bytes: free memory of the device.
-        verdict: "fits", "tight" or "exceeds", by the least.
+        verdict: "fits", "tight" or "exceeds", by the least; "unmeasured" where rows of the whole context don't fit and
+            nobody knows how long they are.
         total_steps: None while the number of rows is unknown.
         seconds: shortest and longest time, None while steps or their time are unknown.
         disk_bytes: written to the run folder.
@@ -121,6 +122,10 @@ def plan(
     parts = _parts(spec, hardware, card, longest_tokens)
     least = sum(_least_parts(spec, hardware, card, longest_tokens).values())
     ratio = least / max(1, hardware.free_bytes)
+    verdict = "fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds"
+    if verdict == "exceeds" and not longest_tokens:
+        shortest = sum(_least_parts(spec, hardware, card, 1).values())
+        verdict = "unmeasured" if shortest <= hardware.free_bytes else verdict
     steps = _total_steps(spec, num_rows)
     seconds = None
     if steps is not None and step_s:
@@ -133,7 +138,7 @@ def plan(
         total_bytes=sum(parts.values()),
         least_bytes=least,
         available_bytes=hardware.free_bytes,
-        verdict="fits" if ratio <= FITS_RATIO else "tight" if ratio <= 1 else "exceeds",
+        verdict=verdict,
         total_steps=steps,
         seconds=seconds,
         # One checkpoint more than is kept exists while the newest is being written; then comes the adapter itself.

@@ -74,7 +74,7 @@ def _holds_chats(source: SourceSpec) -> bool:
     path = Path(source.path)
     if datafmt.file_kind(path) == datafmt.PARQUET:
         return source.format in ("messages", "sharegpt")
-    for line, row in datafmt.read_rows(path, lambda _line, _error: None):
+    for line, row in datafmt.read_rows(path, lambda _line, _error: None, source.encoding):
         layout = datafmt.resolve_layout([row], source.format, source.columns, str(path))
         try:
             return isinstance(datafmt.to_messages(row, layout, encoding.place(path, line)), datafmt.Chat)

@@ -18,6 +18,9 @@ NATIVE, WSL = "native", "wsl"
 
 
 CHOICE_WORDS = {
+    "utf-8": "UTF-8",
+    "windows-1252": "Windows-1252 (Western European)",
+    "gb18030": "GB18030 and GBK (Chinese)",
     "auto": "Automatic",
     "messages": "Chat",
     "sharegpt": "Chat (ShareGPT)",
@@ -89,6 +92,12 @@ class SourceSpec:
         {},
         label="Column mapping",
         meaning="Which column holds what, if the names differ from the usual ones.",
+    )
+    encoding: str = declared(
+        "utf-8",
+        label="Text encoding",
+        meaning="How the bytes of a text file stand for letters. UTF-16 is recognized by itself.",
+        choices=("utf-8", "windows-1252", "gb18030"),
     )
 
 

@@ -67,11 +67,8 @@ def test_rows_come_with_the_line_where_they_begin(tmp_path: Path, name: str) -> 
         ("a.jsonl", '{"text":"a"}\n{"text":\n', "line 2, column 9: not valid JSON"),
         ("a.jsonl", '{"text":"a"} x\n', "line 1, column 14: more text follows"),
         ("a.jsonl", '"text"\n', "line 1: the line must hold a JSON object"),
-        ("a.jsonl", '{"text":"caf\xe9"}\n'.encode("latin1"), "column 13: not valid JSON: byte 0xE9 is not UTF-8"),
-        ("a.jsonl", '{"text":"caf\xe9"}\n'.encode("latin1"), "Windows-1252"),
-        ("a.jsonl", '{"text":"M\xfcnchen \xdc\xdf"}\n'.encode("latin1"), "Windows-1252"),
-        ("a.jsonl", '{"text":"\u4f60\u597d"}\n'.encode("gbk"), "looks like GBK (Chinese)"),
-        ("a.jsonl", b'{"text":\xe9}', "column 9: not valid JSON: byte 0xE9"),
+        ("a.jsonl", b'{"text":"\x81"}', "column 10: not valid JSON: byte 0x81 does not fit the encoding of the file"),
+        ("a.jsonl", '{"text":"\xfc"}\n'.encode() + b'{"text":"\xe9"}', "line 2, column 10: not valid JSON: byte 0xE9"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-16-le"), "UTF-16 text without a byte order mark"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-32"), "UTF-32"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-16") + b"\n", "broken UTF-16 text after row 1"),
@@ -92,13 +89,12 @@ def test_rows_come_with_the_line_where_they_begin(tmp_path: Path, name: str) -> 
         ("a.json", "[", "not valid JSON"),
         ("a.json", '{\n"text": "a"\n}', "no list of rows"),
         ("a.json", "nonsense", "line 1, column 1: not valid JSON"),
-        ("a.csv", "a,b\n1\n", "line 2: fields in this row: 1, in the header: 2"),
         ("a.csv", "a,b\n1,2,3\n", "line 2: fields in this row: 3, in the header: 2"),
         ("a.csv", 'a\n1\n"open\n\n', "line 3: not valid CSV from here on"),
         ("a.csv", "a,a\n1,2\n", 'line 1: the header names the column "a" twice'),
         ("a.csv", "a,\n1,2\n", "line 1: field 2 of the header has no name"),
-        ("a.csv", b"a\n\xe9\n", "line 2: byte 0xE9 is not UTF-8"),
-        ("a.csv", b"\xe9\n1\n", "line 1: byte 0xE9 is not UTF-8"),
+        ("a.csv", b"a\n\x8d\n", "line 2: byte 0x8D does not fit the encoding"),
+        ("a.csv", b"\x8d\n1\n", "line 1: byte 0x8D does not fit the encoding"),
         ("a.txt", "hello", 'the file type ".txt" is not supported'),
         ("a.jsonl", b"PK\x03\x04rest", "ZIP archive or an Excel workbook"),
         ("a.parquet", b"PAR1rest", "read by the engine only"),
@@ -110,6 +106,45 @@ def test_a_malformed_file_gets_a_verdict_with_its_place(
     error = failure(write(tmp_path, name, content))
     assert error.code == "dataset-parse-error"
     assert said in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "likely"),
+    [
+        ("caf\xe9", "windows-1252", "Windows-1252 (Western European)"),
+        ("M\xfcnchen \xdc\xdf \u20ac", "windows-1252", "Windows-1252 (Western European)"),
+        ("\u4f60\u597d", "gbk", "GB18030 and GBK (Chinese)"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv"])
+def test_a_file_of_another_encoding_is_read_once_that_is_named(
+    tmp_path: Path, name: str, text: str, code: str, likely: str
+) -> None:
+    lines = {"a.jsonl": '{"text":"plain"}\n{"text":"TEXT"}', "a.json": '[{"text":"plain"},\n{"text":"TEXT"}]'}
+    content = lines.get(name, "text\nplain\nTEXT").replace("TEXT", text).encode(code)
+    path = write(tmp_path, name, content)
+    # Never row by row: to skip the rows would leave out all of a language.
+    with pytest.raises(UserError) as caught:
+        list(datafmt.read_rows(path, lambda _line, _error: None))
+    assert caught.value.code == "dataset-encoding"
+    assert f", line {3 if name == 'a.csv' else 2}, column " in caught.value.message
+    assert f"looks like {likely}." in caught.value.message
+    (action,) = caught.value.actions
+    rows = [row for _, row in datafmt.read_rows(path, encoding=action.removeprefix("read-as-"))]
+    assert rows == [{"text": "plain"}, {"text": text}]
+
+
+def test_what_begins_with_a_mark_needs_no_encoding(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "text\nü\n".encode("utf-16"))
+    assert [row for _, row in datafmt.read_rows(path, encoding="windows-1252")] == [{"text": "ü"}]
+
+
+def test_a_short_csv_row_ends_in_empty_fields(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", "prompt,completion,note\nq,a\nq\n")
+    assert [row for _, row in datafmt.read_rows(path)] == [
+        {"prompt": "q", "completion": "a", "note": ""},
+        {"prompt": "q", "completion": "", "note": ""},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,6 +162,8 @@ def test_a_file_that_is_not_there_or_a_folder_is_named(tmp_path: Path) -> None:
 def test_a_file_that_vanishes_between_looks_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="can't be read"):
         encoding.open_text(tmp_path / "gone.jsonl", "utf-8-sig")
+    with pytest.raises(UserError, match="can't be read"):
+        encoding.check_is_utf_8(tmp_path / "gone.jsonl")
 
 
 def test_the_last_of_two_keys_of_the_same_name_wins(tmp_path: Path) -> None:
@@ -137,7 +174,7 @@ def test_bad_rows_can_be_left_out(tmp_path: Path) -> None:
     contents = {
         "a.jsonl": '{"a":1}\nbad\n{"a":2}',
         "a.json": '[{"a":1},\n7,\n{"a":2}]',
-        "a.csv": b"a\n1\n\xe9\n2\n",
+        "a.csv": b"a\n1\n\x8d\n2\n",
         "b.csv": "a\n1\n1,2\n2\n",
     }
     for name, content in contents.items():

@@ -94,5 +94,9 @@ def test_the_longest_row_of_a_big_file_stays_unknown(tmp_path: Path, monkeypatch
     path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60)
     monkeypatch.setattr(sniffing, "SCANNED_BYTES", 100)
     assert datafmt.sniff(path).max_tokens() is None
-    table = write_lines(tmp_path / "a.csv", ["text", *["a"] * 60])
+    table = write_lines(tmp_path / "a.csv", ["text", *["a"] * 60, "abc"])
+    assert datafmt.sniff(table).longest_row_bytes == len('{"text": "abc"}')
+    broken = write_lines(tmp_path / "b.csv", ["text", *["a"] * 60, '"open'])
+    assert datafmt.sniff(broken).max_tokens() is None
+    monkeypatch.setattr(sniffing, "PARSED_BYTES", 100)
     assert datafmt.sniff(table).max_tokens() is None

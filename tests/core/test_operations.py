@@ -201,6 +201,13 @@ def test_an_end_without_a_result_is_explained(made: Callable[..., Kind]) -> None
     assert caught.value.code == "page-file-too-small"
 
 
+def test_an_environment_that_is_gone_meanwhile_is_named(made: Callable[..., Kind], tmp_path: Path) -> None:
+    gone = str(tmp_path / "envs" / "bin" / "python")
+    with pytest.raises(EnvironmentProblem, match=r"bin.python is gone") as caught:
+        conduct(made("pass"), NoSpec(), command=lambda _operation: [gone])
+    assert caught.value.code == "environment-missing"
+
+
 def test_one_that_is_silent_for_too_long_is_ended(made: Callable[[str], Kind]) -> None:
     outcome = conduct(made("time.sleep(60)"), NoSpec(), limit_s=0.3)
     assert outcome.error is not None

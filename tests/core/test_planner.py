@@ -130,11 +130,17 @@ def test_activations_and_logits_follow_the_tokens_of_a_batch() -> None:
 def test_verdicts_go_by_the_share_of_free_memory() -> None:
     total = plan(make(), gpu(1), card=CARD).total_bytes
     for share, verdict in ((0.74, "fits"), (0.76, "tight"), (0.99, "tight"), (1.01, "exceeds")):
-        planned = plan(make(), gpu(total / share / GIB), card=CARD)
+        planned = plan(make(), gpu(total / share / GIB), card=CARD, longest_tokens=make().data.context_length)
         assert planned.verdict == verdict
         assert planned.ratio == pytest.approx(share, rel=1e-3)
         assert bool(planned.fixes) == (verdict != "fits")
     assert sum(planned.parts.values()) == planned.total_bytes
+
+
+def test_what_only_rows_of_the_whole_context_exceed_is_unmeasured() -> None:
+    room = gpu(0.9 * plan(make(), gpu(1), card=CARD).total_bytes / GIB)
+    assert plan(make(), room, card=CARD).verdict == "unmeasured"
+    assert plan(make(), room, card=CARD, longest_tokens=16).verdict == "fits"
 
 
 def test_no_free_memory_exceeds() -> None:
@@ -259,7 +265,7 @@ def test_the_fused_model_keeps_what_there_is_room_for_and_fits_by_what_it_must()
     assert roomy.total_bytes > middling.total_bytes > scarce.total_bytes == scarce.least_bytes
     assert [planned.verdict for planned in (roomy, middling, scarce)] == ["fits", "fits", "tight"]
     assert all(planned.total_bytes <= 0.94 * planned.available_bytes for planned in (roomy, middling, scarce))
-    assert plan(fused(), gpu(6), card=CARD).verdict == "exceeds"
+    assert plan(fused(), gpu(6), card=CARD, longest_tokens=2048).verdict == "exceeds"
     assert (roomy.fixes, middling.fixes) == ((), ())
     assert "hardware.activation_checkpointing" not in [next(iter(fix.changes)) for fix in scarce.fixes]
 

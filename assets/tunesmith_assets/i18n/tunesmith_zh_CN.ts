@@ -668,6 +668,18 @@ Click a picture in the legend to hide its line.</source>
         <translation>请改正指出的那一行，或选择别的文件。</translation>
     </message>
     <message>
+        <source>The data file is not UTF-8</source>
+        <translation>数据文件不是 UTF-8 编码</translation>
+    </message>
+    <message>
+        <source>The program that wrote the file used an older encoding, as spreadsheets often do.</source>
+        <translation>写出该文件的程序用了较旧的编码，表格软件常常如此。</translation>
+    </message>
+    <message>
+        <source>Say how to read it under Text encoding, or save it as UTF-8.</source>
+        <translation>请在“文本编码”中选择读取方式，或将文件另存为 UTF-8。</translation>
+    </message>
+    <message>
         <source>The tokenizer has no chat template</source>
         <translation>分词器没有对话模板</translation>
     </message>
@@ -1404,6 +1416,14 @@ Click a picture in the legend to hide its line.</source>
         <translation>关闭样本打包</translation>
     </message>
     <message>
+        <source>Read as Windows-1252</source>
+        <translation>按 Windows-1252 读取</translation>
+    </message>
+    <message>
+        <source>Read as GB18030 (Chinese)</source>
+        <translation>按 GB18030（中文）读取</translation>
+    </message>
+    <message>
         <source>Check the data file</source>
         <translation>检查数据文件</translation>
     </message>
@@ -1918,6 +1938,14 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>Dropout runs in plain PyTorch.</source>
         <translation>Dropout 由原生 PyTorch 计算。</translation>
+    </message>
+    <message>
+        <source>Examples as long as the whole context do not fit. How long yours are is not known yet.</source>
+        <translation>长度占满整个上下文的样本放不下。您的样本有多长尚不清楚。</translation>
+    </message>
+    <message>
+        <source>GB18030 and GBK (Chinese)</source>
+        <translation>GB18030 和 GBK（中文）</translation>
     </message>
     <message>
         <source>GPU {index}, {name}, has compute capability {capability}. Training needs {minimum} or higher.</source>
@@ -2662,6 +2690,10 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>The command is not valid</source>
         <translation>命令无效</translation>
+    </message>
+    <message>
+        <source>byte 0x{byte:02X} does not fit the encoding of the file</source>
+        <translation>字节 0x{byte:02X} 与文件的编码不符</translation>
     </message>
     <message>
         <source>the file can&apos;t be read: {reason}.</source>
@@ -3752,10 +3784,6 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>来自重新安装的包。</translation>
     </message>
     <message>
-        <source>GBK (Chinese)</source>
-        <translation>GBK（中文）</translation>
-    </message>
-    <message>
         <source>Gets the libraries of Tunesmith&apos;s window and opens it; the window sets up training and asks before it
 downloads more. Without a display everything is installed and the bundled example trained. The same command continues
 after an interruption, and needs no network when nothing is missing.</source>
@@ -4541,6 +4569,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
     </message>
     <message>
+        <source>UTF-8</source>
+        <translation>UTF-8</translation>
+    </message>
+    <message>
         <source>Unknown</source>
         <translation>未知</translation>
     </message>
@@ -4719,10 +4751,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>build the training environment inside (tunesmith wsl install).</source>
         <translation>在其中构建训练环境（tunesmith wsl install）。</translation>
-    </message>
-    <message>
-        <source>byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}. Save it as UTF-8</source>
-        <translation>字节 0x{byte:02X} 不是 UTF-8。文件看起来是 {encoding} 编码，请另存为 UTF-8</translation>
     </message>
     <message>
         <source>caches and downloads</source>
@@ -5739,6 +5767,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 已存在</translation>
     </message>
     <message>
+        <source>{path} is gone.</source>
+        <translation>{path} 已不存在。</translation>
+    </message>
+    <message>
         <source>{path} is missing in {name}.</source>
         <translation>{name} 中缺少 {path}。</translation>
     </message>
@@ -5769,6 +5801,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{phase} ...</source>
         <translation>{phase} ...</translation>
+    </message>
+    <message>
+        <source>{place}: byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}.</source>
+        <translation>{place}：字节 0x{byte:02X} 不是 UTF-8。该文件看起来是 {encoding}。</translation>
     </message>
     <message>
         <source>{pointer}: rebuilding the environment did not help.</source>
@@ -6031,6 +6067,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>name the cause of a failure from its output</source>
         <translation>根据输出找出失败原因</translation>
+    </message>
+    <message>
+        <source>Text encoding</source>
+        <translation>文本编码</translation>
+    </message>
+    <message>
+        <source>How the bytes of a text file stand for letters. UTF-16 is recognized by itself.</source>
+        <translation>文本文件的字节如何表示文字。UTF-16 会自动识别。</translation>
     </message>
     <message>
         <source>Frozen weights</source>
@@ -8123,18 +8167,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>正在查看模型…</translation>
     </message>
     <message>
-        <source>Does not fit</source>
-        <translation>放不下</translation>
-    </message>
-    <message>
-        <source>Tight</source>
-        <translation>勉强放得下</translation>
-    </message>
-    <message>
-        <source>Fits</source>
-        <translation>放得下</translation>
-    </message>
-    <message>
         <source>Choose a model folder</source>
         <translation>选择模型文件夹</translation>
     </message>
@@ -8407,6 +8439,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>放不下</translation>
     </message>
     <message>
+        <source>Check first</source>
+        <translation>请先检查</translation>
+    </message>
+    <message>
         <source>Processor (CPU), no GPU</source>
         <translation>处理器（CPU），无 GPU</translation>
     </message>
@@ -8421,6 +8457,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>%1 of %2 GiB</source>
         <translation>%1 / %2 GiB</translation>
+    </message>
+    <message>
+        <source>Planned for examples as long as the whole context. Check the plan to measure yours.</source>
+        <translation>按占满整个上下文的样本估算。请检查方案，以实测您的数据。</translation>
     </message>
     <message>
         <source>Cancel the check</source>

@@ -6,12 +6,14 @@ Undecodable bytes are read as surrogate escapes, so that a reader can go on to t
 from __future__ import annotations
 
 import codecs
+import contextlib
 import re
 from pathlib import Path
 from typing import TextIO
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_core.spec_sections import CHOICE_WORDS
 
 MAX_ROW_CHARACTERS = 16 * 1024**2
 """Longest line or row that is read; longer ones are no training example but a damaged file."""
@@ -29,7 +31,10 @@ FOREIGN_MAGIC = {
     b"\xd0\xcf\x11\xe0": Message("an old Excel workbook"),
 }
 
-WESTERN = Message("Windows-1252 (Western European)")
+UTF_8 = "utf-8"
+JUDGED_BYTES = 1024**2
+"""Of a file, from its beginning, to tell a foreign encoding from a damaged row."""
+
 UNDECODABLE = re.compile("[\ud800-\udfff]")
 
 
@@ -84,6 +89,36 @@ def text_encoding(path: Path, head: bytes) -> str:
     return "utf-8-sig"
 
 
+def check_is_utf_8(path: Path) -> None:
+    """Refuse a file of another encoding, which is told from damaged rows by having no line beyond ASCII that is UTF-8.
+
+    Raises:
+        UserError: `dataset-encoding`, with an action for each way to read the file; `dataset-parse-error` when it can't
+            be opened.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(JUDGED_BYTES)
+    except OSError as error:
+        raise parse_error(path, "the file can't be read: {reason}.", reason=Message(str(error.strerror))) from error
+    with contextlib.suppress(UnicodeDecodeError):
+        codecs.getincrementaldecoder(UTF_8)().decode(head, final=len(head) < JUDGED_BYTES)
+        return
+    lines = [line.decode(UTF_8, "surrogateescape") for line in head.splitlines()]
+    beyond = [(number, line, UNDECODABLE.search(line)) for number, line in enumerate(lines, 1) if not line.isascii()]
+    likely = _guess("".join(line for _, line, _ in beyond))
+    number, _, first = beyond[0]
+    if first and likely and all(broken for _, _, broken in beyond):
+        raise TunesmithError(
+            "dataset-encoding",
+            "{place}: byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}.",
+            actions=(f"read-as-{likely}",),
+            place=place(path, number, first.start() + 1),
+            byte=ord(first.group()) - 0xDC00,
+            encoding=Message(CHOICE_WORDS[likely]),
+        )
+
+
 def open_text(path: Path, encoding: str, newline: str | None = None) -> TextIO:
     """Open a data file so that undecodable UTF-8 bytes become surrogate escapes.
 
@@ -110,23 +145,22 @@ def text_problem(text: str) -> tuple[int, str] | None:
     code = ord(broken.group())
     if not 0xDC80 <= code <= 0xDCFF:
         return broken.start(), Message("half a surrogate pair. The text is damaged")
-    return (
-        broken.start(),
-        Message(
-            "byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}. Save it as UTF-8",
-            byte=code - 0xDC00,
-            encoding=_guess(text),
-        ),
-    )
+    return broken.start(), Message("byte 0x{byte:02X} does not fit the encoding of the file", byte=code - 0xDC00)
 
 
-def _guess(text: str) -> Message:
-    """Name the encoding that a line with undecodable bytes most likely has."""
-    raw = text.encode("utf-8", "surrogateescape")
+def _guess(text: str) -> str | None:
+    """Return the encoding that lines with undecodable bytes most likely have, or None."""
+    raw = text.encode(UTF_8, "surrogateescape")
     try:
+        # GB 2312 alone: nearly any bytes can be read as its large successors.
         decoded = raw.decode("gb2312")
+        num_chinese = sum("\u4e00" <= character <= "\u9fff" for character in decoded)
+        if num_chinese > sum(not character.isascii() for character in decoded) - num_chinese:
+            return "gb18030"
     except UnicodeDecodeError:
-        return WESTERN
-    num_chinese = sum("\u4e00" <= character <= "\u9fff" for character in decoded)
-    num_other = sum(not character.isascii() for character in decoded) - num_chinese
-    return Message("GBK (Chinese)") if num_chinese > num_other else WESTERN
+        pass
+    try:
+        raw.decode("windows-1252")
+    except UnicodeDecodeError:
+        return None
+    return "windows-1252"

@@ -7,6 +7,7 @@ reader that wants to go on after one passes `on_bad_row`.
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import re
@@ -16,6 +17,8 @@ from typing import Any, NoReturn, TextIO
 
 from tunesmith_core.datafmt.encoding import (
     MAX_ROW_CHARACTERS,
+    UTF_8,
+    check_is_utf_8,
     open_text,
     parse_error,
     read_head,
@@ -93,21 +96,27 @@ def _kind_of_objects(file: TextIO, line: str, named: str | None) -> str:
     return "jsonl" if more_follows else "json"
 
 
-def read_rows(path: Path, on_bad_row: BadRow | None = None) -> Iterator[tuple[int, Row]]:
+def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_8) -> Iterator[tuple[int, Row]]:
     """Yield (line number from 1, row) of a JSONL, JSON, CSV or TSV file.
 
     Args:
         path: the file.
         on_bad_row: called with line number and error for each malformed row, which is left out; None raises instead.
+        encoding: a choice of SourceSpec.encoding, for a file without a byte order mark.
 
     Raises:
+        UserError: `dataset-encoding` when the file is not UTF-8, which was said or assumed.
         UserError: `dataset-parse-error` with file, line, column and reason, also when every row was left out;
             `dataset-empty` when there is no row.
     """
     kind = file_kind(path)
     if kind == PARQUET:
         raise parse_error(path, "Parquet files are read by the engine only.")
-    encoding = text_encoding(path, read_head(path))
+    by_mark = text_encoding(path, read_head(path))
+    if by_mark == "utf-8-sig" and encoding == UTF_8:
+        check_is_utf_8(path)
+    elif by_mark == "utf-8-sig":
+        by_mark = encoding
     first_error: TunesmithError | None = None
     num_rows = 0
 
@@ -118,7 +127,7 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None) -> Iterator[tuple[in
             raise error
         on_bad_row(line, error)
 
-    with open_text(path, encoding, newline="" if kind in ("csv", "tsv") else None) as file:
+    with open_text(path, by_mark, newline="" if kind in ("csv", "tsv") else None) as file:
         if kind == "jsonl":
             rows = _jsonl_rows(path, file, bad)
         elif kind == "json":
@@ -261,7 +270,7 @@ def _csv_records(
             header = _checked_header(path, fields, number)
         elif broken := text_problem("\n".join(fields)):
             bad(number, parse_error(path, "{reason}.", number, reason=broken[1]))
-        elif len(fields) != len(header):
+        elif len(fields) > len(header):
             bad(
                 number,
                 parse_error(
@@ -273,7 +282,8 @@ def _csv_records(
                 ),
             )
         else:
-            yield number, dict(zip(header, fields, strict=True))
+            # Many programs leave out the commas behind the last value.
+            yield number, dict(itertools.zip_longest(header, fields, fillvalue=""))
 
 
 def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:

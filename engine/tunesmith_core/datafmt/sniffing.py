@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core.datafmt.encoding import place
+from tunesmith_core.datafmt.encoding import UTF_8, place
 from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
@@ -20,6 +20,9 @@ LAYOUT_ROWS = 50
 
 SCANNED_BYTES = 64 * 1024**2
 """Up to this size the lines of a JSONL file are all measured, which takes well under a second."""
+
+PARSED_BYTES = 8 * 1024**2
+"""Up to this size the rows of other files are all read, which takes some tenths of a second."""
 
 TEMPLATE_TOKENS = 128
 """Room for what a chat template adds: role marks, and a system prompt of its own."""
@@ -61,8 +64,8 @@ class Sniffed:
         return self.longest_row_bytes + len(system_prompt.encode("utf-8", "replace")) + TEMPLATE_TOKENS
 
 
-def sniff(path: Path, num_rows: int = LAYOUT_ROWS) -> Sniffed:
-    """Look at the first rows of a file.
+def sniff(path: Path, num_rows: int = LAYOUT_ROWS, encoding: str = UTF_8) -> Sniffed:
+    """Look at the first rows of a file of an encoding; see `read_rows`.
 
     Raises:
         UserError: `dataset-parse-error` or `dataset-empty` when no row can be read; a malformed row is left out.
@@ -71,7 +74,7 @@ def sniff(path: Path, num_rows: int = LAYOUT_ROWS) -> Sniffed:
     num_bytes = path.stat().st_size
     if kind == PARQUET:
         return Sniffed(kind, "auto", (), {}, count_rows(path), num_bytes)
-    rows = head_rows(path, num_rows, _ignore)
+    rows = head_rows(path, num_rows, _ignore, encoding)
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     estimate = len(rows)
     if len(rows) == num_rows:
@@ -81,22 +84,29 @@ def sniff(path: Path, num_rows: int = LAYOUT_ROWS) -> Sniffed:
         layout = resolve_layout(rows, source=str(path))
     except UserError:
         layout = Layout("auto", {})
-    longest = _longest_row_bytes(path, kind, num_bytes, rows if len(rows) < num_rows else None)
+    if len(rows) < num_rows:
+        longest: int | None = max(map(_num_row_bytes, rows))
+    else:
+        longest = _longest_row_bytes(path, kind, num_bytes, encoding)
     return Sniffed(kind, layout.format, columns, layout.columns, estimate, num_bytes, longest)
 
 
-def _longest_row_bytes(path: Path, kind: str, num_bytes: int, all_rows: list[Row] | None) -> int | None:
-    if all_rows is not None:
-        return max(map(_num_row_bytes, all_rows))
-    if kind != "jsonl" or num_bytes > SCANNED_BYTES:
+def _longest_row_bytes(path: Path, kind: str, num_bytes: int, encoding: str) -> int | None:
+    if num_bytes > (SCANNED_BYTES if kind == "jsonl" else PARSED_BYTES):
         return None
-    with path.open("rb") as file:
-        return max(map(len, file))
+    if kind == "jsonl":
+        with path.open("rb") as file:
+            return max(map(len, file))
+    try:
+        return max(_num_row_bytes(row) for _, row in read_rows(path, _ignore, encoding))
+    except UserError:
+        # Not the head is broken but something behind it, which the check that comes later names.
+        return None
 
 
-def head_rows(path: Path, num_rows: int, on_bad_row: BadRow | None = None) -> list[Row]:
+def head_rows(path: Path, num_rows: int, on_bad_row: BadRow | None = None, encoding: str = UTF_8) -> list[Row]:
     """Return the first rows of a file; see `read_rows` for the errors."""
-    return [row for _, row in itertools.islice(read_rows(path, on_bad_row), num_rows)]
+    return [row for _, row in itertools.islice(read_rows(path, on_bad_row, encoding), num_rows)]
 
 
 def _ignore(_line: int, _error: TunesmithError) -> None:
@@ -135,9 +145,11 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
             raise error
         problems.setdefault(line, error)
 
-    layout = resolve_layout(head_rows(path, LAYOUT_ROWS, bad_row), source.format, source.columns, str(path))
+    layout = resolve_layout(
+        head_rows(path, LAYOUT_ROWS, bad_row, source.encoding), source.format, source.columns, str(path)
+    )
     num_good = num_characters = 0
-    for line, row in itertools.islice(read_rows(path, bad_row), num_rows):
+    for line, row in itertools.islice(read_rows(path, bad_row, source.encoding), num_rows):
         try:
             to_messages(row, layout, place(path, line))
             num_good += 1

@@ -28,7 +28,6 @@ class Source:
         on_problem: told each bad row that is left out.
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
-        row_format: how the rows are read, known with the first of them.
     """
 
     spec: SourceSpec
@@ -36,7 +35,6 @@ class Source:
     on_problem: Callable[[int, TunesmithError], None] | None = None
     num_skipped_rows: int = field(default=0, init=False)
     first_error: TunesmithError | None = field(default=None, init=False)
-    row_format: str = field(default="", init=False)
 
     _is_parquet: bool = field(default=False, init=False)
 
@@ -59,10 +57,13 @@ class Source:
                 the first problem also when every row was left out.
         """
         self._is_parquet = datafmt.file_kind(self.path) == datafmt.PARQUET
-        rows = _parquet_rows(self.path) if self._is_parquet else datafmt.read_rows(self.path, self.bad_row)
+        if self._is_parquet:
+            rows = _parquet_rows(self.path)
+        else:
+            rows = datafmt.read_rows(self.path, self.bad_row, self.spec.encoding)
         head = list(islice(rows, LAYOUT_ROWS))
         layout = datafmt.resolve_layout([row for _, row in head], self.spec.format, self.spec.columns, str(self.path))
-        self.row_format, num_good = layout.format, 0
+        num_good = 0
         for number, row in chain(head, rows):
             try:
                 conversation = datafmt.to_messages(row, layout, self.place(number))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tunesmith_gui.new_run.page import NewRunPage
 
 DRAFT_DELAY_MS = 600
+ENCODING = "data.sources[0].encoding"
 
 
 class NewRunActions(QObject):
@@ -127,12 +128,17 @@ class NewRunActions(QObject):
         self._form.set_value("data.sources[0].columns", {})
         self._form.set_value("data.sources[0].format", "auto")
         self._form.reset("data.skip_bad_rows")
+        self._form.reset(ENCODING)
         self._form.set_value("data.sources[0].path", path)
 
     def map_columns(self, format_name: str, mapping: dict[str, str]) -> None:
         """Takes the answer of the mapping dialog."""
         self._form.set_value("data.sources[0].format", format_name)
         self._form.set_value("data.sources[0].columns", mapping)
+
+    def read_as(self, encoding: str) -> None:
+        """Reads the data file in another encoding."""
+        self._form.set_value(ENCODING, encoding)
 
     def train_as_chat(self) -> None:
         """Lets the model's chat template frame prompt and response."""

@@ -9,10 +9,12 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.datafmt import PARQUET
+from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
+from tunesmith_gui.new_run.setting_text import choice_text
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, size, translate
 from tunesmith_gui.widgets.banner import Banner
@@ -21,6 +23,9 @@ from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import Action, error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
+
+READ_AS = "read-as-"
+"""Beginning of the names of actions that read a file in an encoding."""
 
 
 def format_word(name: str) -> str:
@@ -64,6 +69,7 @@ class DataPicker(Card):
     Signals:
         path_chosen: a data file.
         sample_asked, mapping_asked, preview_asked, skip_asked, chat_asked: the person pressed that button.
+        encoding_asked: (encoding) the file shall be read in it.
     """
 
     path_chosen = Signal(str)
@@ -71,6 +77,7 @@ class DataPicker(Card):
     mapping_asked = Signal()
     preview_asked = Signal()
     skip_asked = Signal()
+    encoding_asked = Signal(str)
     chat_asked = Signal()
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
@@ -145,9 +152,12 @@ class DataPicker(Card):
 
     def _fix(self, data: DataFacts) -> Action:
         """The one step that helps against what is wrong with the file."""
+        if data.error is not None and data.error.actions:
+            name = data.error.actions[0]
+            return core_text(ACTIONS[name].label), lambda: self.encoding_asked.emit(name.removeprefix(READ_AS))
         if data.skipping_helps:
             return core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit
-        if self.map.isEnabled():
+        if data.error is not None and data.error.code == "dataset-column-missing" and self.map.isEnabled():
             return core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit
         return core_text(ACTIONS["choose-data"].label), self._browse
 
@@ -171,6 +181,8 @@ class DataPicker(Card):
             columns = mapping_words({**({} if own else sniffed.mapping), **spec.columns})
             if columns:
                 parts.append(columns)
+        if spec.encoding != UTF_8:
+            parts.append(choice_text(spec.encoding))
         if num_skipped:
             parts.append(self.tr("%n skipped", "", num_skipped))
         elif data.num_bad_rows:

@@ -85,6 +85,20 @@ class PlanFacts:
     measured_bytes: int | None = None
     notes: tuple[str, ...] = ()
 
+    @property
+    def total_bytes(self) -> int:
+        """What the run takes, measured or planned."""
+        return self.measured_bytes or self.plan.total_bytes
+
+    @property
+    def verdict(self) -> str:
+        """A verdict of Plan; what was measured fits or does not."""
+        if self.measured_bytes is None and self.plan.verdict == "unmeasured":
+            return "unmeasured"
+        if self.total_bytes > self.plan.available_bytes:
+            return "exceeds"
+        return self.plan.verdict if self.measured_bytes is None else "fits"
+
 
 @dataclass(frozen=True, slots=True)
 class Known:
@@ -240,7 +254,7 @@ class NewRunFacts(QObject):
         if path in ("", "model.path"):
             self._ask_model()
         if path == "" or section == "data":
-            if path in ("", DATA, "data.sources[0].columns"):
+            if path in ("", DATA, "data.sources[0].columns", "data.sources[0].encoding"):
                 self.longest_tokens = None
             self._data_timer.start(0 if path in ("", DATA) else DEBOUNCE_MS)
         if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", DATA, "model.dtype"):
@@ -322,8 +336,7 @@ class NewRunFacts(QObject):
         if facts is not None:
             facts = replace(facts, notes=self._notes)
         self.plan = facts
-        needed = 0 if facts is None else facts.measured_bytes or facts.plan.total_bytes
-        self._form.surroundings.does_not_fit = facts is not None and needed > facts.plan.available_bytes
+        self._form.surroundings.does_not_fit = facts is not None and facts.verdict == "exceeds"
         self.plan_changed.emit()
 
 
@@ -371,9 +384,9 @@ def look_at_data(data: DataSpec) -> DataFacts:
     sniffed: datafmt.Sniffed | None = None
     head: tuple[Row, ...] = ()
     try:
-        sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS)
+        sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding)
         if sniffed.kind != datafmt.PARQUET:
-            head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None))
+            head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None, source.encoding))
         num_bad_rows = datafmt.check_head(source, data.skip_bad_rows)
     except UserError as error:
         return DataFacts(given, sniffed, head, error, sniffed is not None and _skipping_helps(source))

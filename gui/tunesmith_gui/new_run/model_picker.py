@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_gui.new_run.facts import ModelFacts, PlanFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
+from tunesmith_gui.new_run.plan_card import verdict_words
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill, number, size, translate
 from tunesmith_gui.widgets.buttons import IconButton
@@ -103,12 +104,7 @@ class ModelPicker(Card):
         self.chip.setVisible(plan is not None)
         if plan is None:
             return
-        if (plan.measured_bytes or plan.plan.total_bytes) > plan.plan.available_bytes:
-            self.chip.set_state(self.tr("Does not fit"), "error")
-        elif plan.plan.verdict == "tight" and plan.measured_bytes is None:
-            self.chip.set_state(self.tr("Tight"), "warn")
-        else:
-            self.chip.set_state(self.tr("Fits"), "ok")
+        self.chip.set_state(*verdict_words(plan.verdict))
 
     def _browse(self) -> None:
         folder = QFileDialog.getExistingDirectory(self, self.tr("Choose a model folder"), self.combo.path)

@@ -47,6 +47,16 @@ def gib(num_bytes: int) -> str:
     return number(value, 2 if value < 0.1 else 1)
 
 
+def verdict_words(verdict: str) -> tuple[str, str]:
+    """Return words and tone of a verdict of PlanFacts."""
+    return {
+        "fits": (translate("PlanCard", "Fits"), "ok"),
+        "tight": (translate("PlanCard", "Tight"), "warn"),
+        "exceeds": (translate("PlanCard", "Does not fit"), "error"),
+        "unmeasured": (translate("PlanCard", "Check first"), "warn"),
+    }[verdict]
+
+
 class PlanCard(Card):
     """Shows a PlanFacts.
 
@@ -123,14 +133,10 @@ class PlanCard(Card):
     def show_plan(self, facts: PlanFacts) -> None:
         """Shows a plan."""
         plan, hardware = facts.plan, facts.hardware
-        total = facts.measured_bytes or plan.total_bytes
+        total = facts.total_bytes
         share = total / max(1, plan.available_bytes)
-        verdict = "exceeds" if share > 1 else plan.verdict if facts.measured_bytes is None else "fits"
-        words, tone = {
-            "fits": (self.tr("Fits"), "ok"),
-            "tight": (self.tr("Tight"), "warn"),
-            "exceeds": (self.tr("Does not fit"), "error"),
-        }[verdict]
+        verdict = facts.verdict
+        words, tone = verdict_words(verdict)
         self.chip.set_state(words, tone)
         self.chip.show()
         name = hardware.name if hardware.device == "cuda" else self.tr("Processor (CPU), no GPU")
@@ -154,8 +160,11 @@ class PlanCard(Card):
         self._measured = facts.measured_bytes is not None
         if not self._checking:
             self.show_checking(False)
-        self.notes.setText("\n".join(core_text(note) for note in facts.notes))
-        self.notes.setVisible(bool(facts.notes))
+        notes = [core_text(note) for note in facts.notes]
+        if verdict == "unmeasured":
+            notes.append(self.tr("Planned for examples as long as the whole context. Check the plan to measure yours."))
+        self.notes.setText("\n".join(notes))
+        self.notes.setVisible(bool(notes))
         self._show_rows(facts)
         self._show_fixes(plan.fixes if verdict != "fits" else ())
         self._content.show()

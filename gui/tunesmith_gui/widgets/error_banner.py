@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_core.error_codes import CODES
+from tunesmith_core.error_codes import CODES, USER
 from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.banner import Banner
@@ -15,10 +15,14 @@ Action = tuple[str, Callable[[], object]]
 
 
 def error_words(error: TunesmithError) -> str:
-    """What happened, why in general, and the next step, with the code at the end."""
+    """What happened, why in general, and the next step, with the code at the end.
+
+    What a person can mend is named exactly by the message; a list of what it may be in general would only cast doubt.
+    """
     entry = CODES[error.code]
+    why = [] if entry.kind == USER else [core_text(entry.cause)]
     code = fill(translate("ErrorBanner", "Code: %1"), error.code)
-    return "\n".join([core_text(error.message), core_text(entry.cause), core_text(error.hint), code])
+    return "\n".join([core_text(error.message), *why, core_text(error.hint), code])
 
 
 def error_banner(

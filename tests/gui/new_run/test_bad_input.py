@@ -90,7 +90,7 @@ class TestBadInput:
         text = shown_words(page)
         assert CODES[code].title in text
         assert words in text
-        assert CODES[code].cause in text
+        assert CODES[code].action in text
         assert code in text
         assert not page.start_bar.start.isEnabled()
         assert page.data_picker.combo.path == str(data_file)
@@ -108,6 +108,27 @@ class TestBadInput:
         focus = page.focusWidget()
         assert focus is not None
         assert page.data_picker.combo.isAncestorOf(focus) or focus is page.data_picker.combo
+
+    def test_a_file_of_another_encoding_is_read_by_a_button(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path
+    ) -> None:
+        data = tmp_path / "excel.csv"
+        data.write_bytes("prompt;completion\nWer?;Müller\nWo?;Köln\n".encode("cp1252"))
+        fill_in(qtbot, page, model, data)
+        qtbot.waitUntil(lambda: "looks like Windows-1252" in shown_words(page), timeout=5000)
+        texts = [each.text() for each in page.data_picker.findChildren(QPushButton)]
+        assert "Skip bad rows" not in texts
+        read = next(
+            each for each in page.data_picker.findChildren(QPushButton) if each.text() == "Read as Windows-1252"
+        )
+        qtbot.mouseClick(read, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert "Windows-1252" in page.data_picker.facts.text()
+        assert page.facts.data is not None
+        assert page.facts.data.head[0]["completion"] == "Müller"
+        # What was said about one file holds for no other.
+        page.actions_.choose_data(str(tmp_path / "none.csv"))
+        assert page.form.value("data.sources[0].encoding") == "utf-8"
 
     def test_bad_rows_of_other_data_are_not_skipped(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, tmp_path: Path
@@ -183,7 +204,7 @@ class TestBadInput:
         qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
         text = shown_words(page)
         assert CODES[code].title in text
-        assert CODES[code].cause in text
+        assert CODES[code].action in text
         assert CODES[code].action in text
         assert (page.form.value("model.path"), page.form.value("data.sources[0].path")) == (model, data)
         assert page.start_bar.start.isEnabled()

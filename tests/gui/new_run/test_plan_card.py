@@ -49,6 +49,21 @@ def test_a_plan_with_fixes_fits_into_its_column_beside_a_scroll_bar(qtbot: QtBot
         tr.install_language("en")
 
 
+def test_rows_of_unknown_length_are_no_reason_to_refuse(qtbot: QtBot) -> None:
+    room = gpu(0.9 * plan(make(), gpu(1), card=CARD).total_bytes / 2**30)
+    facts = PlanFacts(plan(make(), room, card=CARD), room)
+    card = PlanCard()
+    qtbot.addWidget(card)
+    card.show_plan(facts)
+    assert card.chip.text == "Check first"
+    assert "Check the plan to measure yours" in card.notes.text()
+    assert facts.verdict == "unmeasured"
+    known = plan(make(), room, card=CARD, longest_tokens=2048)
+    assert PlanFacts(known, room).verdict == "exceeds"
+    assert PlanFacts(facts.plan, room, measured_bytes=1 << 30).verdict == "fits"
+    assert PlanFacts(facts.plan, room, measured_bytes=1 << 50).verdict == "exceeds"
+
+
 def test_an_adapter_that_is_not_counted_exactly_has_about_its_size(qtbot: QtBot) -> None:
     words = _words(qtbot, make(), model_type="rwkv")
     assert words[words.index("Adapter and optimizer") + 1].startswith("about ")
