@@ -208,7 +208,7 @@ CODES: dict[str, ErrorCode] = {
     ),
     "model-files-missing-or-corrupt": ErrorCode(
         USER,
-        "The model folder is incomplete or damaged",
+        "The model can't be read",
         "A file that the model needs is missing, cut short or not what its name says.",
         "Download the model again, or choose another folder.",
     ),

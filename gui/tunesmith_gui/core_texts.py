@@ -88,7 +88,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The tokenizer has no chat template"),
     QT_TRANSLATE_NOOP("Core", "The model folder has no chat template, so chats can't be used. It may be a base model."),
     QT_TRANSLATE_NOOP("Core", "Choose the instruct version of the model, or prompt/completion data."),
-    QT_TRANSLATE_NOOP("Core", "The model folder is incomplete or damaged"),
+    QT_TRANSLATE_NOOP("Core", "The model can't be read"),
     QT_TRANSLATE_NOOP("Core", "A file that the model needs is missing, cut short or not what its name says."),
     QT_TRANSLATE_NOOP("Core", "Download the model again, or choose another folder."),
     QT_TRANSLATE_NOOP("Core", "You need access to this model"),

@@ -30,6 +30,10 @@
 <context>
     <name>Banner</name>
     <message>
+        <source>Details</source>
+        <translation>详细信息</translation>
+    </message>
+    <message>
         <source>Dismiss</source>
         <translation>关闭提示</translation>
     </message>
@@ -690,10 +694,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>Choose the instruct version of the model, or prompt/completion data.</source>
         <translation>请选择该模型的指令版本，或使用提示/补全格式的数据。</translation>
-    </message>
-    <message>
-        <source>The model folder is incomplete or damaged</source>
-        <translation>模型文件夹不完整或已损坏</translation>
     </message>
     <message>
         <source>A file that the model needs is missing, cut short or not what its name says.</source>
@@ -3801,6 +3801,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Hidden from runs, because they mislead compilers or libraries: {names}.</source>
         <translation>以下变量会误导编译器或库，运行时已屏蔽：{names}。</translation>
+    </message>
+    <message>
+        <source>The model can&apos;t be read</source>
+        <translation>无法读取模型</translation>
     </message>
     <message>
         <source>If it is in another folder, pass that with --prefix.</source>

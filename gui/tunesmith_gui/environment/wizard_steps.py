@@ -20,7 +20,7 @@ from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
-from tunesmith_gui.widgets.error_banner import error_words
+from tunesmith_gui.widgets.error_banner import error_details, error_words
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
@@ -223,7 +223,7 @@ class EnvironmentStep(StepCard):
         failed = mine.error if mine is not None else None
         self.problem.setVisible(failed is not None)
         if failed is not None:
-            self.problem.set_message("error", core_text(failed.title), error_words(failed))
+            self.problem.set_message("error", core_text(failed.title), error_words(failed), error_details(failed))
         reason = self._reason(flow)
         shown = [self.choose] if installed or failed is not None else [self.install, self.choose]
         self.row.show_only(shown)

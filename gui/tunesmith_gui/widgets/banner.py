@@ -32,7 +32,8 @@ class Banner(QFrame):
     Args:
         tone: neutral (plain information), ok, warn or error.
         title: the message, at most about 90 characters.
-        text: cause and detail, optional.
+        text: cause and next step, optional.
+        details: what a person rarely needs, shown on demand, optional.
         actions: button texts with what they do; the first is the recommended one.
         dismissable: a close button at the right.
 
@@ -48,6 +49,7 @@ class Banner(QFrame):
         title: str,
         text: str = "",
         *,
+        details: str = "",
         actions: tuple[BannerAction, ...] = (),
         dismissable: bool = False,
         parent: QWidget | None = None,
@@ -69,6 +71,10 @@ class Banner(QFrame):
         words.addStretch(1)
         words.addWidget(self._title)
         words.addWidget(self._text)
+        self.more = button(self.tr("Details"), self._show_details, kind="link", parent=self)
+        self._details = SafeLabel(tone="muted", wrap=True, selectable=True, parent=self)
+        words.addWidget(self.more, 0, Qt.AlignmentFlag.AlignLeft)
+        words.addWidget(self._details)
         words.addStretch(1)
         self.buttons = [button(words, run, parent=self) for words, run in actions]
         if self.buttons:
@@ -80,7 +86,7 @@ class Banner(QFrame):
             close = IconButton("close", self.tr("Dismiss"), self._dismiss, parent=self)
             row.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
         theme().changed.connect(self._draw_icon)
-        self.set_message(tone, title, text)
+        self.set_message(tone, title, text, details)
 
     def sizeHint(self) -> QSize:
         """As high as its words and buttons need at its present width: a banner never grows beyond its hint."""
@@ -93,17 +99,24 @@ class Banner(QFrame):
         if event.size().width() != event.oldSize().width():
             self.updateGeometry()
 
-    def set_message(self, tone: Tone, title: str, text: str = "") -> None:
+    def set_message(self, tone: Tone, title: str, text: str = "", details: str = "") -> None:
         """Shows another message in the same banner."""
         self._tone = tone
         self._title.setText(title)
         self._text.setText(text)
         self._text.setVisible(bool(text))
+        self._details.setText(details)
+        self._details.hide()
+        self.more.setVisible(bool(details))
         self.setAccessibleName(title)
         self.setAccessibleDescription(text)
         self.setProperty("banner", tone)
         restyle(self)
         self._draw_icon()
+
+    def _show_details(self) -> None:
+        self._details.show()
+        self.more.hide()
 
     def _draw_icon(self) -> None:
         role = "muted" if self._tone == "neutral" else self._tone

@@ -1,4 +1,4 @@
-"""A TunesmithError as a banner: title, cause and next step, with its code and the diagnostics within reach."""
+"""A TunesmithError as a banner: title, cause and next step, with its code behind Details."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ Action = tuple[str, Callable[[], object]]
 
 
 def error_words(error: TunesmithError) -> str:
-    """What happened, why in general, and the next step, with the code at the end.
+    """What happened, why in general, and the next step.
 
     What a person can mend is named exactly by the message; a list of what it may be in general would only cast doubt.
     """
     entry = CODES[error.code]
     why = [] if entry.kind == USER else [core_text(entry.cause)]
-    code = fill(translate("ErrorBanner", "Code: %1"), error.code)
-    return "\n".join([core_text(error.message), *why, core_text(error.hint), code])
+    return "\n".join([core_text(error.message), *why, core_text(error.hint)])
+
+
+def error_details(error: TunesmithError) -> str:
+    """The code, by which others find what is known of the error."""
+    return fill(translate("ErrorBanner", "Code: %1"), error.code)
 
 
 def error_banner(
@@ -33,6 +37,7 @@ def error_banner(
         "error",
         core_text(error.title),
         error_words(error),
+        details=error_details(error),
         actions=actions,
         dismissable=dismissable,
         parent=parent,

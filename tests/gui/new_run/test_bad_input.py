@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QLabel, QPushButton
 from pytestqt.qtbot import QtBot
 
 from tests.gui.new_run.driving import GIB, close, fill_in, make_page, scripted_tasks, shown_words
 from tests.parquet_files import parquet_of
 from tunesmith_core import paths
-from tunesmith_core.error_codes import CODES
+from tunesmith_core.error_codes import CODES, USER
 from tunesmith_core.errors import UserError
 from tunesmith_core.hardware import Hardware
 from tunesmith_gui.context import Context
@@ -61,6 +61,10 @@ def row_without_column(model: Path, data: Path) -> None:
     del model
 
 
+def visible_texts(banner: Banner) -> str:
+    return "\n".join(label.text() for label in banner.findChildren(QLabel) if label.isVisible())
+
+
 class TestBadInput:
     @pytest.mark.parametrize(
         ("spoil", "code", "words"),
@@ -86,12 +90,19 @@ class TestBadInput:
     ) -> None:
         spoil(model, data_file)
         fill_in(qtbot, page, model, data_file)
-        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
+        qtbot.waitUntil(lambda: CODES[code].title in shown_words(page), timeout=5000)
         text = shown_words(page)
-        assert CODES[code].title in text
         assert words in text
         assert CODES[code].action in text
-        assert code in text
+        assert code not in text, "a code tells the person nothing"
+        (banner,) = [
+            each
+            for each in page.findChildren(Banner)
+            if each.isVisible() and CODES[code].title in each.accessibleName()
+        ]
+        assert code not in visible_texts(banner)
+        qtbot.mouseClick(banner.more, Qt.MouseButton.LeftButton)
+        assert code in visible_texts(banner)
         assert not page.start_bar.start.isEnabled()
         assert page.data_picker.combo.path == str(data_file)
         assert not paths.runs_dir().exists()
@@ -201,10 +212,9 @@ class TestBadInput:
         model, data = page.form.value("model.path"), page.form.value("data.sources[0].path")
         qtbot.mouseClick(page.start_bar.start, Qt.MouseButton.LeftButton)
         assert page.start_bar.start.text() == "Starting…"
-        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
+        qtbot.waitUntil(lambda: CODES[code].title in shown_words(page), timeout=5000)
         text = shown_words(page)
-        assert CODES[code].title in text
-        assert CODES[code].action in text
+        assert (CODES[code].cause in text) == (CODES[code].kind != USER), "what a person can mend is named exactly"
         assert CODES[code].action in text
         assert (page.form.value("model.path"), page.form.value("data.sources[0].path")) == (model, data)
         assert page.start_bar.start.isEnabled()
@@ -234,7 +244,7 @@ class TestBadInput:
         path = tmp_path / "spec.json"
         path.write_text(json.dumps(values))
         page.on_shown([path])
-        qtbot.waitUntil(lambda: code in shown_words(page), timeout=5000)
+        qtbot.waitUntil(lambda: CODES[code].title in shown_words(page), timeout=5000)
         assert "spec.json" in shown_words(page)
         assert page.form.name == "kept"
 
