@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import platform
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 import torch
@@ -65,4 +67,8 @@ def choose_compute(spec: RunSpec) -> Compute:
 
 
 def _processor_name() -> str:
-    return f"{platform.processor() or platform.machine()}, {psutil.cpu_count()} cores"
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        name = found[1] if found else name
+    return f"{name}, {psutil.cpu_count()} cores"

@@ -747,6 +747,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The process that tests kernels hung for {seconds} s."),
     QT_TRANSLATE_NOOP("Core", "The processes of the run {run} ended without a result. See {log_path}."),
     QT_TRANSLATE_NOOP("Core", "The profile {name} is not available on this system yet."),
+    QT_TRANSLATE_NOOP("Core", "The run continues under different conditions: {changes}"),
     QT_TRANSLATE_NOOP("Core", "The run did not accept the command: {reason}"),
     QT_TRANSLATE_NOOP("Core", "The run does not fit."),
     QT_TRANSLATE_NOOP("Core", "The run fits, but only just."),

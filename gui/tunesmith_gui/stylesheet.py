@@ -145,6 +145,7 @@ QMenu::icon { padding-left: 8px; }
 
 QScrollBar:vertical { background: transparent; width: 12px; margin: 0; }
 QScrollBar:horizontal { background: transparent; height: 12px; margin: 0; }
+QAbstractScrollArea::corner { background: transparent; border: none; }
 QScrollBar::handle { background: $outline; border-radius: 4px; margin: 2px; }
 QScrollBar::handle:vertical { min-height: 32px; }
 QScrollBar::handle:horizontal { min-width: 32px; }

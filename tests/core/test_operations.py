@@ -452,6 +452,7 @@ def test_the_host_obeys_commands_and_signals_and_copies_warnings(
         made.ack(waiting, False, "not now")
         made.warning("disk-full", "nearly")
         logging.getLogger("library").warning("old %s", "thing")
+        logging.getLogger("py.warnings").warning("%s", "x.py:1: FutureWarning: it goes\n  warnings.warn(\n")
         made.on_signal()
         assert made.stop_requested()
         post_command(operation.control_path, "stop", mode="discard")
@@ -466,7 +467,10 @@ def test_the_host_obeys_commands_and_signals_and_copies_warnings(
     acks = [(event.data["command"], event.data["ok"]) for event in events if event.type == "ack"]
     assert acks == [("ping", True), ("stop", False), ("sample", False), ("stop", True), ("stop", True)]
     assert [event.data["mode"] for event in events if event.type == "stopping"] == ["save", "discard"]
-    assert [event.data["text"] for event in events if event.type == "log"] == ["old thing"]
+    assert [event.data["text"] for event in events if event.type == "log"] == [
+        "old thing",
+        "x.py:1: FutureWarning: it goes",
+    ]
     assert [event.data["code"] for event in events if event.type == "warning"] == ["disk-full"]
 
 

@@ -240,7 +240,8 @@ def test_resume_names_the_settings_that_were_edited(tiny_spec: MakeSpec, new_run
     assert train(run) == 0
     (warning,) = events(run, "warning")
     assert warning.data["code"] == "resume-differs"
-    assert warning.data["message"] == "optimizer.learning_rate: 0.01 -> 0.005; schedule.max_steps: 6 -> 4"
+    conditions = "optimizer.learning_rate: 0.01 -> 0.005, schedule.max_steps: 6 -> 4"
+    assert warning.data["message"] == f"The run continues under different conditions: {conditions}"
     assert result_of(run)["step"] == 4
 
 

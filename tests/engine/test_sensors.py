@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import platform
+
 import psutil
 import pytest
 
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine import device
 from tunesmith_engine.sensors import Sensors
 
 
@@ -14,3 +18,14 @@ def test_processor_is_a_share_of_the_whole_machine(monkeypatch: pytest.MonkeyPat
     values = Sensors().read()
     assert values["cpu_machine_percent"] == 74.0
     assert "cpu_percent" not in values
+
+
+@pytest.mark.parametrize(
+    ("told", "name"), [("processor\t: 0\nmodel name\t: Fast CPU\nmodel name\t: Fast CPU\n", "Fast CPU, "), ("", "")]
+)
+def test_processor_has_its_own_name(monkeypatch: pytest.MonkeyPatch, told: str, name: str) -> None:
+    monkeypatch.setattr(device.Path, "read_text", lambda _path, **_: told)
+    spec = RunSpec()
+    spec.hardware.devices = ["cpu"]
+    shown = device.choose_compute(spec).name
+    assert shown.startswith(name or f"{platform.processor() or platform.machine()}, ")

@@ -4417,6 +4417,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此系统暂不支持配置 {name}。</translation>
     </message>
     <message>
+        <source>The run continues under different conditions: {changes}</source>
+        <translation>运行在不同的条件下继续：{changes}</translation>
+    </message>
+    <message>
         <source>The run does not fit.</source>
         <translation>内存放不下这次运行。</translation>
     </message>

@@ -129,8 +129,10 @@ class _JournalLogHandler(logging.Handler):
         self._host = host
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record as a `log` event."""
-        self._host.event("log", level=record.levelname.lower(), text=record.getMessage()[:MAX_LOG_CHARS])
+        """Write one record as a `log` event; of a Python warning without the line of code that it came from."""
+        text = record.getMessage()
+        text = text.partition("\n")[0] if record.name == "py.warnings" else text
+        self._host.event("log", level=record.levelname.lower(), text=text[:MAX_LOG_CHARS])
 
 
 def serve(operation: Operation, translate: Callable[[BaseException], TunesmithError] = wrap) -> int:

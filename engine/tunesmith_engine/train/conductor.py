@@ -315,7 +315,8 @@ class Conductor:
         then = {"pairs": "text"} | fingerprint
         changes += [f"{key}: {old} -> {here[key]}" for key, old in then.items() if here.get(key) != old]
         if changes:
-            self._host.warning("resume-differs", "; ".join(changes))
+            words = Message("The run continues under different conditions: {changes}", changes=", ".join(changes))
+            self._host.warning("resume-differs", words)
         self.progress = Progress(**snapshot.state["progress"])
         self._trainee.restore(snapshot)
 
