@@ -7230,8 +7230,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>删除</translation>
     </message>
     <message>
-        <source>%1, from %2</source>
-        <translation>%1（%2）</translation>
+        <source>%1, started %2</source>
+        <translation>%1（%2 开始）</translation>
     </message>
     <message numerus="yes">
         <source>%n checkpoint(s)</source>

@@ -52,6 +52,12 @@ def when(t: float, now: float | None = None) -> str:
     return time.strftime("%m-%d %H:%M" if then[0] == today[0] else "%Y-%m-%d", then)
 
 
+def distinct_names(rows: Sequence[RunRow]) -> list[str]:
+    """The names of runs that stand together; of equal ones each with when it began."""
+    names = [row.name for row in rows]
+    return [f"{row.name}, {when(row.created_at)}" if names.count(row.name) > 1 else row.name for row in rows]
+
+
 class RunContents(NamedTuple):
     """What a deletion takes."""
 

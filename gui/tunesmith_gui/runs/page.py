@@ -23,7 +23,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.assets import asset_folder
 from tunesmith_gui.context import Context
-from tunesmith_gui.models.run_row import RunContents, RunRow, contents_of
+from tunesmith_gui.models.run_row import RunContents, RunRow, contents_of, distinct_names
 from tunesmith_gui.models.run_spec import duplicate_spec
 from tunesmith_gui.page import Page
 from tunesmith_gui.runs.model import runs_csv
@@ -240,7 +240,7 @@ class RunsPage(Page):
         self.navigate.emit("train", duplicate_spec(spec))
 
     def _compare(self, rows: list[RunRow]) -> None:
-        runs = [(row.name, self.context.runs.run(row.id)) for row in rows]
+        runs = [(name, self.context.runs.run(row.id)) for name, row in zip(distinct_names(rows), rows, strict=True)]
 
         def load() -> object:
             from tunesmith_gui.runs.compare import load_compared

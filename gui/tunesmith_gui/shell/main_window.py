@@ -296,7 +296,7 @@ class MainWindow(QMainWindow):
         return self.tr("%n active run(s)", "", len(live))
 
     def _on_error(self, error: TunesmithError) -> None:
-        self.toast.show_message("error", core_text(error.message))
+        self.toast.show_message("error", f"{core_text(error.message)}\n{core_text(error.hint)}")
 
     def _on_run_error(self, _run_id: str, error: TunesmithError) -> None:
         self._on_error(error)

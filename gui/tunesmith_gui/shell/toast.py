@@ -38,13 +38,13 @@ class Toast(QFrame):
         self.hide()
 
     def show_message(self, tone: str, text: str) -> None:
-        """Shows a line for five seconds."""
+        """Shows a line for five seconds, an error twice as long: it has its next step with it."""
         self._icon.setPixmap(pixmap(TONE_ICONS[tone], "surface", round(ICON_PX * theme().font_scale)))
         self.label.setText(text)
         self._place()
         self.show()
         self.raise_()
-        self._timer.start(SHOWN_MS)
+        self._timer.start(SHOWN_MS * 2 if tone == "error" else SHOWN_MS)
         QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:

@@ -77,7 +77,7 @@ class DeleteRunDialog(QDialog):
 
     def _named(self, row: RunRow) -> str:
         name = row.name if Run(row.path).is_proven() else str(row.path)
-        return tr.fill(self.tr("%1, from %2"), name, when(row.created_at)) if row.created_at else name
+        return tr.fill(self.tr("%1, started %2"), name, when(row.created_at)) if row.created_at else name
 
     def _taken(self, contents: RunContents) -> str:
         parts = [self.tr("%n checkpoint(s)", "", contents.num_checkpoints)] if contents.num_checkpoints else []

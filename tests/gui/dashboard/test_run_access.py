@@ -93,7 +93,7 @@ def test_delete_dialog_says_what_goes_and_what_stays(tmp_path: Path, qtbot: Any)
     qtbot.addWidget(dialog)
     shown = "\n".join(label.text() for label in dialog.findChildren(SafeLabel))
     assert "Deleted: 2 checkpoints, 1 trained adapter, settings, curves and logs (3 MiB in all)" in shown
-    assert f"{tmp_path}, from 1998-07" in shown
+    assert f"{tmp_path}, started 1998-07" in shown
     assert "Kept: base models, training data and copies you made (Tiny, chats.jsonl)" in shown
 
 

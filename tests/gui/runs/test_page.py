@@ -11,7 +11,7 @@ import pytest
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.models.run_row import RunRow, when
+from tunesmith_gui.models.run_row import RunRow, distinct_names, when
 from tunesmith_gui.runs.compare import CompareDialog, load_compared
 from tunesmith_gui.runs.model import differing_settings, runs_csv
 from tunesmith_gui.runs.page import RunsPage
@@ -191,3 +191,9 @@ def test_a_time_says_the_day_and_the_hour() -> None:
     assert when(noon, noon + 60) == "12:00"
     assert when(noon, noon + 2 * 86_400) == "11-20 12:00"
     assert when(noon, noon + 365 * 86_400) == "2026-11-20"
+
+
+def test_compared_runs_of_one_name_say_when_they_began() -> None:
+    noon = time.mktime((2020, 11, 20, 12, 0, 0, 0, 0, -1))
+    rows = [row("a", created_at=noon), row("b"), row("a", created_at=noon - 2 * 86_400)]
+    assert distinct_names(rows) == ["a, 2020-11-20", "b", "a, 2020-11-18"]

@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 from tests.gui.conftest import settle
 from tests.gui.fake_runs import FakeRuns, training
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import RunState
 from tunesmith_core.settings import SettingsFile
 from tunesmith_gui.context import Context
@@ -438,6 +439,12 @@ class TestInterruptedRuns:
         with qtbot.waitSignal(window.banners.navigate) as blocker:
             banner.buttons[0].click()
         assert blocker.args == ["runs", None]
+
+    def test_refused_request_says_why_and_what_next(self, runs: FakeRuns, window: MainWindow) -> None:
+        settle()
+        error = TunesmithError("permission-or-antivirus", "/runs/a: Permission denied.")
+        runs.failed.emit("a", error)
+        assert window.toast.label.text() == f"/runs/a: Permission denied.\n{error.hint}"
 
     @pytest.mark.parametrize("elsewhere", [False, True])
     def test_window_opens_on_a_run_in_progress(
