@@ -117,17 +117,6 @@ FOREIGN_WORDS = (
     Message("Read-only file system"),
     Message("No space left on device"),
     Message("Input/output error"),
-    Message("Expecting value"),
-    Message("Expecting property name enclosed in double quotes"),
-    Message("Expecting ',' delimiter"),
-    Message("Expecting ':' delimiter"),
-    Message("Illegal trailing comma before end of object"),
-    Message("Illegal trailing comma before end of array"),
-    Message("Extra data"),
-    Message("Unterminated string starting at"),
-    Message("Invalid control character at"),
-    Message("Invalid \\escape"),
-    Message("Invalid \\uXXXX escape"),
     Message("usage: "),
     Message("positional arguments"),
     Message("options"),
@@ -144,7 +133,26 @@ FOREIGN_WORDS = (
     Message("one of the arguments %s is required"),
     Message("ambiguous option: %(option)s could match %(matches)s"),
 )
-"""What the system and Python's own readers say inside our messages, listed for the translators."""
+"""What the system and Python's reader of arguments say inside our messages, listed for the translators."""
+
+_JSON_WORDS = {
+    "Expecting value": Message("a value is missing"),
+    "Expecting property name enclosed in double quotes": Message("a name in double quotes is missing"),
+    "Expecting ',' delimiter": Message("a comma or a closing bracket is missing"),
+    "Expecting ':' delimiter": Message("a colon is missing"),
+    "Illegal trailing comma before end of object": Message("a comma follows the last value"),
+    "Illegal trailing comma before end of array": Message("a comma follows the last value"),
+    "Extra data": Message("more text follows"),
+    "Unterminated string starting at": Message("the text that begins here has no closing quote"),
+    "Invalid control character at": Message("a line break or a tab inside a text, which JSON writes as \\n or \\t"),
+    "Invalid \\escape": Message("a backslash that JSON does not know, which is written \\\\"),
+    "Invalid \\uXXXX escape": Message("four hexadecimal digits are missing after \\u"),
+}
+
+
+def json_problem(words: str) -> str:
+    """Return in our words what Python's JSON reader says is wrong."""
+    return words if isinstance(words, Message) else _JSON_WORDS.get(words.removesuffix(": "), words)
 
 
 @cache

@@ -6,18 +6,20 @@ Only headers are read, so a folder of any size is checked in milliseconds.
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, json_problem
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-MAX_HEADER_BYTES = 100 << 20
+MIB = 1 << 20
+MAX_HEADER_BYTES = 100 * MIB
 """What the safetensors format itself allows."""
 
 TOKENIZER_FILES: tuple[tuple[str, ...], ...] = (
@@ -106,9 +108,17 @@ def _read_object(path: Path) -> dict[str, Any]:  # Any: JSON values
         raise _damaged(path, "the file is missing") from None
     except OSError as error:
         raise _damaged(path, "the file can't be read: {reason}", reason=Message(str(error.strerror))) from error
-    except (ValueError, RecursionError) as error:
+    except json.JSONDecodeError as error:
         _refuse_pointer(path)
-        raise _damaged(path, "not valid JSON: {error}", error=error) from error
+        raise _damaged(
+            path,
+            "line {line}, column {column}: not valid JSON: {msg}",
+            line=error.lineno,
+            column=error.colno,
+            msg=json_problem(error.msg),
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, "the file is not JSON text") from error
     if not isinstance(value, dict):
         raise _damaged(path, "contains no JSON object")
     return value
@@ -171,7 +181,7 @@ def read_safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or not 2 <= length <= min(size - 8, MAX_HEADER_BYTES):
                 _refuse_pointer(path)
-                raise _damaged(path, "no safetensors header in a file of {size} bytes", size=size)
+                raise _damaged(path, "no safetensors header in a file of {size:,} bytes", size=size)
             header = json.loads(file.read(length))
     except FileNotFoundError:
         raise _damaged(path, "the file is missing") from None
@@ -186,7 +196,9 @@ def read_safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
         raise _damaged(path, "the safetensors header is malformed") from None
     if size < 8 + length + end:
-        raise _damaged(path, "is cut short: {size} of {needed} bytes", size=size, needed=8 + length + end)
+        # Rounded apart, so that the two always differ.
+        mib, needed_mib = math.floor(size / MIB * 10) / 10, math.ceil((8 + length + end) / MIB * 10) / 10
+        raise _damaged(path, "is cut short: {size:,.1f} of {needed:,.1f} MiB", size=mib, needed=needed_mib)
     return shapes
 
 

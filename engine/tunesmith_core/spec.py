@@ -16,7 +16,7 @@ from typing import Any
 from tunesmith_core import spec_sections as sections
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message, joined
+from tunesmith_core.messages import Message, joined, json_problem
 from tunesmith_core.spec_migrations import migrated
 
 SPEC_VERSION = 2
@@ -113,7 +113,7 @@ class RunSpec:
                 path=path,
                 line=error.lineno,
                 column=error.colno,
-                msg=Message(error.msg),
+                msg=json_problem(error.msg),
             ) from error
         spec = RunSpec.from_dict(values, str(path))
         spec.resolve_paths(path.parent)

@@ -80,7 +80,9 @@ def test_rows_come_with_the_line_where_they_begin(tmp_path: Path, name: str) -> 
         ("a.jsonl", '{"x":NaN}', "NaN is not a JSON number"),
         ("a.jsonl", '{"x":-Infinity}', "-Infinity is not a JSON number"),
         ("a.jsonl", '{"x":1e400}', "the number 1e400 is too large"),
-        ("a.jsonl", '{"x":1' + "0" * 5000 + "}", "line 1, column 1: not valid JSON"),
+        ("a.jsonl", '{"x":1' + "0" * 5000 + "}", "line 1, column 1: not valid JSON: a number is too large."),
+        ("a.jsonl", '{"text":"a}', "line 1, column 9: not valid JSON: the text that begins here has no closing quote."),
+        ("a.json", '[{"text":"a}]', "column 10: not valid JSON: the text that begins here has no closing quote."),
         ("a.jsonl", '{"x":' + "[" * 100_000, "brackets are nested too deeply"),
         ("a.json", "[{},\n 1]", "line 2: each item of the list must be an object"),
         ("a.json", '[{"a":1},\n {"a" 2}]', "line 2, column 7: not valid JSON"),
@@ -201,7 +203,7 @@ def test_a_quoted_field_over_the_cap_is_no_endless_read(tmp_path: Path, monkeypa
     monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
     error = failure(write(tmp_path, "a.csv", 'a\n"' + "x\n" * 60 + '"'))
     assert "line 2" in error.message
-    assert "field limit" in error.message
+    assert "not valid CSV" in error.message
 
 
 def test_a_json_list_is_read_in_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

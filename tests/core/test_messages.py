@@ -13,7 +13,7 @@ import pytest
 
 from tunesmith_core import messages
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message, MessageError, joined, packed, restored, said
+from tunesmith_core.messages import Message, MessageError, joined, json_problem, packed, restored, said
 from tunesmith_core.protocol import Event, decode, encode
 from tunesmith_core.settings import SettingsFile, language_in_force
 
@@ -125,3 +125,31 @@ def test_an_error_that_stays_inside_keeps_its_message() -> None:
     assert MessageError("{name} is missing", name="x").message.template == "{name} is missing"
     made = Message("done")
     assert MessageError(made).message is made
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "",
+        "{a: 1}",
+        '{"a": 1 "b": 2}',
+        '{"a" 1}',
+        '{"a": 1,}',
+        "[1,]",
+        "{} {}",
+        '{"a": "b}',
+        '{"a": "\t"}',
+        '{"a": "\\x"}',
+        '{"a": "\\u12"}',
+    ],
+)
+def test_what_python_says_about_json_is_said_in_our_words(broken: str) -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads(broken)
+    words = json_problem(caught.value.msg)
+    assert isinstance(words, Message)
+    assert words != caught.value.msg
+
+
+def test_our_own_words_about_json_stay() -> None:
+    assert json_problem(Message("brackets are nested too deeply")) == "brackets are nested too deeply"

@@ -69,7 +69,8 @@ def test_a_hub_id_is_left_to_the_engine(spec: RunSpec) -> None:
     ("name", "content", "words"),
     [
         ("config.json", None, "the file is missing"),
-        ("config.json", b"{", "not valid JSON"),
+        ("config.json", b"{", "line 1, column 2: not valid JSON: a name in double quotes is missing."),
+        ("config.json", b'{"a": "\xe9"}', "not JSON text."),
         ("config.json", b"[]", "contains no JSON object"),
         ("config.json", b"{}", "names neither a model_type"),
         ("config.json", LFS_POINTER, "Git LFS pointer"),
@@ -111,7 +112,7 @@ def test_every_cut_of_a_weight_file_is_noticed(spec: RunSpec) -> None:
         path.write_bytes(whole[:size])
         refused(spec, "model-files-missing-or-corrupt", str(path))
     path.write_bytes(whole[:-1])
-    refused(spec, "model-files-missing-or-corrupt", "cut short")
+    refused(spec, "model-files-missing-or-corrupt", "is cut short: 0.0 of 0.1 MiB.")
 
 
 def test_a_weight_file_on_a_broken_disk_is_named(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:

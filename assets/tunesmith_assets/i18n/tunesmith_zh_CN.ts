@@ -2484,10 +2484,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>只是 Git LFS 指针，不是文件本身。请运行 git lfs pull，或重新下载模型</translation>
     </message>
     <message>
-        <source>is cut short: {size} of {needed} bytes</source>
-        <translation>文件不完整：应有 {needed} 字节，只有 {size} 字节</translation>
-    </message>
-    <message>
         <source>is empty</source>
         <translation>为空</translation>
     </message>
@@ -2596,16 +2592,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>没有角色</translation>
     </message>
     <message>
-        <source>no safetensors header in a file of {size} bytes</source>
-        <translation>没有 safetensors 文件头，文件只有 {size} 字节</translation>
-    </message>
-    <message>
         <source>not a language model on its own</source>
         <translation>不能单独使用的语言模型</translation>
-    </message>
-    <message>
-        <source>not valid JSON: {error}</source>
-        <translation>JSON 无效：{error}</translation>
     </message>
     <message>
         <source>not valid JSON: {msg}.</source>
@@ -3724,26 +3712,6 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>退出码：0 完成，1 Tunesmith 自身的错误，2 输入有误，3 环境问题，4 运行失败，5 已停止。</translation>
     </message>
     <message>
-        <source>Expecting &apos;,&apos; delimiter</source>
-        <translation>缺少逗号</translation>
-    </message>
-    <message>
-        <source>Expecting &apos;:&apos; delimiter</source>
-        <translation>缺少冒号</translation>
-    </message>
-    <message>
-        <source>Expecting property name enclosed in double quotes</source>
-        <translation>缺少用双引号括起来的属性名</translation>
-    </message>
-    <message>
-        <source>Expecting value</source>
-        <translation>缺少值</translation>
-    </message>
-    <message>
-        <source>Extra data</source>
-        <translation>有多余的内容</translation>
-    </message>
-    <message>
         <source>File exists</source>
         <translation>文件已存在</translation>
     </message>
@@ -3809,14 +3777,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>If it is in another folder, pass that with --prefix.</source>
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
-    </message>
-    <message>
-        <source>Illegal trailing comma before end of array</source>
-        <translation>数组末尾有多余的逗号</translation>
-    </message>
-    <message>
-        <source>Illegal trailing comma before end of object</source>
-        <translation>对象末尾有多余的逗号</translation>
     </message>
     <message>
         <source>In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn&apos;t learn to stop there.</source>
@@ -3893,18 +3853,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Interrupted. Run the same command to continue. Runs that have started continue.</source>
         <translation>已中断。再次运行同一命令即可继续。已经开始的运行不受影响。</translation>
-    </message>
-    <message>
-        <source>Invalid \escape</source>
-        <translation>无效的 \ 转义</translation>
-    </message>
-    <message>
-        <source>Invalid \uXXXX escape</source>
-        <translation>无效的 \uXXXX 转义</translation>
-    </message>
-    <message>
-        <source>Invalid control character at</source>
-        <translation>含有无效的控制字符</translation>
     </message>
     <message>
         <source>Is a directory</source>
@@ -4589,10 +4537,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>解压</translation>
     </message>
     <message>
-        <source>Unterminated string starting at</source>
-        <translation>字符串没有结束引号</translation>
-    </message>
-    <message>
         <source>Update the subsystem (wsl --update), and remove gpuSupport=false from .wslconfig.</source>
         <translation>请更新子系统（wsl --update），并从 .wslconfig 中删除 gpuSupport=false。</translation>
     </message>
@@ -4653,12 +4597,44 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>含有 NUL 字节，文件已损坏或不是文本文件</translation>
     </message>
     <message>
+        <source>a backslash that JSON does not know, which is written \\</source>
+        <translation>反斜杠后的字符不是 JSON 转义，反斜杠本身要写成 \\</translation>
+    </message>
+    <message>
+        <source>a colon is missing</source>
+        <translation>缺少冒号</translation>
+    </message>
+    <message>
+        <source>a comma follows the last value</source>
+        <translation>最后一个值后面多了逗号</translation>
+    </message>
+    <message>
+        <source>a comma or a closing bracket is missing</source>
+        <translation>缺少逗号或右括号</translation>
+    </message>
+    <message>
         <source>a font</source>
         <translation>字体</translation>
     </message>
     <message>
+        <source>a line break or a tab inside a text, which JSON writes as \n or \t</source>
+        <translation>文本中有换行或制表符，JSON 中要写成 \n 或 \t</translation>
+    </message>
+    <message>
         <source>a list of {items}</source>
         <translation>{items}列表</translation>
+    </message>
+    <message>
+        <source>a name in double quotes is missing</source>
+        <translation>缺少双引号括起的名称</translation>
+    </message>
+    <message>
+        <source>a number is too large</source>
+        <translation>数字过大</translation>
+    </message>
+    <message>
+        <source>a value is missing</source>
+        <translation>缺少值</translation>
     </message>
     <message>
         <source>a whole number</source>
@@ -4907,6 +4883,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>例如 proxy=http://proxy.example:8080</translation>
     </message>
     <message>
+        <source>four hexadecimal digits are missing after \u</source>
+        <translation>\u 后面缺少四位十六进制数字</translation>
+    </message>
+    <message>
         <source>free</source>
         <translation>可用</translation>
     </message>
@@ -4941,6 +4921,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>invalid choice: %(value)r (choose from %(choices)s)</source>
         <translation>无效的选项：%(value)r（可选 %(choices)s）</translation>
+    </message>
+    <message>
+        <source>is cut short: {size:,.1f} of {needed:,.1f} MiB</source>
+        <translation>不完整：只有 {size:,.1f} MiB，应为 {needed:,.1f} MiB</translation>
     </message>
     <message>
         <source>is in a folder that is synchronized with a cloud</source>
@@ -5007,6 +4991,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>程序库</translation>
     </message>
     <message>
+        <source>line {line}, column {column}: not valid JSON: {msg}</source>
+        <translation>第 {line} 行第 {column} 列不是有效的 JSON：{msg}</translation>
+    </message>
+    <message>
         <source>line {line}, column {column}: {msg}</source>
         <translation>第 {line} 行第 {column} 列：{msg}</translation>
     </message>
@@ -5053,6 +5041,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>model</source>
         <translation>模型</translation>
+    </message>
+    <message>
+        <source>more text follows</source>
+        <translation>后面还有多余文本</translation>
     </message>
     <message>
         <source>move a run with its checkpoints and adapter to the trash</source>
@@ -5155,6 +5147,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>需要评估数据</translation>
     </message>
     <message>
+        <source>no safetensors header in a file of {size:,} bytes</source>
+        <translation>文件（{size:,} 字节）中没有 safetensors 文件头</translation>
+    </message>
+    <message>
         <source>not allowed (260 characters at most)</source>
         <translation>不允许（最多 260 个字符）</translation>
     </message>
@@ -5169,6 +5165,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>not used ({count}): {path} ({reason})</source>
         <translation>未使用（{count} 个）：{path}（{reason}）</translation>
+    </message>
+    <message>
+        <source>not valid CSV from here on. Is a closing quote missing?</source>
+        <translation>从此处开始不是有效的 CSV，可能缺少右引号</translation>
     </message>
     <message>
         <source>not valid JSON: expected &quot;{character}&quot;, found {what}.</source>
@@ -5391,6 +5391,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>文件是 UTF-32 文本，请另存为 UTF-8。</translation>
     </message>
     <message>
+        <source>the file is not JSON text</source>
+        <translation>文件不是 JSON 文本</translation>
+    </message>
+    <message>
         <source>the file is {name}. Choose JSONL, JSON, CSV, TSV or Parquet.</source>
         <translation>文件是{name}，请选择 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
     </message>
@@ -5413,6 +5417,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the program&apos;s folder (Linux; {folder})</source>
         <translation>程序的文件夹（Linux；{folder}）</translation>
+    </message>
+    <message>
+        <source>the text that begins here has no closing quote</source>
+        <translation>从此处开始的文本缺少右引号</translation>
     </message>
     <message>
         <source>they are already in the other folder</source>

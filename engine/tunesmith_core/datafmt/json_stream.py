@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, parse_error
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, json_problem
 
 CHUNK_CHARACTERS = 1024**2
 WHITESPACE = " \t\n\r"
@@ -104,7 +104,7 @@ class ArrayScanner:
             except json.JSONDecodeError as error:
                 if len(self._text) - self._position < MAX_ROW_CHARACTERS and self._fill():
                     continue
-                raise self._error(Message("not valid JSON: {msg}.", msg=Message(error.msg)), error.pos) from error
+                raise self._error(Message("not valid JSON: {msg}.", msg=json_problem(error.msg)), error.pos) from error
             if end - self._position <= LONGEST_TOKEN_CHARACTERS and end == len(self._text) and self._fill():
                 continue
             self._position = end

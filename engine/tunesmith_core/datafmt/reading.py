@@ -27,7 +27,7 @@ from tunesmith_core.datafmt.encoding import (
 )
 from tunesmith_core.datafmt.json_stream import ArrayScanner
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, json_problem
 
 Row = dict[str, Any]  # Any: JSON values
 BadRow = Callable[[int, TunesmithError], None]
@@ -177,7 +177,7 @@ def _jsonl_row(path: Path, text: str, number: int) -> Row:
     try:
         value, end = decode_row(text, 0)
     except json.JSONDecodeError as error:
-        raise parse_error(path, "not valid JSON: {msg}.", number, error.pos + 1, msg=Message(error.msg)) from error
+        raise parse_error(path, "not valid JSON: {msg}.", number, error.pos + 1, msg=json_problem(error.msg)) from error
     rest = text[end:].lstrip()
     if rest:
         raise parse_error(path, "more text follows the JSON object.", number, len(text) - len(rest) + 1)
@@ -217,7 +217,9 @@ def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
     except RecursionError:
         raise json.JSONDecodeError(Message("brackets are nested too deeply"), text, start) from None
     except ValueError as error:
-        raise json.JSONDecodeError(error.args[0], text, start) from None
+        # Of its own accord Python refuses only numbers of thousands of digits so.
+        words = error.args[0] if isinstance(error.args[0], Message) else Message("a number is too large")
+        raise json.JSONDecodeError(words, text, start) from None
     source = text[start:end]
     problem = text_problem(source)
     if problem is None and SURROGATE_ESCAPE.search(source):
@@ -262,8 +264,7 @@ def _csv_records(
             return
         except csv.Error as error:
             # The reader has lost its place inside a quoted field, so there is no next row to go on with.
-            problem = "not valid CSV from here on. Is a closing quote missing? ({error})"
-            raise parse_error(path, problem, number, error=error) from error
+            raise parse_error(path, "not valid CSV from here on. Is a closing quote missing?", number) from error
         if not any(fields):
             continue
         if header is None:
