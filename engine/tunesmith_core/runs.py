@@ -78,6 +78,8 @@ class RunStatus:
     started_at: float | None = None
     ended_at: float | None = None
     last_event_at: float | None = None
+    paused_since: float | None = None
+    paused_s: float = 0.0
     last_checkpoint_step: int = 0
     device_name: str = ""
     error: dict[str, Any] | None = None  # Any: the fields of an error event
@@ -86,15 +88,18 @@ class RunStatus:
     def fold(self, event: Event) -> None:
         """Take one event into account; events of one journal come in order."""
         data = event.data
-        self.last_event_at = event.t
+        before, self.last_event_at = self.last_event_at, event.t
         match event.type:
             case "hello":
                 self.state, self.phase, self.error, self.ended_at = RunState.PREPARING, "starting", None, None
                 self.started_at = self.started_at or event.t
+                self.paused_s += event.t - (self.paused_since or event.t)
+                self.paused_since = None
                 self.device_name = data.get("device_name") or self.device_name
                 self.step = data.get("resumed_from_step") or self.step
             case "phase" if data.get("name") == QUEUED_PHASE:
                 self.state, self.phase, self.error, self.ended_at = RunState.QUEUED, QUEUED_PHASE, None, None
+                self.paused_since = self.paused_since or (before if self.started_at else None)
             case "phase":
                 self.phase = data.get("name", "")
                 if self.state is not RunState.STOPPING or self.phase == "saving":
@@ -114,6 +119,17 @@ class RunStatus:
                 self.error = data
             case "result":
                 self._fold_result(event)
+
+    def lasted_s(self, now: float) -> float | None:
+        """Return for how many seconds an engine worked on the run, None before the first one.
+
+        Args:
+            now: seconds since 1970.
+        """
+        if self.started_at is None:
+            return None
+        end = self.paused_since or self.ended_at or (now if self.state.live else self.last_event_at) or now
+        return end - self.started_at - self.paused_s
 
     def _fold_eval(self, loss: float | None) -> None:
         self.eval_loss = loss

@@ -180,3 +180,23 @@ def test_a_live_state_without_a_supervisor_is_interrupted(make_spec: Make) -> No
     assert run.status().state is RunState.PREPARING
     files.atomic_write_json(run.lease_path, {"supervisor": ProcessIdentity(me.pid, me.start - 1, me.boot).to_dict()})
     assert run.status().state is RunState.INTERRUPTED
+
+
+def test_a_run_lasts_as_long_as_an_engine_works_on_it() -> None:
+    story: list[tuple[float, str, dict[str, object], float | None]] = [
+        (1.0, "phase", {"name": "queued"}, None),
+        (10.0, "hello", {}, 1_990.0),
+        (20.0, "step", {"step": 1}, 1_990.0),
+        (30.0, "result", {"status": "stopped"}, 20.0),
+        (1000.0, "phase", {"name": "queued"}, 20.0),
+        (1100.0, "phase", {"name": "queued"}, 20.0),
+        (1500.0, "hello", {"resumed_from_step": 1}, 520.0),
+        (1600.0, "result", {"status": "finished"}, 120.0),
+    ]
+    status = RunStatus()
+    for number, (t, kind, data, lasted_s) in enumerate(story):
+        status.fold(Event(number, t, kind, data))
+        assert status.lasted_s(2_000.0) == lasted_s, t
+    interrupted = fold(("hello", {}), ("step", {"step": 1}))
+    interrupted.state = RunState.INTERRUPTED
+    assert interrupted.lasted_s(2_000.0) == 1.0

@@ -122,8 +122,7 @@ class DashboardHeader(QWidget):
             )
             return
         self.time.set_name(self.tr("Duration"))
-        end_t = status.ended_at or status.last_event_at
-        took = end_t - status.started_at if end_t and status.started_at else None
+        took = status.lasted_s(now)
         self.time.set_value(UNKNOWN if took is None else tr.duration(took))
 
     def _open_menu(self) -> None:

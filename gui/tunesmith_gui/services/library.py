@@ -85,7 +85,6 @@ class Library(QObject):
             values = (value for _, value, _ in index.series(summary.run.id, "loss"))
             cached = (status.step, sparkline(values))
             self._sparklines[summary.run.id] = cached
-        end = status.ended_at or (time.time() if status.state.live else status.last_event_at)
         return RunRow(
             id=summary.run.id,
             path=summary.run.path,
@@ -94,7 +93,7 @@ class Library(QObject):
             model=Path(summary.model).name,
             data=Path(summary.data).name,
             best_eval_loss=status.best_eval_loss,
-            duration_s=end - status.started_at if end and status.started_at else None,
+            duration_s=status.lasted_s(time.time()),
             created_at=summary.created,
             size_bytes=summary.size_bytes,
             sparkline=cached[1],
