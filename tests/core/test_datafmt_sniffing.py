@@ -62,9 +62,16 @@ def test_the_first_problem_of_the_head_is_raised(tmp_path: Path) -> None:
     assert caught.value.code == "dataset-column-missing"
 
 
+def test_columns_that_nobody_recognizes_are_told_before_a_bad_row(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.csv", ["frage,antwort", "Wer?,Ich.,zu viel", "Wer?,Ich."])
+    with pytest.raises(UserError) as caught:
+        datafmt.check_head(SourceSpec(path=str(path)))
+    assert caught.value.code == "dataset-column-missing"
+
+
 def test_bad_rows_pass_when_they_are_to_be_skipped(tmp_path: Path) -> None:
     path = write_lines(tmp_path / "a.jsonl", ["bad", '{"text": ""}', '{"text": "a"}'])
-    assert datafmt.check_head(SourceSpec(path=str(path)), skip_bad_rows=True) == 2
+    assert datafmt.check_head(SourceSpec(path=str(path)), skip_bad_rows=True) == (1, 2)
     with pytest.raises(UserError, match="line 1"):
         datafmt.check_head(SourceSpec(path=str(path)))
     only_bad = write_lines(tmp_path / "b.jsonl", [json.dumps({"text": ""})] * 3)

@@ -7104,6 +7104,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>正在读取前几行…</translation>
     </message>
     <message>
+        <source>%1 of %2 rows</source>
+        <translation>共 %2 行，使用 %1 行</translation>
+    </message>
+    <message>
         <source>%1 examples</source>
         <translation>%1 个样本</translation>
     </message>

@@ -117,7 +117,7 @@ def _num_row_bytes(row: Row) -> int:
     return len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
 
 
-def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> int:
+def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> tuple[int, int]:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
     At most `num_rows` rows and 16 million characters are looked at; of a Parquet file only that it holds rows.
@@ -128,7 +128,7 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
         num_rows: most rows to look at.
 
     Returns:
-        How many bad rows there are among them.
+        How many of them are good, and how many bad; of a Parquet file none are looked at.
 
     Raises:
         UserError: the first problem, with file, line and column; with skip_bad_rows only when no row of the
@@ -137,7 +137,7 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     path = Path(source.path)
     if file_kind(path) == PARQUET:
         count_rows(path)
-        return 0
+        return 0, 0
     problems: dict[int, TunesmithError] = {}
 
     def bad_row(line: int, error: TunesmithError) -> None:
@@ -145,8 +145,9 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
             raise error
         problems.setdefault(line, error)
 
+    # Columns that nobody recognizes come before a bad row: until they are mapped, no row is good.
     layout = resolve_layout(
-        head_rows(path, LAYOUT_ROWS, bad_row, source.encoding), source.format, source.columns, str(path)
+        head_rows(path, LAYOUT_ROWS, _ignore, source.encoding), source.format, source.columns, str(path)
     )
     num_good = num_characters = 0
     for line, row in itertools.islice(read_rows(path, bad_row, source.encoding), num_rows):
@@ -160,4 +161,4 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
             break
     if not num_good:
         raise next(iter(problems.values()))
-    return len(problems)
+    return num_good, len(problems)

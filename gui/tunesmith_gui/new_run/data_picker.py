@@ -133,6 +133,7 @@ class DataPicker(Card):
             self._problem = None
         sniffed = data.sniffed if data else None
         self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
+        self.map.show()
         self.preview.setEnabled(sniffed is not None)
         if data is None:
             words = self.tr("One example per row: a chat, a prompt and its response, or text.")
@@ -158,6 +159,7 @@ class DataPicker(Card):
         if data.skipping_helps:
             return core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit
         if data.error is not None and data.error.code == "dataset-column-missing" and self.map.isEnabled():
+            self.map.hide()
             return core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit
         return core_text(ACTIONS["choose-data"].label), self._browse
 
@@ -170,8 +172,17 @@ class DataPicker(Card):
         sniffed = data.sniffed
         assert sniffed is not None
         exact = sniffed.kind == PARQUET or sniffed.num_rows_estimate < NUM_SNIFFED_ROWS
-        words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
-        parts = [fill(words, number(sniffed.num_rows_estimate)), sniffed.kind.upper(), size(sniffed.num_bytes)]
+        # Malformed rows are not among the estimate.
+        num_rows = max(sniffed.num_rows_estimate, data.num_good_rows + data.num_bad_rows)
+        num_left_out = max(num_skipped, data.num_bad_rows)
+        if exact and num_left_out:
+            count = fill(self.tr("%1 of %2 rows"), number(num_rows - num_left_out), number(num_rows))
+            skipped = self.tr("%n skipped", "", num_left_out)
+        else:
+            words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
+            count = fill(words, number(sniffed.num_rows_estimate))
+            skipped = self.tr("at least %n bad rows, skipped", "", num_left_out) if num_left_out else ""
+        parts = [", ".join(filter(None, (count, skipped))), sniffed.kind.upper(), size(sniffed.num_bytes)]
         if sniffed.kind != PARQUET:
             own = spec.format != "auto"
             format_name = spec.format if own else sniffed.format
@@ -183,10 +194,6 @@ class DataPicker(Card):
                 parts.append(columns)
         if spec.encoding != UTF_8:
             parts.append(choice_text(spec.encoding))
-        if num_skipped:
-            parts.append(self.tr("%n skipped", "", num_skipped))
-        elif data.num_bad_rows:
-            parts.append(self.tr("at least %n bad rows, skipped", "", data.num_bad_rows))
         return "  ·  ".join(parts)
 
     def _browse(self) -> None:

@@ -65,7 +65,7 @@ class DataFacts:
         head: its first rows; none of a Parquet file, which the engine reads.
         error: the first problem in it.
         skipping_helps: whether the rest can be trained on when bad rows are left out.
-        num_bad_rows: of its first rows, where bad rows are left out.
+        num_good_rows, num_bad_rows: of its first rows, where bad rows are left out.
     """
 
     path: str
@@ -73,6 +73,7 @@ class DataFacts:
     head: tuple[Row, ...] = ()
     error: TunesmithError | None = None
     skipping_helps: bool = False
+    num_good_rows: int = 0
     num_bad_rows: int = 0
 
 
@@ -387,12 +388,12 @@ def look_at_data(data: DataSpec) -> DataFacts:
         sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding)
         if sniffed.kind != datafmt.PARQUET:
             head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None, source.encoding))
-        num_bad_rows = datafmt.check_head(source, data.skip_bad_rows)
+        num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows)
     except UserError as error:
         return DataFacts(given, sniffed, head, error, sniffed is not None and _skipping_helps(source))
     except OSError as error:
         return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
-    return DataFacts(given, sniffed, head, num_bad_rows=num_bad_rows)
+    return DataFacts(given, sniffed, head, num_good_rows=num_good, num_bad_rows=num_bad)
 
 
 def _skipping_helps(source: SourceSpec) -> bool:

@@ -115,7 +115,8 @@ class TestBadInput:
         skip.setFocus()
         qtbot.mouseClick(skip, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
-        assert "at least 1 bad row, skipped" in page.data_picker.facts.text()
+        good = len(data_file.read_text().splitlines()) - 1
+        assert f"{good} of {good + 1} rows, 1 skipped" in page.data_picker.facts.text()
         focus = page.focusWidget()
         assert focus is not None
         assert page.data_picker.combo.isAncestorOf(focus) or focus is page.data_picker.combo
@@ -141,6 +142,15 @@ class TestBadInput:
         page.actions_.choose_data(str(tmp_path / "none.csv"))
         assert page.form.value("data.sources[0].encoding") == "utf-8"
 
+    def test_malformed_rows_are_counted_among_all(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path
+    ) -> None:
+        data = tmp_path / "odd.csv"
+        data.write_text("prompt,completion\n" + "Wer?,Ich.\n" * 9 + "Wer?,Ich.,zu viel\n" * 15)
+        page.actions_.choose_data(str(data))
+        page.form.set_value("data.skip_bad_rows", True)
+        qtbot.waitUntil(lambda: "9 of 24 rows, 15 skipped" in page.data_picker.facts.text(), timeout=5000)
+
     def test_bad_rows_of_other_data_are_not_skipped(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, tmp_path: Path
     ) -> None:
@@ -156,6 +166,7 @@ class TestBadInput:
         ("content", "fix"),
         [
             (b"frage,antwort\nWer?,Ich.\n", "Map columns\u2026"),
+            (b"frage,antwort\nWer?,Ich.,zu viel\nWer?,Ich.\n", "Map columns\u2026"),
             (b"PK\x03\x04 not rows", "Choose another file\u2026"),
             (b'prompt,completion\n"open quote,x\n', "Choose another file\u2026"),
         ],
@@ -170,6 +181,8 @@ class TestBadInput:
         (banner,) = [each for each in page.data_picker.findChildren(Banner) if each.isVisible()]
         assert [each.text() for each in banner.buttons] == [fix]
         assert page.data_picker.preview.isEnabled() == page.data_picker.map.isEnabled(), "there are rows to look at"
+        shown = [each.text() for each in page.data_picker.findChildren(QPushButton) if each.isVisible()]
+        assert shown.count(fix) == 1, "one button for one step"
 
     def test_unreadable_data_does_not_make_the_model_too_large(
         self, qtbot: QtBot, page: NewRunPage, model: Path, data_file: Path, devices: list[Hardware]
