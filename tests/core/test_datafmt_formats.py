@@ -170,3 +170,11 @@ def test_what_is_wrong_with_a_row_is_said_in_chinese() -> None:
     with pytest.raises(UserError) as caught:
         to_messages({"text": 1}, layout, "a.jsonl")
     assert said(caught.value.message, "zh_CN").endswith("必须是文本，而不是数字。")
+
+
+@pytest.mark.parametrize("message", [USER, {"from": "human", "value": "q"}])
+def test_a_row_for_each_message_is_not_taken_for_plain_text(message: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r'single message.*: \{"messages": \[') as caught:
+        resolve_layout([message, ANSWER])
+    assert caught.value.code == "dataset-parse-error"
+    assert resolve_layout([USER, ANSWER], "text", {"text": "content"}).columns == {"text": "content"}

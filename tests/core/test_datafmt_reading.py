@@ -279,3 +279,8 @@ def test_a_malformed_line_behind_a_million_is_named(tmp_path: Path) -> None:
         file.writelines('{"text":"some words"}\n' for _ in range(1_000_000))
         file.write("{bad\n")
     assert "line 1000001, column 2" in failure(path).message
+
+
+def test_the_next_step_names_a_line_only_where_there_is_one(tmp_path: Path) -> None:
+    assert "line" in failure(write(tmp_path, "a.jsonl", '{"text":')).hint
+    assert "line" not in failure(write(tmp_path, "a.jsonl", b"PK\x03\x04")).hint

@@ -4589,6 +4589,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请用以下命令生成该文件：tunesmith probe --json</translation>
     </message>
     <message>
+        <source>Choose another file.</source>
+        <translation>请选择其他文件。</translation>
+    </message>
+    <message>
+        <source>Put the messages of each chat into one row, or choose another file.</source>
+        <translation>请把同一对话的消息放在一行，或选择其他文件。</translation>
+    </message>
+    <message>
         <source>Wrong packages: {count}. First: {line}.</source>
         <translation>不正确的包：{count} 个，首个：{line}。</translation>
     </message>
@@ -5883,6 +5891,10 @@ in no list of processes. What is shown has no passwords.</source>
   {lines}</source>
         <translation>{source}：
   {lines}</translation>
+    </message>
+    <message>
+        <source>{source}: each row is a single message, not a whole chat. A chat is one row: {{&quot;messages&quot;: [...]}}.</source>
+        <translation>{source}：每行只有一条消息，而不是完整的对话。一个对话占一行：{{&quot;messages&quot;: [...]}}。</translation>
     </message>
     <message>
         <source>{speed:.0f} tokens/s</source>

@@ -47,6 +47,7 @@ def parse_error(
         "{place}: {problem}",
         place=place(path, line, column),
         problem=Message(problem, **values),
+        hint=None if line else Message("Choose another file."),
     )
 
 

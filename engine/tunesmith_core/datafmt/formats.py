@@ -125,6 +125,10 @@ class Layout:
     columns: Mapping[str, str]
 
 
+MESSAGE_NAMES = ({"role", "content"}, {"from", "value"})
+"""Columns that are no row's but a message's: "content" alone would be taken for plain text."""
+
+
 def resolve_layout(
     rows: Iterable[Mapping[str, Any]],
     format_name: str = "auto",
@@ -141,7 +145,7 @@ def resolve_layout(
 
     Raises:
         UserError: `dataset-column-missing` when no format fits the columns,
-            `spec-invalid` when `columns` names no role.
+            `dataset-parse-error` when a row holds one message of a chat, `spec-invalid` when `columns` names no role.
     """
     rows = list(rows)
     present = list(dict.fromkeys(name for row in rows for name in row))
@@ -152,6 +156,13 @@ def resolve_layout(
     if unknown:
         problem = f'"{unknown[0]}" is no role of the format {format_name}: {", ".join(sorted(known))}.'
         raise TunesmithError("spec-invalid", "Column mapping: {problem}", problem=problem)
+    if format_name == "auto" and not given and any(names <= set(present) for names in MESSAGE_NAMES):
+        raise TunesmithError(
+            "dataset-parse-error",
+            '{source}: each row is a single message, not a whole chat. A chat is one row: {{"messages": [...]}}.',
+            hint="Put the messages of each chat into one row, or choose another file.",
+            source=source,
+        )
     for name in candidates:
         layout = Layout(name, _mapping(ROLES[name], present, given))
         if given.keys() <= {role.name for role in ROLES[name]} and _is_complete(layout) and _has_shape(layout, rows):

@@ -99,7 +99,8 @@ class DataPicker(Card):
         self.body.addWidget(self.facts)
         self.map = button(self.tr("Map columns…"), self.mapping_asked.emit, icon_name="table", parent=self)
         self.preview = button(self.tr("Preview…"), self.preview_asked.emit, icon_name="search", parent=self)
-        self.body.addWidget(FlowRow((self.map, self.preview), self))
+        self._looking = FlowRow((self.map, self.preview), self)
+        self.body.addWidget(self._looking)
         self.body.addStretch(1)
         self.show_data(None)
 
@@ -133,7 +134,7 @@ class DataPicker(Card):
             self._problem = None
         sniffed = data.sniffed if data else None
         self.map.setEnabled(sniffed is not None and bool(sniffed.columns))
-        self.map.show()
+        self._looking.show_only([self.map, self.preview])
         self.preview.setEnabled(sniffed is not None)
         if data is None:
             words = self.tr("One example per row: a chat, a prompt and its response, or text.")
@@ -159,7 +160,7 @@ class DataPicker(Card):
         if data.skipping_helps:
             return core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit
         if data.error is not None and data.error.code == "dataset-column-missing" and self.map.isEnabled():
-            self.map.hide()
+            self._looking.show_only([self.preview])
             return core_text(ACTIONS["map-columns"].label), self.mapping_asked.emit
         return core_text(ACTIONS["choose-data"].label), self._browse
 
