@@ -170,7 +170,7 @@ def test_damaged_spec_is_an_error_event_too(tiny_spec: MakeSpec, new_run: NewRun
     run = new_run(tiny_spec())
     (run.path / "spec.json").write_text("{")
     assert train(run) == 2
-    assert result_of(run)["code"] == "spec-invalid"
+    assert result_of(run)["code"] == "file-unreadable"
 
 
 def test_our_own_mistake_keeps_its_traceback(

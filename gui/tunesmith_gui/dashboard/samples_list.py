@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRect, Qt
+from PySide6.QtCore import QRect, QSize, Qt
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
@@ -24,12 +24,28 @@ class _Excerpt(SafeLabel):
         super().__init__(text, wrap=True, selectable=True, parent=parent)
         self._whole = text
 
+    @property
+    def _most_px(self) -> int:
+        return _EXCERPT_LINES * self.fontMetrics().height()
+
+    def heightForWidth(self, width: int) -> int:
+        """No more than the few lines, also before the text is cut."""
+        return min(super().heightForWidth(width), self._most_px)
+
+    def sizeHint(self) -> QSize:
+        """No more than the few lines, also before the text is cut."""
+        return super().sizeHint().boundedTo(QSize(1 << 20, self._most_px))
+
+    def minimumSizeHint(self) -> QSize:
+        """No more than the few lines, also before the text is cut."""
+        return super().minimumSizeHint().boundedTo(QSize(1 << 20, self._most_px))
+
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Cut the text anew."""
         super().resizeEvent(event)
         shown, metrics = self._whole, self.fontMetrics()
         room = QRect(0, 0, self.width(), 1 << 20)
-        while metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, shown).height() > _EXCERPT_LINES * metrics.height():
+        while metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, shown).height() > self._most_px:
             shown = shown[: len(shown) * 15 // 16].rstrip(" …") + "…"
         self.setText(shown)
 
