@@ -7661,8 +7661,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>重试</translation>
     </message>
     <message>
-        <source>Details</source>
-        <translation>详细信息</translation>
+        <source>Show the log</source>
+        <translation>显示日志</translation>
     </message>
     <message>
         <source>Compiled kernels</source>

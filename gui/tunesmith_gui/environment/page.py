@@ -129,7 +129,7 @@ class EnvironmentPage(Page):
             self._problem = None
         if failed is not None and failed.error is not None:
             again = ((self.tr("Try again"), lambda: self._repeat(failed.command)),)
-            log = ((self.tr("Details"), lambda: self.environment.progress.set_open(True)),)
+            log = ((self.tr("Show the log"), lambda: self.environment.progress.set_open(True)),)
             self._problem = error_banner(failed.error, actions=again + log, parent=self)
             self._column.insertWidget(1, self._problem)
 

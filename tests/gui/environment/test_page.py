@@ -224,7 +224,7 @@ def test_a_failure_is_a_banner_with_a_way_on(page: EnvironmentPage, quiet: Any) 
     assert "certificate verify failed" in words(banner)
     quiet.asked.clear()
     press(banner, "Try again")
-    press(banner, "Details")
+    press(banner, "Show the log")
     assert quiet.asked == ["rollback"]
     assert page.environment.progress.console is not None
     assert page.environment.progress.console.isVisible()
