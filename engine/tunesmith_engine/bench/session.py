@@ -177,7 +177,7 @@ class Session:
             for name, weight in self._first_weights.items():
                 parameters[name].copy_(weight)
         rows = [example for examples in steps for example in examples]
-        lengths = RowLengths(max(len(row.input_ids) for row in rows), max(map(_num_tokens, steps)))
+        lengths = RowLengths.of_steps(max(len(row.input_ids) for row in rows), list(map(_num_tokens, steps)))
         memory_bytes = round(workload.vram_gib * GIB * PLANNED_SHARE) if workload.vram_gib else None
         parts = replace(self._parts, data=PreparedData(rows, [], DataStats()))
         self.spec.hardware.activation_checkpointing = workload.checkpointing

@@ -61,6 +61,7 @@ class FusedModel:
         optimizer_bytes_per_weight: float = 8.0,
         fp8: bool = False,
         longest_tokens: int | None = None,
+        steps_vary: bool = False,
     ) -> FusedModel:
         """Build the fused twin of a model.
 
@@ -73,12 +74,13 @@ class FusedModel:
             optimizer_bytes_per_weight: what the optimizer will keep of each trained weight.
             fp8: multiply with frozen weights in 8 bits if the model bears it; the report says what came of it.
             longest_tokens: of a row, if the plan may make micro-batches smaller than `capacity_tokens`.
+            steps_vary: most micro-batches have far fewer tokens than that.
 
         Raises:
             NotFusableError: with a sentence for the person; the model is then as before.
         """
         assembly = Assembly(model, recognise(model), compute)
-        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens
+        sizes = capacity_tokens, memory_bytes, optimizer_bytes_per_weight, longest_tokens, steps_vary
         planner = MemoryPlanner(assembly, *sizes)
         plan = planner.plan(policy)
         # In little memory: whether a whole step fits is the first step's question.

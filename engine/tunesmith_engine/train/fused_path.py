@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -26,6 +26,10 @@ from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
 
+FULL_SHARE = 0.75
+"""Steps vary when they have less than this share of the longest one's tokens on average."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowLengths:
     """What the buffers of a run must hold.
@@ -33,17 +37,24 @@ class RowLengths:
     Attributes:
         longest: tokens of its longest row, held-out ones included.
         most_per_step: tokens of its longest step.
+        steps_vary: most steps have far fewer tokens than the longest.
     """
 
     longest: int
     most_per_step: int
+    steps_vary: bool = False
 
     @classmethod
     def of(cls, data: PreparedData, plan: StepPlan) -> RowLengths:
         """Return the lengths of a run, which are the same after a resume."""
         lengths = [len(example.input_ids) for example in data.train]
-        steps = (sum(lengths[row] for row in plan.rows(step)) for step in range(plan.total_steps))
-        return cls(max([*lengths, *(len(example.input_ids) for example in data.eval)]), max(steps))
+        steps = [sum(lengths[row] for row in plan.rows(step)) for step in range(plan.total_steps)]
+        return cls.of_steps(max([*lengths, *(len(example.input_ids) for example in data.eval)]), steps)
+
+    @classmethod
+    def of_steps(cls, longest: int, steps: Sequence[int]) -> RowLengths:
+        """Return the lengths of steps with so many tokens."""
+        return cls(longest, max(steps), sum(steps) < FULL_SHARE * max(steps) * len(steps))
 
     def capacity_tokens(self, micro_batch_size: int) -> int:
         """Return the tokens of a micro-batch: as many as padded rows would have, but never more than a step has."""
@@ -102,6 +113,7 @@ class FusedPath:
             optimizer_bytes_per_weight,
             fp8,
             lengths.longest,
+            lengths.steps_vary,
         )
         self.kernels: list[str] = []
         self.arena: AdapterArena | None = self._fused.arena

@@ -12,6 +12,7 @@ from tunesmith_core.spec_sections import OptimizerSpec
 from tunesmith_engine.data import Example
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.memory import MemoryPlan, MemoryPlanner
+from tunesmith_engine.fused.rates import CopyRates
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.fused.tiling import WHOLE
 from tunesmith_engine.model.lora import trainable
@@ -145,3 +146,15 @@ def trained(examples: list[Example], memory_bytes: int | None) -> tuple[torch.Te
     for portion in path.portions(examples):
         loss += path.add_gradients(portion, num_trained(examples), updater)
     return loss, path.arena.gradients.clone(), path
+
+
+@pytest.mark.parametrize("steps_vary", [False, True])
+def test_tiles_are_sent_only_where_steps_fill_the_micro_batch(assembly: Assembly, steps_vary: bool) -> None:
+    room = needed_bytes(assembly, "full")
+    sent = []
+    for share in (1.0, 1.05, 1.1, 1.2):
+        planner = MemoryPlanner(assembly, MOST_TOKENS, round(room * share), 8.0, None, steps_vary)
+        planner._flops_per_s = lambda _: SLOW  # type: ignore[method-assign]
+        planner._rates = CopyRates(1e9, 1e9)
+        sent += [policy.sent_tiles for policy in planner.plan("auto").policies]
+    assert any(sent) == (not steps_vary)
