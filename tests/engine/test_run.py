@@ -58,6 +58,7 @@ def test_run_learns_and_tells_its_story_in_order(tiny_spec: MakeSpec, new_run: N
     setup = events(run, "setup")[0].data
     assert (setup["num_train_rows"], setup["num_eval_rows"], setup["total_steps"]) == (12, 4, 12)
     assert setup["num_trainable_parameters"] > 0
+    assert setup["row_format"] == "messages"
     assert run.status().state == "finished"
 
 

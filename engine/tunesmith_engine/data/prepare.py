@@ -33,6 +33,7 @@ class DataStats:
         num_truncated_rows: cut to the context length.
         num_tokens, num_trained_tokens: of the training examples.
         longest_tokens: length of the longest example.
+        row_format: how the rows of the first file were read.
     """
 
     num_train_rows: int = 0
@@ -45,6 +46,7 @@ class DataStats:
     num_tokens: int = 0
     num_trained_tokens: int = 0
     longest_tokens: int = 0
+    row_format: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class _FileExamples:
     """The examples of one file and what was left out."""
 
     examples: list[Example]
+    row_format: str = ""
     num_bad_rows: int = 0
     num_overlong_rows: int = 0
     num_untrained_rows: int = 0
@@ -116,6 +119,7 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
         num_tokens=sum(len(example.input_ids) for example in train),
         num_trained_tokens=sum(example.num_trained_tokens for example in train),
         longest_tokens=max(len(example.input_ids) for example in (*train, *held_out)),
+        row_format=files[0].row_format,
     )
     notes = renderer.notes | cuts.notes()
     return PreparedData(train, held_out, stats, notes, "chat" if renderer.makes_chats else "text")
@@ -134,7 +138,7 @@ def _read_examples(spec: RunSpec, file_spec: SourceSpec, renderer: Renderer, cut
             file.examples.append(example)
         else:
             file.num_untrained_rows += 1
-    file.num_bad_rows = source.num_skipped_rows
+    file.num_bad_rows, file.row_format = source.num_skipped_rows, source.row_format
     if not file.examples:
         _raise_nothing_left(source.path, file, cuts.limit)
     return file

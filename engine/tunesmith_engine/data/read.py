@@ -28,6 +28,7 @@ class Source:
         on_problem: told each bad row that is left out.
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
+        row_format: how the rows are read, known with the first of them.
     """
 
     spec: SourceSpec
@@ -35,6 +36,7 @@ class Source:
     on_problem: Callable[[int, TunesmithError], None] | None = None
     num_skipped_rows: int = field(default=0, init=False)
     first_error: TunesmithError | None = field(default=None, init=False)
+    row_format: str = field(default="", init=False)
 
     _is_parquet: bool = field(default=False, init=False)
 
@@ -63,7 +65,7 @@ class Source:
             rows = datafmt.read_rows(self.path, self.bad_row, self.spec.encoding)
         head = list(islice(rows, LAYOUT_ROWS))
         layout = datafmt.resolve_layout([row for _, row in head], self.spec.format, self.spec.columns, str(self.path))
-        num_good = 0
+        self.row_format, num_good = layout.format, 0
         for number, row in chain(head, rows):
             try:
                 conversation = datafmt.to_messages(row, layout, self.place(number))

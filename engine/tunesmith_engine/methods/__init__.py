@@ -63,6 +63,7 @@ class Method(ABC):
         return {
             "num_train_rows": len(parts.data.train),
             "num_eval_rows": len(parts.data.eval),
+            "row_format": stats.row_format,
             "num_skipped_rows": stats.num_skipped_rows,
             "num_truncated_rows": stats.num_truncated_rows,
             "num_trained_tokens": stats.num_trained_tokens,

@@ -263,6 +263,15 @@ class DashboardModel:
         """Whether the newest reading comes from a run without a GPU."""
         return self.reading.get("device", "cpu") == "cpu" and not self.reading.get("total_bytes")
 
+    @property
+    def used(self) -> dict[str, str]:
+        """What automatic settings came to, by their paths; empty where not known yet."""
+        return {
+            "model.dtype": str(self.setup.get("dtype") or ""),
+            "data.sources[0].format": str(self.setup.get("row_format") or ""),
+            "hardware.devices": self.status.device_name,
+        }
+
     def taken(self) -> dict[str, Any]:  # Any: JSON values
         """What the run took over all its readings: averages of shares and power, the highest of everything else."""
         result = {name: value for name, value in self.reading.items() if name.endswith("total_bytes")}

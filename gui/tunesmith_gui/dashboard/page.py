@@ -178,7 +178,6 @@ class DashboardPage(Page):
             return
         self._spec, self._name, self._dirty = spec, name, True
         self._banner_key = ()
-        self.settings_used.set_spec(spec)
         if not self.samples.prompt.text():
             self.samples.prompt.setText(next(iter(spec.evaluation.sample_prompts), ""))
         self.title_changed.emit()
@@ -239,6 +238,8 @@ class DashboardPage(Page):
             self.log.refresh()
         self.samples.show_model(self.model)
         self.checkpoints.set_checkpoints(self.model.checkpoints)
+        if self._spec is not None:
+            self.settings_used.set_spec(self._spec, self.model.used)
         self._read_files()
 
     def _on_pane(self, _key: str) -> None:

@@ -65,9 +65,15 @@ class SettingsUsedTable(_Table):
         super().__init__(tr.translate("Dashboard", "Settings used"), (), parent)
         self.setHeaderLabels([self.tr("Setting"), self.tr("Value"), self.tr("Default")])
         self.setRootIsDecorated(True)
+        self.header().setStretchLastSection(False)
+        self.header().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
+        self._shown: tuple[RunSpec, dict[str, str]] | None = None
 
-    def set_spec(self, spec: RunSpec) -> None:
-        """Show a spec."""
+    def set_spec(self, spec: RunSpec, used: dict[str, str]) -> None:
+        """Show a spec; `used` says by path what automatic settings came to. Equal ones change nothing."""
+        if self._shown == (spec, used):
+            return
+        self._shown = spec, used
         self.clear()
         groups: dict[str, QTreeWidgetItem] = {}
         bold = QFont(self.font())
@@ -82,8 +88,11 @@ class SettingsUsedTable(_Table):
             value, default, unit = setting.get(spec), setting.default, setting.declaration.unit
             same = value == default
             shown = f"{value_text(value)} {core_text(unit)}".strip()
+            if value in ("auto", ["auto"]) and used.get(setting.path):
+                shown = f"{shown} ({value_text(used[setting.path])})"
             note = "" if same else self._note(value_text(default))
             item = QTreeWidgetItem([core_text(setting.declaration.label), shown or "–", note])
+            item.setToolTip(1, shown)
             if not same:
                 item.setFont(1, bold)
             group.addChild(item)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.tr import translate
+from tunesmith_core.spec_sections import CHOICE_WORDS
+from tunesmith_gui.tr import core_text, translate
 
 _LOWER_RATE = 3
 
@@ -15,12 +16,12 @@ def value_text(value: object) -> str:
     if isinstance(value, bool):
         return translate("SettingText", "on") if value else translate("SettingText", "off")
     if isinstance(value, (list, tuple)):
-        return ", ".join(str(each) for each in value)
+        return ", ".join(value_text(each) for each in value)
     if isinstance(value, dict):
         return ", ".join(f"{key}: {each}" for key, each in value.items())
     if isinstance(value, float):
         return f"{value:g}"
-    return str(value)
+    return core_text(CHOICE_WORDS.get(str(value), str(value)))
 
 
 def duplicate_spec(spec: RunSpec) -> RunSpec:

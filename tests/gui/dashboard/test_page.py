@@ -201,13 +201,25 @@ def test_screen_reader_hears_of_the_end_but_not_of_the_past(open_dashboard: Any,
     lock.release()
 
 
-def test_settings_used_come_from_the_frozen_spec_and_mark_changes(open_dashboard: Any) -> None:
+def test_settings_used_come_from_the_frozen_spec_in_words(open_dashboard: Any, qtbot: Any) -> None:
     page = open_dashboard(make_run("set", "happy", micro_batch_size=7))
     tree = page.settings_used
     groups = [tree.topLevelItem(place) for place in range(tree.topLevelItemCount())]
     rows = [group.child(place) for group in groups for place in range(group.childCount())]
     row = next(each for each in rows if each.text(0) == "Micro-batch size")
     assert (row.text(1), row.text(2)) == ("7 examples", "changed, default is 2")
+    page.model.setup |= {"dtype": "bfloat16", "row_format": "messages"}
+    page.model.status.device_name = "RTX 3060"
+    page._repaint()
+    groups = [tree.topLevelItem(place) for place in range(tree.topLevelItemCount())]
+    values = {row.text(0): row.text(1) for group in groups for row in map(group.child, range(group.childCount()))}
+    assert values["Number format"] == "Automatic (bfloat16)"
+    assert values["Row format"] == "Automatic (Chat)"
+    assert values["Device"] == "Automatic (RTX 3060)"
+    assert (values["Loss on"], values["Longer examples"]) == ("Answers only", "Cut")
+    page.panes.show_pane("settings")
+    qtbot.waitUntil(lambda: tree.viewport().width() > 0)
+    assert not tree.horizontalScrollBar().isVisibleTo(tree)
 
 
 def test_a_failed_run_with_a_checkpoint_offers_to_resume(open_dashboard: Any) -> None:
