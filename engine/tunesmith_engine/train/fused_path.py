@@ -25,7 +25,6 @@ from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.optim import Updater
 from tunesmith_engine.train.schedule import StepPlan
 
-
 FULL_SHARE = 0.75
 """Steps vary when they have less than this share of the longest one's tokens on average."""
 
