@@ -57,7 +57,7 @@ def make_parser() -> Parser:
     train = add_for_spec("train", cli_runs.train, "start a run and follow it")
     train.add_argument("--detach", action="store_true", help="return as soon as the run has started")
     train.add_argument("--no-kernels", action="store_true", help="train with plain PyTorch, without fused kernels")
-    add_for_spec("plan", cli_specs.plan, "estimate memory, time and disk")
+    add_for_spec("plan", cli_specs.plan, "estimate memory, steps and disk")
     add_for_spec("check", cli_specs.check, "check a spec and measure one real step")
     add_for_spec("preview", cli_specs.preview, "show how rows become trained tokens").add_argument(
         "--rows", type=int, default=5, metavar="N", help="number of rows to show (5)"

@@ -21,6 +21,7 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
 
 ANSWER_POLL_S = 0.1
+RUNS_HEADER = (Message("Run"), Message("State"), Message("Step"), Message("Loss"), Message("Model"), Message("Data"))
 
 
 def train(arguments: Namespace) -> int:
@@ -220,9 +221,7 @@ def runs(arguments: Namespace) -> int:
             )
             for entry in summaries
         ]
-        terminal.say(
-            terminal.table([said(Message(name)) for name in ("Run", "State", "Step", "Loss", "Model", "Data")], rows)
-        )
+        terminal.say(terminal.table(list(map(said, RUNS_HEADER)), rows))
     return EXIT_DONE
 
 
@@ -289,4 +288,4 @@ def show_trash(arguments: Namespace) -> int:
 
 
 def _described(folder: Path) -> Message:
-    return Message("{path} ({size})", path=folder, size=terminal.gib(files.folder_bytes(folder)))
+    return Message("{path} ({size})", path=folder, size=terminal.size(files.folder_bytes(folder)))

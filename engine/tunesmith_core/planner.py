@@ -119,6 +119,9 @@ def plan(
         UserError: `model-files-missing-or-corrupt` or `model-pickle-refused` when the model's card can't be read.
     """
     card = card or read_model_card(Path(spec.model.path))
+    if num_rows and spec.schedule.micro_batch_size > num_rows:
+        # No micro-batch has more rows than there are.
+        spec = with_changes(spec, {"schedule.micro_batch_size": num_rows})
     parts = _parts(spec, hardware, card, longest_tokens)
     least = sum(_least_parts(spec, hardware, card, longest_tokens).values())
     ratio = least / max(1, hardware.free_bytes)

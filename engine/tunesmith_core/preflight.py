@@ -72,12 +72,13 @@ def check_data(spec: RunSpec, model: ModelFolder | None) -> None:
 
 def _holds_chats(source: SourceSpec) -> bool:
     path = Path(source.path)
-    if datafmt.file_kind(path) == datafmt.PARQUET:
+    kind = datafmt.file_kind(path)
+    if kind == datafmt.PARQUET:
         return source.format in ("messages", "sharegpt")
     for line, row in datafmt.read_rows(path, lambda _line, _error: None, source.encoding):
         layout = datafmt.resolve_layout([row], source.format, source.columns, str(path))
         try:
-            return isinstance(datafmt.to_messages(row, layout, encoding.place(path, line)), datafmt.Chat)
+            return isinstance(datafmt.to_messages(row, layout, encoding.row_place(path, kind, line)), datafmt.Chat)
         except UserError:
             # A bad row that the spec says to skip; the next one tells.
             continue

@@ -373,8 +373,8 @@ class SavingSpec:
 
     every_minutes: float = declared(
         10.0,
-        label="Save every",
-        meaning="Longest time between checkpoints.",
+        label="Longest time between saves",
+        meaning="A checkpoint is saved at least so often.",
         unit="minutes",
         above=0.0,
         maximum=1440.0,

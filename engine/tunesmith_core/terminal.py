@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -69,10 +70,24 @@ def show_error(error: TunesmithError) -> None:
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return rows as aligned columns under a header."""
     lines = [list(header), *(list(row) for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
+    widths = [max(_num_columns(line[column]) for line in lines) for column in range(len(header))]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        "  ".join(cell + " " * (width - _num_columns(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
     )
+
+
+def _num_columns(text: str) -> int:
+    """Return how many columns of a terminal a text takes: Chinese letters take two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def size(num_bytes: float) -> str:
+    """Return any size for people, in the unit that suits it."""
+    for unit, name in ((GIB, "GiB"), (GIB >> 10, "MiB")):
+        if num_bytes >= unit:
+            return f"{num_bytes / unit:.1f} {name}"
+    return f"{num_bytes / (GIB >> 20):.1f} KiB"
 
 
 def gib(num_bytes: float) -> str:

@@ -109,7 +109,12 @@ def find(name: str) -> DeletedRun:
     for run in deleted_runs():
         if run.id == name:
             return run
-    raise TunesmithError("run-not-found", "There is no run named {name!r} in the trash.", name=name)
+    raise TunesmithError(
+        "run-not-found",
+        "There is no run named {name!r} in the trash.",
+        hint="Run tunesmith trash to list the deleted runs.",
+        name=name,
+    )
 
 
 def restore(run: DeletedRun) -> Run:

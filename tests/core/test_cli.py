@@ -123,7 +123,8 @@ def test_detach_stop_resume_and_delete(
     assert cli.main(["follow", "c-01"]) == 0
     assert cli.main(["delete", "c-01"]) == 0
     told = capsys.readouterr()
-    assert f"Moved to the trash: {home / 'runs' / 'c-01'} (0.00 GiB)\n" in told.out
+    assert f"Moved to the trash: {home / 'runs' / 'c-01'} (" in told.out
+    assert " KiB)\n" in told.out
     assert "tunesmith restore c-01" in told.err
     assert cli.main(["show", "c-01"]) == 2
     assert "error[run-not-found]" in capsys.readouterr().err

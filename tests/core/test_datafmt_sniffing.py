@@ -107,3 +107,13 @@ def test_the_longest_row_of_a_big_file_stays_unknown(tmp_path: Path, monkeypatch
     assert datafmt.sniff(broken).max_tokens() is None
     monkeypatch.setattr(sniffing, "PARSED_BYTES", 100)
     assert datafmt.sniff(table).max_tokens() is None
+
+
+def test_a_bad_row_of_a_list_on_one_line_is_named_by_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    rows = [{"instruction": "q", "output": "a"}, 7, {"instruction": "q", "output": ""}]
+    path.write_text(json.dumps([rows[0], rows[0], rows[2]]), encoding="utf-8")
+    with pytest.raises(UserError, match=r"a\.json, row 3, column"):
+        datafmt.check_head(SourceSpec(path=str(path)))
+    path.write_text(json.dumps(rows), encoding="utf-8")
+    assert datafmt.check_head(SourceSpec(path=str(path)), skip_bad_rows=True) == (1, 2)

@@ -143,6 +143,13 @@ def test_what_only_rows_of_the_whole_context_exceed_is_unmeasured() -> None:
     assert plan(make(), room, card=CARD, longest_tokens=16).verdict == "fits"
 
 
+def test_no_micro_batch_has_more_rows_than_there_are() -> None:
+    many = make({"schedule.micro_batch_size": 4096})
+    planned = plan(many, gpu(24), card=CARD, num_rows=23)
+    assert planned == plan(make({"schedule.micro_batch_size": 23}), gpu(24), card=CARD, num_rows=23)
+    assert planned.parts["logits"] < plan(many, gpu(24), card=CARD).parts["logits"]
+
+
 def test_no_free_memory_exceeds() -> None:
     assert plan(make(), gpu(0), card=CARD).verdict == "exceeds"
 

@@ -17,6 +17,15 @@ def test_an_error_shows_evidence_and_link(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err == "error[disk-full]: The disk is full\none\ntwo\n\ntail\n\nhint: h\nsee: page\n"
 
 
+def test_a_table_is_aligned_whatever_the_letters() -> None:
+    rows = terminal.table(["模型", "x"], [["a", "1"], ["abcde", "2"]]).splitlines()
+    assert rows == ["模型   x", "a      1", "abcde  2"]
+
+
+def test_sizes_come_in_the_unit_that_suits_them() -> None:
+    assert [terminal.size(2**power * 1.5) for power in (9, 20, 30)] == ["0.8 KiB", "1.5 MiB", "1.5 GiB"]
+
+
 def test_spans_of_time() -> None:
     assert [terminal.duration(seconds) for seconds in (5, 65, 7500)] == ["5 s", "1 min 05 s", "2 h 05 min"]
 

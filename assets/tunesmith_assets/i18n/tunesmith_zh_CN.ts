@@ -1944,6 +1944,34 @@ Click a picture in the legend to hide its line.</source>
         <translation>长度占满整个上下文的样本放不下。您的样本有多长尚不清楚。</translation>
     </message>
     <message>
+        <source>Loss</source>
+        <translation>损失</translation>
+    </message>
+    <message>
+        <source>Run</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>Run tunesmith trash to list the deleted runs.</source>
+        <translation>运行 tunesmith trash 可列出已删除的运行。</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation>状态</translation>
+    </message>
+    <message>
+        <source>Step</source>
+        <translation>步</translation>
+    </message>
+    <message>
+        <source>Steps: {steps}</source>
+        <translation>步数：{steps}</translation>
+    </message>
+    <message>
+        <source>estimate memory, steps and disk</source>
+        <translation>估算显存、步数和磁盘占用</translation>
+    </message>
+    <message>
         <source>GB18030 and GBK (Chinese)</source>
         <translation>GB18030 和 GBK（中文）</translation>
     </message>
@@ -4819,10 +4847,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>首次启动时的环境</translation>
     </message>
     <message>
-        <source>estimate memory, time and disk</source>
-        <translation>估算内存、时间和磁盘空间</translation>
-    </message>
-    <message>
         <source>evaluate a run in progress now</source>
         <translation>立即评估正在进行的运行</translation>
     </message>
@@ -6313,12 +6337,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>一个示例最多的词元数。</translation>
     </message>
     <message>
-        <source>Save every</source>
-        <translation>保存间隔</translation>
+        <source>Longest time between saves</source>
+        <translation>保存的最长间隔</translation>
     </message>
     <message>
-        <source>Longest time between checkpoints.</source>
-        <translation>两个检查点之间最长的时间。</translation>
+        <source>A checkpoint is saved at least so often.</source>
+        <translation>至少每隔这么久保存一个检查点。</translation>
+    </message>
+    <message>
+        <source>Save every</source>
+        <translation>保存间隔</translation>
     </message>
     <message>
         <source>minutes</source>
@@ -7126,6 +7154,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>about %1 examples</source>
         <translation>约 %1 个样本</translation>
+    </message>
+    <message>
+        <source>%1 example</source>
+        <translation>%1 个样本</translation>
     </message>
     <message>
         <source>trained as a chat</source>
@@ -8036,10 +8068,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>平滑</translation>
     </message>
     <message>
-        <source>Log</source>
-        <translation>对数</translation>
-    </message>
-    <message>
         <source>Logarithmic loss axis</source>
         <translation>损失轴用对数刻度</translation>
     </message>
@@ -8062,6 +8090,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>No loss yet</source>
         <translation>还没有损失</translation>
+    </message>
+    <message>
+        <source>Log scale</source>
+        <translation>对数刻度</translation>
     </message>
     <message>
         <source>Loss %1, down from %2, step %3 of %4</source>
@@ -8117,8 +8149,8 @@ in no list of processes. What is shown has no passwords.</source>
         </translation>
     </message>
     <message>
-        <source>%1 is still running. Reattached.</source>
-        <translation>%1 仍在运行，已重新连接。</translation>
+        <source>%1 is still running.</source>
+        <translation>%1 仍在运行。</translation>
     </message>
 </context>
 <context>

@@ -58,6 +58,13 @@ def place(path: Path, line: int | None = None, column: int | None = None) -> str
     return Message("{path}, line {line}", path=path, line=line) if line else str(path)
 
 
+def row_place(path: Path, kind: str, number: int) -> str:
+    """Return "file, line 3", or "file, row 3" where rows are no lines: lists in JSON, and Parquet."""
+    if kind in ("json", "parquet"):
+        return Message("{path}, row {row}", path=path, row=number)
+    return place(path, number)
+
+
 def read_head(path: Path) -> bytes:
     """Return the first bytes of a file.
 

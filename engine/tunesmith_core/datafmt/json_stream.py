@@ -40,7 +40,9 @@ class ArrayScanner:
         self._at_end = False
 
     def rows(self, bad: Callable[[int, TunesmithError], None]) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Yield (line where the object begins, object); items that are no objects go to `bad`.
+        """Yield (number of the item from 1, object); items that are no objects go to `bad`.
+
+        Many programs write the whole list on one line, so the line would say nothing.
 
         Raises:
             UserError: `dataset-parse-error` with line and column; broken JSON ends the reading, there is no next row.
@@ -48,13 +50,15 @@ class ArrayScanner:
         if self._peek() == "{":
             self._enter_wrapper()
         self._expect("[")
+        number = 0
         while self._peek() != "]":
+            number += 1
             line = self._line_at(self._position)
             value = self._value()
             if isinstance(value, dict):
-                yield line, value
+                yield number, value
             else:
-                bad(line, parse_error(self._path, "each item of the list must be an object such as {...}.", line))
+                bad(number, parse_error(self._path, "each item of the list must be an object such as {...}.", line))
             if self._peek() != "]":
                 self._expect(",")
 

@@ -97,11 +97,11 @@ def _kind_of_objects(file: TextIO, line: str, named: str | None) -> str:
 
 
 def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_8) -> Iterator[tuple[int, Row]]:
-    """Yield (line number from 1, row) of a JSONL, JSON, CSV or TSV file.
+    """Yield (number from 1, row) of a JSONL, JSON, CSV or TSV file: of the line, in a JSON list of the item.
 
     Args:
         path: the file.
-        on_bad_row: called with line number and error for each malformed row, which is left out; None raises instead.
+        on_bad_row: called with number and error for each malformed row, which is left out; None raises instead.
         encoding: a choice of SourceSpec.encoding, for a file without a byte order mark.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core.datafmt.encoding import UTF_8, place
+from tunesmith_core.datafmt.encoding import UTF_8, row_place
 from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
@@ -135,7 +135,8 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
             head is good.
     """
     path = Path(source.path)
-    if file_kind(path) == PARQUET:
+    kind = file_kind(path)
+    if kind == PARQUET:
         count_rows(path)
         return 0, 0
     problems: dict[int, TunesmithError] = {}
@@ -152,7 +153,7 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     num_good = num_characters = 0
     for line, row in itertools.islice(read_rows(path, bad_row, source.encoding), num_rows):
         try:
-            to_messages(row, layout, place(path, line))
+            to_messages(row, layout, row_place(path, kind, line))
             num_good += 1
         except UserError as error:
             bad_row(line, error)

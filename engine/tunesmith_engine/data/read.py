@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import datafmt
-from tunesmith_core.datafmt.encoding import parse_error
+from tunesmith_core.datafmt.encoding import parse_error, row_place
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
@@ -38,7 +38,7 @@ class Source:
     first_error: TunesmithError | None = field(default=None, init=False)
     row_format: str = field(default="", init=False)
 
-    _is_parquet: bool = field(default=False, init=False)
+    _kind: str = field(default="", init=False)
 
     @property
     def path(self) -> Path:
@@ -46,10 +46,8 @@ class Source:
         return Path(self.spec.path)
 
     def place(self, number: int) -> str:
-        """Return "file, line 3"; Parquet has rows instead of lines."""
-        if self._is_parquet:
-            return Message("{path}, row {row}", path=self.path, row=number)
-        return Message("{path}, line {line}", path=self.path, line=number)
+        """Return "file, line 3", or "file, row 3" where rows are no lines."""
+        return row_place(self.path, self._kind, number)
 
     def conversations(self) -> Iterator[tuple[int, datafmt.Conversation]]:
         """Yield (line or row number from 1, conversation) of every good row.
@@ -58,8 +56,8 @@ class Source:
             UserError: the first problem, unless bad rows are to be left out; `dataset-empty` when there is no row;
                 the first problem also when every row was left out.
         """
-        self._is_parquet = datafmt.file_kind(self.path) == datafmt.PARQUET
-        if self._is_parquet:
+        self._kind = datafmt.file_kind(self.path)
+        if self._kind == datafmt.PARQUET:
             rows = _parquet_rows(self.path)
         else:
             rows = datafmt.read_rows(self.path, self.bad_row, self.spec.encoding)

@@ -54,7 +54,7 @@ class LossCard(ChartCard):
         self.slider.setAccessibleName(self.tr("Smoothing"))
         guard_wheel(self.slider)
         self._weight = SafeLabel("0.60", role="caption", parent=self)
-        self.log = QCheckBox(self.tr("Log"), self)
+        self.log = QCheckBox(self.tr("Log scale"), self)
         self.log.setAccessibleName(self.tr("Logarithmic loss axis"))
         self.body.addWidget(SideBySide(self.axis, self._build_view_controls(), parent=self))
         self._model: DashboardModel | None = None

@@ -181,6 +181,8 @@ class DataPicker(Card):
             skipped = self.tr("%n skipped", "", num_left_out)
         else:
             words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
+            if exact and sniffed.num_rows_estimate == 1:
+                words = self.tr("%1 example")
             count = fill(words, number(sniffed.num_rows_estimate))
             skipped = self.tr("at least %n bad rows, skipped", "", num_left_out) if num_left_out else ""
         parts = [", ".join(filter(None, (count, skipped))), sniffed.kind.upper(), size(sniffed.num_bytes)]

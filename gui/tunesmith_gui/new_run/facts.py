@@ -97,7 +97,9 @@ class PlanFacts:
         if self.measured_bytes is None and self.plan.verdict == "unmeasured":
             return "unmeasured"
         if self.total_bytes > self.plan.available_bytes:
-            return "exceeds"
+            # As much as that takes rows of the whole context, and nobody knows how long they are.
+            unsure = self.measured_bytes is None and self.plan.verdict != "exceeds" and self.plan.certainty == "low"
+            return "unmeasured" if unsure else "exceeds"
         return self.plan.verdict if self.measured_bytes is None else "fits"
 
 
@@ -230,8 +232,11 @@ class NewRunFacts(QObject):
 
     @property
     def num_rows(self) -> int | None:
-        """Rows of the data file, an estimate for a long one."""
-        return self.data.sniffed.num_rows_estimate if self.data and self.data.sniffed else None
+        """Rows of the data file that can be used, an estimate for a long one."""
+        if self.data is None or self.data.sniffed is None:
+            return None
+        estimate = self.data.sniffed.num_rows_estimate
+        return self.data.num_good_rows or estimate if estimate < NUM_SNIFFED_ROWS else estimate
 
     @property
     def max_tokens(self) -> int | None:

@@ -305,10 +305,12 @@ class MainWindow(QMainWindow):
         self.banners.show_interrupted(self.context.library.rows)
 
     def _on_run_started(self, run_id: str) -> None:
-        if self.context.runs.run(run_id).created_at < self._opened_at:
+        # Later an older run can only have been resumed.
+        just_opened = time.time() - self._opened_at < _LANDING_S
+        if just_opened and self.context.runs.run(run_id).created_at < self._opened_at:
             name = next(run.name for run in self.context.runs.live_runs() if run.id == run_id)
-            self.toast.show_message("accent", tr.fill(self.tr("%1 is still running. Reattached."), name))
-            if self._untouched and time.time() - self._opened_at < _LANDING_S:
+            self.toast.show_message("accent", tr.fill(self.tr("%1 is still running."), name))
+            if self._untouched:
                 self.show_page("dashboard", run_id)
 
     def _on_run_ended(self, _run_id: str, name: str, state: str) -> None:

@@ -58,6 +58,8 @@ def test_rows_of_unknown_length_are_no_reason_to_refuse(qtbot: QtBot) -> None:
     assert card.chip.text == "Check first"
     assert "Check the plan to measure yours" in card.notes.text()
     assert facts.verdict == "unmeasured"
+    tight = PlanFacts(replace(facts.plan, verdict="tight"), room)
+    assert tight.verdict == "unmeasured"
     known = plan(make(), room, card=CARD, longest_tokens=2048)
     assert PlanFacts(known, room).verdict == "exceeds"
     assert PlanFacts(facts.plan, room, measured_bytes=1 << 30).verdict == "fits"

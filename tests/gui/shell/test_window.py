@@ -457,7 +457,7 @@ class TestInterruptedRuns:
             window.show_page("settings")
         runs.show(training())
         runs.run_started.emit("id-support-01")
-        assert window.toast.label.text() == "support-01 is still running. Reattached."
+        assert window.toast.label.text() == "support-01 is still running."
         page = window.pages.currentWidget()
         assert isinstance(page, Recorder) is not elsewhere
         assert elsewhere or page.told == [("shown", "id-support-01")]
