@@ -96,6 +96,7 @@ def test_rows_come_with_their_line_or_their_number_in_a_list(tmp_path: Path, nam
         ("a.csv", 'a\n1\n"open\n\n', "line 3: not valid CSV from here on"),
         ("a.csv", "a,a\n1,2\n", 'line 1: the header names the column "a" twice'),
         ("a.csv", "a,\n1,2\n", "line 1: field 2 of the header has no name"),
+        ("a.csv", "text\n\u65e5\u672c\u8a9e\n".encode("shift-jis"), "line 2: byte 0x93 does not fit the encoding"),
         ("a.csv", b"a\n\x8d\n", "line 2: byte 0x8D does not fit the encoding"),
         ("a.csv", b"\x8d\n1\n", "line 1: byte 0x8D does not fit the encoding"),
         ("a.txt", "hello", 'the file type ".txt" is not supported'),

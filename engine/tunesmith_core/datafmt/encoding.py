@@ -32,6 +32,8 @@ FOREIGN_MAGIC = {
 }
 
 UTF_8 = "utf-8"
+WESTERN_SIGNS = "\u20ac\u0152\u0153\u0160\u0161\u017d\u017e\u0178\u2018\u2019\u201c\u201d\u201e\u2013\u2014\u2026\u00ab\u00bb\u00b0\u00a7\u00bf\u00a1\u00a0"
+
 JUDGED_BYTES = 1024**2
 """Of a file, from its beginning, to tell a foreign encoding from a damaged row."""
 
@@ -168,7 +170,11 @@ def _guess(text: str) -> str | None:
     except UnicodeDecodeError:
         pass
     try:
-        raw.decode("windows-1252")
+        decoded = raw.decode("windows-1252")
     except UnicodeDecodeError:
         return None
-    return "windows-1252"
+    # Nearly any bytes can be read as it, Japanese ones too: Western text has few letters beyond ASCII, and usual ones.
+    beyond = [letter for letter in decoded if not letter.isascii()]
+    num_usual = sum(letter in WESTERN_SIGNS or "\u00c0" <= letter <= "\u00ff" for letter in beyond)
+    is_western = num_usual >= 0.8 * len(beyond) and len(beyond) <= 0.4 * len("".join(decoded.split()))
+    return "windows-1252" if is_western else None

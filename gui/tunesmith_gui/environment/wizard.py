@@ -109,7 +109,9 @@ class SetupWizard(QDialog):
         if not self.isVisible():
             self._fit()
             self._look()
-        self.flow.open(step if step in STEPS else self.flow.current)
+        # There is nothing to try while nothing is installed.
+        left_at = ENVIRONMENT if self.flow.current == TRY and not self.flow.ready else self.flow.current
+        self.flow.open(step if step in STEPS else left_at)
         self.refresh()
         self.show()
         self._bring_up()
@@ -151,7 +153,7 @@ class SetupWizard(QDialog):
             self.next.setProperty("kind", kind)
             restyle(self.next)
         self.back.setEnabled(flow.current != STEPS[0])
-        self.skip.setVisible(not flow.ready)
+        self.skip.setVisible(not (flow.ready or last))
 
     def open_step(self, step: str) -> None:
         """Opens a step and brings it into view."""

@@ -149,6 +149,18 @@ def test_buttons_lead_through_the_steps(wizard: SetupWizard, quiet: Any, window:
     settle()
 
 
+def test_it_opens_again_where_something_is_left_to_do(wizard: SetupWizard, quiet: Any) -> None:
+    wizard.open_step(TRY)
+    assert not wizard.skip.isVisibleTo(wizard), "Finish does the same"
+    wizard.close()
+    wizard.open_at()
+    assert wizard.flow.current == ENVIRONMENT
+    wizard.open_step(FOLDER)
+    wizard.close()
+    wizard.open_at()
+    assert wizard.flow.current == FOLDER
+
+
 def test_a_refused_folder_says_why_and_another_one_helps(
     wizard: SetupWizard, quiet: Any, tmp_path: Path, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
