@@ -226,9 +226,9 @@ CODES: dict[str, ErrorCode] = {
     ),
     "hub-ssl-or-proxy": ErrorCode(
         ENVIRONMENT,
-        "The connection to the hub is not trusted",
-        "A proxy or a company certificate is between this computer and the hub.",
-        "Set the proxy or the certificate, or choose a model folder on this computer.",
+        "A proxy or a certificate stops the connection",
+        "A proxy, or a certificate of a company, stands between this computer and the server.",
+        "Set the proxy under Settings > Network, or choose a model folder on this computer.",
     ),
     "hf-symlink-privilege": ErrorCode(
         ENVIRONMENT,

@@ -54,6 +54,7 @@ QPushButton[kind="primary"]:disabled { background: $hover; color: $muted; border
 QPushButton[kind="danger"] { color: $error; border-color: $error; }
 QPushButton[kind="danger"]:hover { background: $error_soft; }
 QPushButton[kind="danger"]:focus { border-color: $focus; }
+QPushButton[kind="danger"]:disabled { color: $disabled; border-color: $border; }
 QPushButton[kind="quiet"] { background: transparent; border-color: transparent; padding: 6px 10px; }
 QPushButton[kind="quiet"]:hover { background: $hover; }
 QPushButton[kind="quiet"]:focus { border-color: $focus; padding: 5px 9px; }

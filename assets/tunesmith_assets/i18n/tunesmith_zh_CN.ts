@@ -728,16 +728,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>请检查网络，或选择这台电脑上的模型文件夹。</translation>
     </message>
     <message>
-        <source>The connection to the hub is not trusted</source>
-        <translation>与模型站的连接不受信任</translation>
-    </message>
-    <message>
-        <source>A proxy or a company certificate is between this computer and the hub.</source>
-        <translation>这台电脑与模型站之间有代理或公司证书。</translation>
-    </message>
-    <message>
-        <source>Set the proxy or the certificate, or choose a model folder on this computer.</source>
-        <translation>请设置代理或证书，或选择这台电脑上的模型文件夹。</translation>
+        <source>Set the proxy under Settings &gt; Network, or choose a model folder on this computer.</source>
+        <translation>请在“设置 &gt; 网络”中设置代理，或选择这台电脑上的模型文件夹。</translation>
     </message>
     <message>
         <source>Windows refused a symbolic link</source>
@@ -4617,6 +4609,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请用以下命令生成该文件：tunesmith probe --json</translation>
     </message>
     <message>
+        <source>A proxy or a certificate stops the connection</source>
+        <translation>代理或证书阻断了连接</translation>
+    </message>
+    <message>
+        <source>A proxy, or a certificate of a company, stands between this computer and the server.</source>
+        <translation>这台电脑与服务器之间有代理，或有公司的证书。</translation>
+    </message>
+    <message>
         <source>Choose another file.</source>
         <translation>请选择其他文件。</translation>
     </message>
@@ -7773,8 +7773,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存报告</translation>
     </message>
     <message>
-        <source>The report was saved.</source>
-        <translation>报告已保存。</translation>
+        <source>Written to %1</source>
+        <translation>已写入 %1</translation>
     </message>
 </context>
 <context>
@@ -8258,8 +8258,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存配置</translation>
     </message>
     <message>
-        <source>The spec was saved.</source>
-        <translation>配置已保存。</translation>
+        <source>Written to %1</source>
+        <translation>已写入 %1</translation>
     </message>
 </context>
 <context>
@@ -8966,6 +8966,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Written to %1</source>
         <translation>已写入 %1</translation>
+    </message>
+    <message>
+        <source>Moved to the trash, from where runs can be restored.</source>
+        <translation>已移到回收站，可从那里恢复。</translation>
     </message>
     <message numerus="yes">
         <source>%n run(s)</source>

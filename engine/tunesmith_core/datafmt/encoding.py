@@ -32,7 +32,8 @@ FOREIGN_MAGIC = {
 }
 
 UTF_8 = "utf-8"
-WESTERN_SIGNS = "\u20ac\u0152\u0153\u0160\u0161\u017d\u017e\u0178\u2018\u2019\u201c\u201d\u201e\u2013\u2014\u2026\u00ab\u00bb\u00b0\u00a7\u00bf\u00a1\u00a0"
+WESTERN_SIGNS = "€ŒœŠšŽžŸ\u2018\u2019“”„\u2013—…«»°§¿¡\u00a0"
+"""Beside letters, what Western text has beyond ASCII: quotation marks, dashes and the like."""
 
 JUDGED_BYTES = 1024**2
 """Of a file, from its beginning, to tell a foreign encoding from a damaged row."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeVar
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFileDialog, QMenu, QSizePolicy, QWidget
+from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 
 from tunesmith_core.files import atomic_write_text
 from tunesmith_gui.dashboard.chart_views import ChartTableDialog, LargeChartDialog, lines_csv, mouse_help
@@ -18,6 +17,7 @@ from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton
 from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.metric_plot import MetricPlot
+from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 Numbers = TypeVar("Numbers", float, Floats)
 
@@ -101,6 +101,6 @@ class ChartCard(Card):
         ChartTableDialog(self._title, self.plot.lines, self.plot.x_title, self.window()).exec()
 
     def _save_csv(self) -> None:
-        path, _kind = QFileDialog.getSaveFileName(self, self.tr("Save CSV"), f"{self._title}.csv", "CSV (*.csv)")
-        if path:
-            atomic_write_text(Path(path), lines_csv(self.plot.lines, self.plot.x_title))
+        path = ask_where_to_save(self, self.tr("Save CSV"), f"{self._title}.csv", "CSV (*.csv)")
+        if path is not None:
+            atomic_write_text(path, lines_csv(self.plot.lines, self.plot.x_title))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from PySide6.QtCore import QTimer, QUrl
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QDialog, QFileDialog, QScrollArea, QWidget
+from PySide6.QtWidgets import QDialog, QScrollArea, QWidget
 
 from tunesmith_core import files, paths
 from tunesmith_core.actions import ACTIONS, doable
@@ -33,6 +32,7 @@ from tunesmith_gui.widgets.error_banner import error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.page_header import PageHeader
 from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.save_file import ask_where_to_save
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 _COLUMN_PX = SPACE * 110
@@ -265,11 +265,11 @@ class EnvironmentPage(Page):
 
     def _save_report(self, text: str) -> None:
         kind = self.tr("Text (*.txt)")
-        path, _ = QFileDialog.getSaveFileName(self, self.tr("Save report"), REPORT_NAME, kind)
-        if path:
+        path = ask_where_to_save(self, self.tr("Save report"), REPORT_NAME, kind)
+        if path is not None:
             self.run_in_background(
-                lambda: files.atomic_write_text(Path(path), text),
-                lambda _nothing: self.notify.emit("ok", self.tr("The report was saved.")),
+                lambda: files.atomic_write_text(path, text),
+                lambda _nothing: self.notify.emit("ok", fill(self.tr("Written to %1"), str(path))),
             )
 
 

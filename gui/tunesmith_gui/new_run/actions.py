@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QLocale, QObject, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QFileDialog
 
 from tunesmith_assets import samples
 from tunesmith_core import files
@@ -20,8 +19,9 @@ from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing, NewRunForm
 from tunesmith_gui.new_run.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.services.operation import OperationTask
-from tunesmith_gui.tr import core_text
+from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.diagnostics import DiagnosticsDialog
+from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 if TYPE_CHECKING:
     from tunesmith_gui.new_run.page import NewRunPage
@@ -281,12 +281,12 @@ class NewRunActions(QObject):
     def save_spec(self) -> None:
         """Asks for a file and writes the spec."""
         kind = self.tr("Run spec (*.json)")
-        path, _ = QFileDialog.getSaveFileName(self._page, self.tr("Save spec"), "spec.json", kind)
-        if path:
+        path = ask_where_to_save(self._page, self.tr("Save spec"), "spec.json", kind)
+        if path is not None:
             values = self._form.spec.to_dict()
             self._page.run_in_background(
-                lambda: files.atomic_write_json(Path(path), values),
-                lambda _nothing: self._page.notify.emit("ok", self.tr("The spec was saved.")),
+                lambda: files.atomic_write_json(path, values),
+                lambda _nothing: self._page.notify.emit("ok", fill(self.tr("Written to %1"), str(path))),
                 self.error_found.emit,
             )
 

@@ -8,7 +8,6 @@ from PySide6.QtCore import QItemSelectionModel, QLocale, QModelIndex, Qt, QTimer
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QFileDialog,
     QHBoxLayout,
     QHeaderView,
     QLineEdit,
@@ -38,6 +37,7 @@ from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.page_header import PageHeader
 from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.save_file import ask_where_to_save
 from tunesmith_gui.widgets.segmented import Segmented
 from tunesmith_gui.widgets.side_by_side import SideBySide
 
@@ -255,11 +255,11 @@ class RunsPage(Page):
         CompareDialog(loaded, self.window()).exec()  # type: ignore[arg-type]
 
     def _export(self, rows: list[RunRow]) -> None:
-        path, _kind = QFileDialog.getSaveFileName(self, self.tr("Export CSV"), "runs.csv", "CSV (*.csv)")
-        if path:
+        path = ask_where_to_save(self, self.tr("Export CSV"), "runs.csv", "CSV (*.csv)")
+        if path is not None:
             self.run_in_background(
-                lambda: atomic_write_text(Path(path), runs_csv(rows)),
-                lambda _nothing: self.notify.emit("ok", fill(self.tr("Written to %1"), path)),
+                lambda: atomic_write_text(path, runs_csv(rows)),
+                lambda _nothing: self.notify.emit("ok", fill(self.tr("Written to %1"), str(path))),
             )
 
     def _show_trash(self) -> None:
@@ -277,6 +277,8 @@ class RunsPage(Page):
             dialog = DeleteRunDialog(rows, contents, self.window())
             if dialog.exec():
                 self.context.runs.delete([row.id for row in rows], dialog.remove)
+                if dialog.trash.isChecked():
+                    self.notify.emit("ok", self.tr("Moved to the trash, from where runs can be restored."))
 
         self.run_in_background(lambda: contents_of(rows), ask)
 

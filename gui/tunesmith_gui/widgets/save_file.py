@@ -1,0 +1,26 @@
+"""The question where a file shall be saved: in the person's documents first, with the ending of its kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QStandardPaths
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+
+def ask_where_to_save(parent: QWidget, title: str, file_name: str, kind: str) -> Path | None:
+    """Return the chosen path, or None.
+
+    Args:
+        parent: the window asks over it.
+        title: of the question.
+        file_name: proposed; its ending is added to a name without one.
+        kind: of file, such as "Text (*.txt)".
+    """
+    documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
+    start = documents if Path(documents).is_dir() else str(Path.home())
+    chosen, _ = QFileDialog.getSaveFileName(parent, title, str(Path(start) / file_name), kind)
+    if not chosen:
+        return None
+    path = Path(chosen)
+    return path if path.suffix else path.with_name(path.name + Path(file_name).suffix)
