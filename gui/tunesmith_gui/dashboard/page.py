@@ -166,7 +166,7 @@ class DashboardPage(Page):
         self.log.set_lines(self.model.log)
         self.log_pane.show_output(EngineOutput("", "none"))
         self._read_output()
-        self._follow = service.tail.follow(self.run.journal_path, pack, self._receive, self._unreadable)
+        self._follow = service.tail.follow(self.run.journal_path, pack, self._receive, self._unreadable, self)
         run = self.run
         self.run_in_background(lambda: (run, run.load_spec(), display_name(run)), self._take_spec)
         self._check_life()

@@ -172,7 +172,9 @@ class SetupService(QObject):
         self.ended.emit(activity)
         if activity.command.changes:
             self.refresh_files()
-            self.check()
+            if error is None:
+                # After a failure a check would take the place of what went wrong before anybody has read it.
+                self.check()
         self._start_next()
 
     def _take_probe(self, end: Outcome) -> TunesmithError | None:

@@ -94,6 +94,7 @@ class JournalTail(QObject):
         transform: Callable[[list[Event]], object],
         receive: Callable[[Any], object],  # Any: what transform returns
         failed: Callable[[TunesmithError], object],
+        owner: QObject | None = None,
     ) -> Follow:
         """Hand over a journal from its beginning and everything that comes.
 
@@ -102,8 +103,11 @@ class JournalTail(QObject):
             transform: makes something of each list of events, on the worker thread; gets [] once at the first end.
             receive: takes what transform made, on this object's thread.
             failed: told once when the journal can't be read; following has ended then.
+            owner: following ends with it, as when a window is built again in another language.
         """
         follow = Follow(path, transform, receive, failed)
+        if owner is not None:
+            owner.destroyed.connect(lambda: self.cancel(follow))
         with self._lock:
             self._follows.append(follow)
         self._wanted.set()
@@ -164,5 +168,11 @@ class JournalTail(QObject):
         if isinstance(value, TunesmithError):
             self.cancel(follow)
             follow.failed(value)
-        else:
+            return
+        try:
             follow.receive(value)
+        except BaseException:
+            # Whoever can't take it any more must not keep the others waiting.
+            self.cancel(follow)
+            self._rest.start()
+            raise
