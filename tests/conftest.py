@@ -60,12 +60,18 @@ SHOWS_WINDOWS = ("tests/gui/", "tests/bench/", "tests/packaging/", "tests/e2e/")
 """Folders whose tests share the one screen. Only one worker runs them, or windows take the focus from each other."""
 
 
+LONG_TIMEOUT_S = 3600
+"""Of a test of big counts, which takes minutes on a quiet computer and far more beside other work."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say which tests one worker must run, and skip on Windows what can't run there."""
     for item in items:
         group = "screen" if item.nodeid.startswith(SHOWS_WINDOWS) else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
     if sys.platform == "win32":
         for item in items:
             if why := linux_only.reason(item.nodeid):

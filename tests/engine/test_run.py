@@ -42,6 +42,9 @@ def test_run_learns_and_tells_its_story_in_order(tiny_spec: MakeSpec, new_run: N
     assert phases[:5] == ["starting", "model", "data", "model", "training"]
     assert phases[-1] == "saving"
     assert kinds[-2:] == ["checkpoint", "result"]
+    last = events(run, "checkpoint")[-1].data
+    assert last["kept"][0] == last["step"]
+    assert len(last["kept"]) == len(list(run.checkpoints_path.glob("step-*")))
     assert [e.data["step"] for e in events(run, "eval")] == [0, 6, 12]
     assert [e.data["step"] for e in events(run, "sample")] == [0, 6, 12]
     assert [e.data["step"] for e in events(run, "step")] == list(range(1, 13))

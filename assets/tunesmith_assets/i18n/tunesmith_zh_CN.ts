@@ -7616,7 +7616,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>Tested on %1 on %2</source>
-        <translation>已于 %2 在 %1 上测试</translation>
+        <translation>已于 %1 在 %2 上测试</translation>
     </message>
     <message>
         <source>Built on %1, not tested on this computer yet</source>

@@ -130,6 +130,10 @@ class Checkpoints:
         files.atomic_write_json(staging / CHECKPOINT_MANIFEST, manifest)
         files.crashpoint("ckpt.after-manifest")
 
+    def steps(self) -> list[int]:
+        """Return the steps of the checkpoints that are kept, newest first."""
+        return list(map(_step_of, self._all()))
+
     def _rotate(self) -> None:
         """Delete the oldest beyond `keep`. Age is the step number: clocks go wrong."""
         for path in self._all()[self._keep :]:

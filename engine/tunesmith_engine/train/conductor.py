@@ -299,7 +299,8 @@ class Conductor:
         self._saved_s = time.monotonic()
         path, seconds = folder.relative_to(self._host.run.path).as_posix(), round(self._saved_s - self._started_s, 3)
         num_bytes = files.folder_bytes(folder)
-        self._host.event("checkpoint", step=self.progress.step, path=path, bytes=num_bytes, seconds=seconds)
+        told = {"path": path, "bytes": num_bytes, "seconds": seconds, "kept": self._checkpoints.steps()}
+        self._host.event("checkpoint", step=self.progress.step, **told)
         self._back_to_training()
 
     def restore(self, snapshot: Snapshot, fingerprint: dict[str, Any], changes: list[str]) -> None:  # Any: JSON values

@@ -213,6 +213,8 @@ class DashboardModel:
         data = event.data
         step, path, num_bytes = int(data.get("step") or 0), str(data.get("path") or ""), int(data.get("bytes") or 0)
         self.checkpoints.append(Checkpoint(step, path, num_bytes, float(data.get("seconds") or 0), event.t))
+        if isinstance(data.get("kept"), list):
+            self.checkpoints = [each for each in self.checkpoints if each.step in data["kept"]]
         self._say(event.t, "info", fill(translate("RunLog", "checkpoint %1 (%2)"), path, size(num_bytes)))
 
     def _on_log(self, event: Event) -> None:

@@ -198,7 +198,8 @@ class PlanCard(Card):
         steps = unknown if plan.total_steps is None else number(plan.total_steps)
         time = unknown
         if plan.seconds is not None:
-            time = fill(self.tr("%1 to %2"), duration(plan.seconds[0]), duration(plan.seconds[1]))
+            low, high = map(duration, plan.seconds)
+            time = self._about(low) if low == high else fill(self.tr("%1 to %2"), low, high)
         sure = self.tr("measured") if facts.measured_bytes is not None else certainty_word(plan.certainty)
         disk = size(plan.disk_bytes)
         least = plan.least_bytes < (facts.measured_bytes or plan.total_bytes)

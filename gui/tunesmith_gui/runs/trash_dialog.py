@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 
 from tunesmith_core import files, trash
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.runs import Run, display_name
 from tunesmith_core.trash import DeletedRun
 from tunesmith_gui import tr
 from tunesmith_gui.tokens import SPACE
@@ -66,7 +67,9 @@ class TrashDialog(QDialog):
         self.list.clear()
         for run in trash.deleted_runs():
             when_text = tr.moment(run.deleted_at)
-            item = QListWidgetItem(f"{run.id}   {tr.size(files.folder_bytes(run.path))}   {when_text}", self.list)
+            item = QListWidgetItem(
+                f"{display_name(Run(run.path))}   {tr.size(files.folder_bytes(run.path))}   {when_text}", self.list
+            )
             item.setData(Qt.ItemDataRole.UserRole, run)
         words = self.tr("%n deleted run(s)", "", self.list.count())
         self.title.setText(words if self.list.count() else self.tr("The trash is empty"))

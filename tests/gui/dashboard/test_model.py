@@ -135,3 +135,11 @@ def test_what_an_engine_printed_last_is_not_an_error_of_its_own(code: str, level
     model = DashboardModel()
     model.apply(pack([Event(1, 1.0, "error", {"code": code, "message": "It ended.", "context": "last words"})]))
     assert [(line.level, line.text) for line in model.log.matching()] == [("error", "It ended."), (level, "last words")]
+
+
+def test_checkpoints_that_made_room_for_newer_ones_are_not_shown() -> None:
+    model = DashboardModel()
+    for step, kept in ((10, [10]), (20, [20, 10]), (30, [30, 20])):
+        data = {"step": step, "path": f"checkpoints/step-{step:06d}", "bytes": 1, "seconds": 0.1, "kept": kept}
+        model.apply(pack([Event(step, float(step), "checkpoint", data)]))
+    assert [each.step for each in model.checkpoints] == [20, 30]
