@@ -194,12 +194,6 @@ CODES: dict[str, ErrorCode] = {
         "The file is malformed, has another encoding, or is not the format that its name says.",
         "Correct the named line, or choose another file.",
     ),
-    "dataset-encoding": ErrorCode(
-        USER,
-        "The data file is not UTF-8",
-        "The program that wrote the file used an older encoding, as spreadsheets often do.",
-        "Say how to read it under Text encoding, or save it as UTF-8.",
-    ),
     "dataset-chat-template-missing": ErrorCode(
         USER,
         "The tokenizer has no chat template",
@@ -387,6 +381,12 @@ CODES: dict[str, ErrorCode] = {
         "The file can't be read",
         "It is missing, you may not open it, or it is not the kind of file that is needed.",
         "Check the path and the file.",
+    ),
+    "dataset-encoding": ErrorCode(
+        USER,
+        "The data file is not UTF-8",
+        "The program that wrote the file used an older encoding, as spreadsheets often do.",
+        "Say how to read it under Text encoding, or save it as UTF-8.",
     ),
     # Runs and processes
     "run-not-found": ErrorCode(

@@ -450,7 +450,10 @@ def test_a_terminated_supervisor_saves_and_ends_a_detached_grandchild(fake_engin
 
 @pytest.mark.parametrize("point", ["supervisor.after-lease", "supervisor.after-engine-start", "supervisor.before-end"])
 def test_a_kill_anywhere_leaves_nothing_running_and_the_run_can_go_on(
-    fake_engine: Script, make_spec: Make, point: str
+    fake_engine: Script,
+    make_spec: Make,
+    point: str,
+    caplog: pytest.LogCaptureFixture,  # beside other work the end may take longer than the short grace of a test
 ) -> None:
     fake_engine({"*": [["hello"], ["exit", 3]]})
     run = create_run(make_spec("k"))

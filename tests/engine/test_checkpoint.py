@@ -240,6 +240,12 @@ def _kill_at_random_moments(folder: Path, num_kills: int) -> None:
                     told.write(f"{step}\n")
 
         pid = _fork(save_until_killed)
+        if chooser.random() < 0.5:
+            # However slow the computer is, some of them have saved when they are killed.
+            deadline = time.monotonic() + 60
+            told = folder / "told"
+            while not (told.exists() and f"{first}\n" in told.read_text()) and time.monotonic() < deadline:
+                time.sleep(0.01)
         time.sleep(chooser.random() * 0.1)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -37,7 +37,7 @@ BESIDE_PYTHON = {"_wmi.pyd"}
 
 NO_LIBRARY = ("lib-dynload", "site-packages", "dist-packages", "test", "idlelib", "tkinter", "turtledemo", "config-*")
 OVERRIDDEN = frozenset({"numpy"})
-SETUP_TIMEOUT_S = 180
+SETUP_TIMEOUT_S = 600
 LEFTOVER_S = 10
 LEFT_BEHIND = "Processes were left behind."
 PYTHON = r"C:\python\python.exe"
@@ -217,7 +217,9 @@ def _build(rig: Rig, uv: Uv, standard_library: Path) -> None:
     shutil.move(packages / "bin", python / "Scripts")
     _compile_shims(python, rig.drive_c / "windows" / "system32")
     (rig.drive_c / "t").mkdir()
-    code, output = rig.python("-c", "import ssl, sqlite3, ctypes, lzma, asyncio, winreg, pytest", timeout_s=60)
+    code, output = rig.python(
+        "-c", "import ssl, sqlite3, ctypes, lzma, asyncio, winreg, pytest", timeout_s=SETUP_TIMEOUT_S
+    )
     if code != 0:
         raise RigError(f"The rig's Python does not work:\n{output}")
 
