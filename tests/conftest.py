@@ -61,7 +61,7 @@ SHOWS_WINDOWS = ("tests/gui/", "tests/bench/", "tests/packaging/", "tests/e2e/")
 
 
 LONG_TIMEOUT_S = 3600
-"""Of a test of big counts, which takes minutes on a quiet computer and far more beside other work."""
+"""Of a test of big counts or under Wine, which takes minutes on a quiet computer and far more beside other work."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -70,7 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         group = "screen" if item.nodeid.startswith(SHOWS_WINDOWS) else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
-        if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
+        takes_long = item.get_closest_marker("long") or item.nodeid.startswith("tests/windows/")
+        if takes_long and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))
     if sys.platform == "win32":
         for item in items:

@@ -64,6 +64,5 @@ def test_the_window_opens_and_looks_right(rig: Rig, python: str, windows_tmp: Pa
     assert " ERROR " not in log.read_text(errors="replace")
 
 
-@pytest.mark.timeout(1600)
 def test_the_window_works(run_tests: RunTests, python: str) -> None:
     run_tests("tests/gui", "-m", "not long", timeout_s=1500, python=python)
