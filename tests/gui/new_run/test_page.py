@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QColor, QGuiApplication
-from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QPushButton, QWidget
+from PySide6.QtWidgets import QApplication, QCheckBox, QComboBox, QFileDialog, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import settle
@@ -465,7 +465,7 @@ class TestStarting:
         assert command == "tunesmith train "
         assert RunSpec.load(Path(path)) == page.form.spec
         target = tmp_path / "saved.json"
-        monkeypatch.setattr("tunesmith_gui.new_run.actions.QFileDialog.getSaveFileName", lambda *_: (str(target), ""))
+        monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(target), ""))
         with qtbot.waitSignal(page.notify, timeout=5000):
             page.start_bar.save_asked.emit()
         assert RunSpec.load(target) == page.form.spec
