@@ -62,8 +62,7 @@ def plan(arguments: Namespace) -> int:
             )
         )
     terminal.say(_verdict(estimate))
-    if estimate.total_steps is not None:
-        terminal.say(Message("Steps: {steps}", steps=estimate.total_steps))
+    terminal.say(Message("Steps: {steps}", steps=estimate.total_steps))
     terminal.say(Message("Disk: {disk_bytes}", disk_bytes=disk))
     for fix in estimate.fixes:
         changes = ", ".join(f"{path} = {value}" for path, value in fix.changes.items())
