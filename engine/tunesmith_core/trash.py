@@ -22,6 +22,8 @@ from tunesmith_core.runs import Run
 from tunesmith_core.store import Library
 
 ORIGIN = "origin.json"
+LATEST = 1e11
+"""Seconds since 1970; no clock shows a later time, and no calendar takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def deleted_runs() -> Iterator[DeletedRun]:
             run = DeletedRun(origin.parent, Path(values["path"]), float(values["deleted_at"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if os.path.lexists(run.path):
+        if 0 < run.deleted_at < LATEST and os.path.lexists(run.path):
             found.append(run)
     yield from sorted(found, key=lambda run: run.deleted_at, reverse=True)
 

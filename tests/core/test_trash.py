@@ -192,6 +192,14 @@ def test_a_deletion_that_is_killed_leaves_the_run_whole(home: Path, make_spec: M
     assert [each.id for each in iter_runs()] == ([other.id] if moved else [run.id, other.id])
 
 
+@pytest.mark.parametrize("time", ["NaN", "Infinity", "-1", "1e300"])
+def test_a_time_that_no_clock_shows_is_passed_over(home: Path, make_spec: Make, time: str) -> None:
+    deleted = trash.delete(create_run(make_spec("d")))
+    text = f'{{"path": {json.dumps(str(deleted.origin))}, "deleted_at": {time}}}'
+    (deleted.folder / trash.ORIGIN).write_text(text, encoding="utf-8")
+    assert list(trash.deleted_runs()) == []
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"path": 3, "deleted_at": 1}', '{"path": "/x", "deleted_at": "x"}'])
 def test_what_is_foreign_in_the_trash_is_left_alone(home: Path, make_spec: Make, text: str) -> None:
     deleted = trash.delete(create_run(make_spec("d")))

@@ -41,7 +41,7 @@ class _Excerpt(SafeLabel):
         return super().minimumSizeHint().boundedTo(QSize(1 << 20, self._most_px))
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Cut the text anew."""
+        """Cut the text to the new width."""
         super().resizeEvent(event)
         shown, metrics = self._whole, self.fontMetrics()
         room = QRect(0, 0, self.width(), 1 << 20)

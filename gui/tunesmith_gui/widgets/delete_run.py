@@ -25,7 +25,7 @@ def move_to_trash(run: Run) -> None:
 
 
 def erase(run: Run) -> None:
-    """Delete a run's folder for good; a deletion that is cut off is over in the list of runs and goes on in the trash.
+    """Delete a run's folder for good; what a broken-off deletion leaves lies in the trash.
 
     Raises:
         TunesmithError: see `trash.delete`.
