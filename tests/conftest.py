@@ -56,9 +56,8 @@ def pytest_configure() -> None:
     os.environ |= {"LANG": "C.UTF-8", "LC_ALL": "C.UTF-8"}
 
 
-SHOWS_WINDOWS = ("tests/gui/", "tests/bench/", "tests/packaging/", "tests/e2e/")
-"""Folders whose tests share the one screen. Only one worker runs them, or windows take the focus from each other."""
-
+LONGEST_FIRST = ("tests/e2e/", "tests/engine/", "tests/convergence/")
+"""Folders with files of minutes: begun last, one of them would let the other workers wait at the end."""
 
 LONG_TIMEOUT_S = 3600
 """Of a test of big counts or under Wine, which takes minutes on a quiet computer and far more beside other work."""
@@ -66,10 +65,9 @@ LONG_TIMEOUT_S = 3600
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests one worker must run, and skip on Windows what can't run there."""
+    """Begin with the longest, give patience where it is needed, and skip on Windows what can't run there."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
     for item in items:
-        group = "screen" if item.nodeid.startswith(SHOWS_WINDOWS) else item.nodeid.partition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
         takes_long = item.get_closest_marker("long") or item.nodeid.startswith("tests/windows/")
         if takes_long and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TIMEOUT_S))

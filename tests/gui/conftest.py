@@ -42,12 +42,14 @@ def themed(qapp: QApplication) -> None:
 @pytest.fixture(autouse=True)
 def no_leftovers(themed: None) -> Iterator[None]:
     """Fail a test that leaves a window, a thread or a running timer behind."""
-    threads, windows, timers = set(threading.enumerate()), set(QApplication.topLevelWidgets()), _active_timers()
+    # Collecting looks at what this test made only: with PyTorch loaded, everything else takes seconds.
+    gc.freeze()
+    threads, windows = set(threading.enumerate()), set(QApplication.topLevelWidgets())
     yield
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         settle()
-        left = _leftovers(threads, windows, timers)
+        left = _leftovers(threads, windows)
         if not left:
             return
         time.sleep(0.02)
@@ -100,16 +102,12 @@ def settle() -> None:
     gc.collect()
 
 
-def _active_timers() -> set[QTimer]:
-    return {each for each in gc.get_objects() if type(each) is QTimer and isValid(each) and each.isActive()}
-
-
-def _leftovers(threads: set[threading.Thread], windows: set[object], timers: set[QTimer]) -> list[object]:
+def _leftovers(threads: set[threading.Thread], windows: set[object]) -> list[object]:
     alive = [
         each
         for each in threading.enumerate()
         if each not in threads and not isinstance(each, threading._DummyThread)  # the thread pool's own
     ]
     shown = [each for each in QApplication.topLevelWidgets() if each not in windows and isValid(each)]
-    running = _active_timers() - timers
+    running = [each for each in gc.get_objects() if type(each) is QTimer and isValid(each) and each.isActive()]
     return [*alive, *shown, *running]

@@ -90,7 +90,7 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
         "-m coverage run -m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     )
     assert tests == (
-        "-m coverage run -m pytest -p no:cacheprovider -m not long -n 4 --dist loadgroup "
+        "-m coverage run -m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder "
         "--ignore tests/windows --ignore tests/bench | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     )
     assert combine.startswith("-m coverage combine")
@@ -187,16 +187,3 @@ def test_windows_does_not_outlive_an_interruption(machine: Machine, monkeypatch:
         test_runner.run([], long=False)
     [windows] = [process for process in started if "tests/windows" in process.args]  # type: ignore[operator]
     assert windows.poll() is not None
-
-
-def test_the_locked_pytest_and_xdist_keep_a_group_on_one_worker(tmp_path: Path) -> None:
-    """They stopped doing so without a word once: windows of two workers then took the focus from each other."""
-    lines = "@pytest.mark.xdist_group('screen')\n@pytest.mark.parametrize('number', range(4))\n"
-    for name in ("test_one.py", "test_two.py"):
-        (tmp_path / name).write_text(f"import pytest\n{lines}def test_window(number): pass\n")
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-n", "2", "--dist", "loadgroup", "-v"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    workers = re.findall(r"^\[(gw\d)\].* PASSED ", done.stdout, re.MULTILINE)
-    assert len(workers) == 8, done.stdout
-    assert len(set(workers)) == 1

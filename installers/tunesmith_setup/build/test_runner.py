@@ -195,7 +195,13 @@ def _run_all(
         run("time budgets", python, [*selection, TIMED_TESTS])
     with _windows_beside(*selections[0], missing, environment, progress, outcome):
         for python, selection in selections:
-            workers = ["-n", str(min((os.cpu_count() or 1) + 1, MOST_WORKERS)), "--dist", "loadgroup"]
+            workers = [
+                "-n",
+                str(min((os.cpu_count() or 1) + 1, MOST_WORKERS)),
+                "--dist",
+                "loadfile",
+                "--no-loadscope-reorder",
+            ]
             run("pytest", python, [*selection, *workers, "--ignore", WINDOWS_TESTS, "--ignore", TIMED_TESTS])
             coverage = [str(python), "-m", "coverage"]
             subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=measured[python], check=False)
