@@ -269,15 +269,22 @@ Section "${PRODUCT}"
 !else
   StrCpy $0 $PythonFolder
 !endif
-  nsExec::ExecToStack /TIMEOUT=600000 '"$0\python.exe" ${ISOLATED} -B "$Staging\${START}" tunesmith_setup program --check "$Staging"'
-  Pop $0
-  Pop $1
-  ${If} $0 != 0
+  ; Twice, if the check ended without a word of its own: a virus scanner may hold files that are new.
+  ${For} $3 1 2
+    nsExec::ExecToStack /TIMEOUT=600000 '"$0\python.exe" ${ISOLATED} -B "$Staging\${START}" tunesmith_setup program --check "$Staging"'
+    Pop $4
+    Pop $1
+    StrCpy $2 $1 6
+    ${If} $4 == 0
+    ${OrIf} $2 == "error:"
+      ${ExitFor}
+    ${EndIf}
+  ${Next}
+  ${If} $4 != 0
     SetOutPath "$TEMP" ; the current folder can't be removed
     RMDir /r "$Staging"
     RMDir "$INSTDIR"
     ; Where the check itself was damaged, what it said is for nobody.
-    StrCpy $2 $1 6
     ${If} $2 != "error:"
       StrCpy $1 ""
     ${EndIf}
