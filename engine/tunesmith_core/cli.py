@@ -95,7 +95,7 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
     add_for_run("evaluate", cli_runs.evaluate, "evaluate a run in progress now")
     add_for_run("spec", cli_runs.spec, "print the settings of a run")
     add_for_run("delete", cli_runs.delete, "move a run with its checkpoints and adapter to the trash").add_argument(
-        "--force", action="store_true", help="take a folder that is not a run of this data folder, too"
+        "--force", action="store_true", help="also take a folder that is not one of Tunesmith's own runs"
     )
     add("restore", cli_runs.restore, "bring a deleted run back").add_argument(
         "run", metavar="RUN", help="name of a run, as `tunesmith trash` lists it"

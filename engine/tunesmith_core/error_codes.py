@@ -398,8 +398,8 @@ CODES: dict[str, ErrorCode] = {
     "run-foreign": ErrorCode(
         USER,
         "This folder is not a run of Tunesmith",
-        "Only folders that Tunesmith made as runs, in its own folder, are deleted without a question.",
-        "Look at what is in the folder. To move it to the trash nevertheless, add --force.",
+        "Only runs that Tunesmith made, in its own folder, are deleted without asking.",
+        "Look at what is in the folder. To move it to the trash anyway, add --force.",
     ),
     "run-exists": ErrorCode(
         USER,

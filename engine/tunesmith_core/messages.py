@@ -145,7 +145,7 @@ _JSON_WORDS = {
     "Extra data": Message("more text follows"),
     "Unterminated string starting at": Message("the text that begins here has no closing quote"),
     "Invalid control character at": Message("a line break or a tab inside a text, which JSON writes as \\n or \\t"),
-    "Invalid \\escape": Message("a backslash that JSON does not know, which is written \\\\"),
+    "Invalid \\escape": Message("an unknown escape sequence. A backslash itself is written \\\\"),
     "Invalid \\uXXXX escape": Message("four hexadecimal digits are missing after \\u"),
 }
 

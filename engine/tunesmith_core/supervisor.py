@@ -244,7 +244,9 @@ def next_step(status: RunStatus, reading: dict[str, Any]) -> Message:  # Any: fi
 def engine_error(code: int, hint: str | None = None) -> TunesmithError:
     """Return what an exit code without a result means (negative: the number of the signal)."""
     if code == -getattr(signal, "SIGKILL", 9):
-        return TunesmithError("engine-killed", "The training process was killed (SIGKILL).", hint=hint)
+        return TunesmithError(
+            "engine-killed", "The system or another program ended the training process (SIGKILL).", hint=hint
+        )
     if code < 0:
         try:
             name = signal.Signals(-code).name

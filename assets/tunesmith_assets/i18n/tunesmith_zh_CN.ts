@@ -1032,14 +1032,6 @@ Click a picture in the legend to hide its line.</source>
         <translation>这个文件夹不是 Tunesmith 的运行</translation>
     </message>
     <message>
-        <source>Only folders that Tunesmith made as runs, in its own folder, are deleted without a question.</source>
-        <translation>只有 Tunesmith 在自己的文件夹中建立的运行才会直接删除。</translation>
-    </message>
-    <message>
-        <source>Look at what is in the folder. To move it to the trash nevertheless, add --force.</source>
-        <translation>请先查看文件夹里的内容。如果仍要移到回收站，请加上 --force。</translation>
-    </message>
-    <message>
         <source>There is another folder in the run&apos;s place</source>
         <translation>运行原来的位置上已有别的文件夹</translation>
     </message>
@@ -1936,8 +1928,28 @@ Click a picture in the legend to hide its line.</source>
         <translation>长度占满整个上下文的样本放不下。您的样本有多长尚不清楚。</translation>
     </message>
     <message>
+        <source>Install the program&apos;s own files for this user, check them, or remove them and what can be built again.</source>
+        <translation>为当前用户安装程序自身的文件，检查它们，或删除它们以及可以重新生成的内容。</translation>
+    </message>
+    <message>
         <source>Loss</source>
         <translation>损失</translation>
+    </message>
+    <message>
+        <source>Remove what Tunesmith wrote. Shows it first and asks; runs and models go only when named.
+
+The program folder itself goes with its installer.</source>
+        <translation>删除 Tunesmith 写入的内容：先列出，再询问；只有指明时才删除运行和模型。
+
+程序文件夹本身由安装程序卸载。</translation>
+    </message>
+    <message>
+        <source>Repair what the checks find, one fault at a time. Shows each repair first, asks, and checks it afterwards.
+
+Runs, models and settings are never touched.</source>
+        <translation>逐个修复检查发现的问题：先显示，再询问，修复后验证。
+
+绝不改动运行、模型和设置。</translation>
     </message>
     <message>
         <source>Run</source>
@@ -1960,8 +1972,28 @@ Click a picture in the legend to hide its line.</source>
         <translation>步数：{steps}</translation>
     </message>
     <message>
+        <source>The system or another program ended the training process (SIGKILL).</source>
+        <translation>训练进程被系统或其他程序终止（SIGKILL）。</translation>
+    </message>
+    <message>
+        <source>also take a folder that is not one of Tunesmith&apos;s own runs</source>
+        <translation>即使不是此数据文件夹中的运行也移走</translation>
+    </message>
+    <message>
+        <source>an unknown escape sequence. A backslash itself is written \\</source>
+        <translation>反斜杠后的字符不是 JSON 转义，反斜杠本身要写成 \\</translation>
+    </message>
+    <message>
+        <source>answer yes to every question</source>
+        <translation>对所有问题回答“是”</translation>
+    </message>
+    <message>
         <source>estimate memory, steps and disk</source>
         <translation>估算显存、步数和磁盘占用</translation>
+    </message>
+    <message>
+        <source>install what training needs, without the window</source>
+        <translation>只安装训练所需的内容，不含窗口</translation>
     </message>
     <message>
         <source>GB18030 and GBK (Chinese)</source>
@@ -2322,10 +2354,6 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>The training process was ended by {name}.</source>
         <translation>训练进程被 {name} 终止。</translation>
-    </message>
-    <message>
-        <source>The training process was killed (SIGKILL).</source>
-        <translation>训练进程被强制终止（SIGKILL）。</translation>
     </message>
     <message>
         <source>There is no run named {name!r} in {parent}.</source>
@@ -2698,6 +2726,14 @@ Click a picture in the legend to hide its line.</source>
     <message>
         <source>The command is not valid</source>
         <translation>命令无效</translation>
+    </message>
+    <message>
+        <source>Only runs that Tunesmith made, in its own folder, are deleted without asking.</source>
+        <translation>只有 Tunesmith 在自己的文件夹中建立的运行才会直接删除。</translation>
+    </message>
+    <message>
+        <source>Look at what is in the folder. To move it to the trash anyway, add --force.</source>
+        <translation>请先查看文件夹里的内容。如果仍要移到回收站，请加上 --force。</translation>
     </message>
     <message>
         <source>byte 0x{byte:02X} does not fit the encoding of the file</source>
@@ -3851,10 +3887,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>安装此版本的包</translation>
     </message>
     <message>
-        <source>Install the program&apos;s own files for this person, check them, or remove them and what can be built again.</source>
-        <translation>为当前用户安装程序自身的文件，检查它们，或删除它们以及可以重新生成的内容。</translation>
-    </message>
-    <message>
         <source>Install the subsystem on the Environment page, then restart.</source>
         <translation>请在“环境”页面安装子系统，然后重启。</translation>
     </message>
@@ -4151,14 +4183,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>删除损坏的环境（{size}）</translation>
     </message>
     <message>
-        <source>Remove what Tunesmith wrote; shown first, asked about, and runs and models only when named.
-
-The program folder itself goes with its installer.</source>
-        <translation>删除 Tunesmith 写入的内容：先列出，再询问；只有指明时才删除运行和模型。
-
-程序文件夹本身由安装程序卸载。</translation>
-    </message>
-    <message>
         <source>Remove {size}</source>
         <translation>删除 {size}</translation>
     </message>
@@ -4181,14 +4205,6 @@ The program folder itself goes with its installer.</source>
     <message>
         <source>Renewed the list of the environment&apos;s files</source>
         <translation>已更新环境的文件清单</translation>
-    </message>
-    <message>
-        <source>Repair what the checks find, one fault at a time: shown first, asked about, verified afterwards.
-
-Runs, models and settings are never touched.</source>
-        <translation>逐个修复检查发现的问题：先显示，再询问，修复后验证。
-
-绝不改动运行、模型和设置。</translation>
     </message>
     <message>
         <source>Repair {count:,} files</source>
@@ -4633,10 +4649,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>含有 NUL 字节，文件已损坏或不是文本文件</translation>
     </message>
     <message>
-        <source>a backslash that JSON does not know, which is written \\</source>
-        <translation>反斜杠后的字符不是 JSON 转义，反斜杠本身要写成 \\</translation>
-    </message>
-    <message>
         <source>a colon is missing</source>
         <translation>缺少冒号</translation>
     </message>
@@ -4691,10 +4703,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>adapter: {path}</source>
         <translation>适配器：{path}</translation>
-    </message>
-    <message>
-        <source>agree to every step</source>
-        <translation>同意每一步</translation>
     </message>
     <message>
         <source>alias of the Windows Store</source>
@@ -4759,10 +4767,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>bring a deleted run back</source>
         <translation>恢复已删除的运行</translation>
-    </message>
-    <message>
-        <source>bring what training needs, without the window</source>
-        <translation>只安装训练所需的内容，不含窗口</translation>
     </message>
     <message>
         <source>build of PyTorch (default: chosen for the GPU)</source>
@@ -5393,10 +5397,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>stopping ...</source>
         <translation>正在停止 ...</translation>
-    </message>
-    <message>
-        <source>take a folder that is not a run of this data folder, too</source>
-        <translation>即使不是此数据文件夹中的运行也移走</translation>
     </message>
     <message>
         <source>temporary files</source>

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--plan", action="store_true", help="show what would be fetched and written, and write nothing")
     parser.add_argument("--json", action="store_true", help="with --plan: print JSON for programs")
-    parser.add_argument("--training-only", action="store_true", help="bring what training needs, without the window")
+    parser.add_argument("--training-only", action="store_true", help="install what training needs, without the window")
     progress.add_argument(parser)
 
 

@@ -1,4 +1,4 @@
-"""Install the program's own files for this person, check them, or remove them and what can be built again."""
+"""Install the program's own files for this user, check them, or remove them and what can be built again."""
 
 from __future__ import annotations
 

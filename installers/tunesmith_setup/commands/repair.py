@@ -1,4 +1,4 @@
-"""Repair what the checks find, one fault at a time: shown first, asked about, verified afterwards.
+"""Repair what the checks find, one fault at a time. Shows each repair first, asks, and checks it afterwards.
 
 Runs, models and settings are never touched.
 """

@@ -1,4 +1,4 @@
-"""Remove what Tunesmith wrote; shown first, asked about, and runs and models only when named.
+"""Remove what Tunesmith wrote. Shows it first and asks; runs and models go only when named.
 
 The program folder itself goes with its installer.
 """

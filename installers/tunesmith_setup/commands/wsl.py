@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profile", choices=sorted(profiles.PROFILES), help="build of PyTorch (default: chosen for the GPU)"
     )
-    parser.add_argument("--yes", action="store_true", help="agree to every step")
+    parser.add_argument("--yes", action="store_true", help="answer yes to every question")
     add_argument(parser)
 
 
