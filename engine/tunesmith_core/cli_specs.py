@@ -24,8 +24,8 @@ VERDICTS = {
 PARTS = {
     "weights": Message("base model"),
     "adapter": Message("adapter and optimizer"),
-    "activations": Message("activations"),
-    "logits": Message("logits"),
+    "activations": Message("intermediate results (activations)"),
+    "logits": Message("predictions (logits)"),
     "runtime": Message("libraries"),
 }
 """Words for the parts of the memory that a plan counts."""

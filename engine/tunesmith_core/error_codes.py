@@ -221,7 +221,7 @@ CODES: dict[str, ErrorCode] = {
     "hub-ssl-or-proxy": ErrorCode(
         ENVIRONMENT,
         "A proxy or a certificate stops the connection",
-        "A proxy, or a certificate of a company, stands between this computer and the server.",
+        "A proxy or security software intercepts the connection, or its certificate is not trusted.",
         "Set the proxy under Settings > Network, or choose a model folder on this computer.",
     ),
     "hf-symlink-privilege": ErrorCode(
@@ -386,7 +386,7 @@ CODES: dict[str, ErrorCode] = {
         USER,
         "The data file is not UTF-8",
         "The program that wrote the file used an older encoding, as spreadsheets often do.",
-        "Say how to read it under Text encoding, or save it as UTF-8.",
+        "Choose its encoding under Text encoding, or save it as UTF-8.",
     ),
     # Runs and processes
     "run-not-found": ErrorCode(

@@ -47,7 +47,7 @@ def check_resumable(before: RunSpec, now: RunSpec) -> list[str]:
     if refused:
         raise TunesmithError(
             "run-nothing-to-resume",
-            "Settings of the run were changed that its checkpoint depends on. {names}.",
+            "The checkpoint does not match these changed settings: {names}.",
             hint="Change them back to resume, or duplicate the run to start again.",
             names="; ".join(refused),
         )

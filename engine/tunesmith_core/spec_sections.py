@@ -96,7 +96,7 @@ class SourceSpec:
     encoding: str = declared(
         "utf-8",
         label="Text encoding",
-        meaning="How the bytes of a text file stand for letters. UTF-16 is recognized by itself.",
+        meaning="Encoding of the file. The wrong one garbles accents and Chinese. UTF-16 is recognized automatically.",
         choices=("utf-8", "windows-1252", "gb18030"),
     )
 
@@ -374,7 +374,7 @@ class SavingSpec:
     every_minutes: float = declared(
         10.0,
         label="Longest time between saves",
-        meaning="A checkpoint is saved at least so often.",
+        meaning="A checkpoint is saved at least this often.",
         unit="minutes",
         above=0.0,
         maximum=1440.0,

@@ -127,7 +127,7 @@ def restore(run: DeletedRun) -> Run:
         EnvironmentProblem: the folder can't be moved.
     """
     if os.path.lexists(run.origin):
-        raise TunesmithError("run-exists", "{path} exists again.", path=run.origin)
+        raise TunesmithError("run-exists", "{path} already exists.", path=run.origin)
     try:
         run.origin.parent.mkdir(parents=True, exist_ok=True)
         _move(run.path, run.origin)

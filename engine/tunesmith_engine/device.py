@@ -12,6 +12,7 @@ import psutil
 import torch
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -66,9 +67,9 @@ def choose_compute(spec: RunSpec) -> Compute:
     return Compute(torch.device("cuda", 0), dtype, torch.cuda.get_device_name(0), torch.get_num_threads())
 
 
-def _processor_name() -> str:
+def _processor_name() -> Message:
     name = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         found = re.search(r"^model name\s*:\s*(.+)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
         name = found[1] if found else name
-    return f"{name}, {psutil.cpu_count()} cores"
+    return Message("{name}, {count} threads", name=name, count=psutil.cpu_count() or 1)

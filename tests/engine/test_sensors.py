@@ -7,6 +7,7 @@ import platform
 import psutil
 import pytest
 
+from tunesmith_core.messages import said
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine import device
 from tunesmith_engine.sensors import Sensors
@@ -29,3 +30,4 @@ def test_processor_has_its_own_name(monkeypatch: pytest.MonkeyPatch, told: str, 
     spec.hardware.devices = ["cpu"]
     shown = device.choose_compute(spec).name
     assert shown.startswith(name or f"{platform.processor() or platform.machine()}, ")
+    assert said(shown, "zh_CN").endswith(" 线程")

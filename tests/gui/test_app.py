@@ -73,7 +73,7 @@ def test_new_language_builds_the_window_anew_and_keeps_runs(app: App, qtbot: QtB
     assert app.window.isVisible()
     assert app.window.rail.buttons["settings"].isChecked()
     assert app.window.rail.buttons["train"].words == "训练"
-    assert app.window.rail.activity.words == "45 %，support-01"
+    assert app.window.rail.activity.words == "45%，support-01"
     assert app.context.runs is runs
     runs.run_ended.emit("id", "support-01", "finished")
     assert app.window.toast.label.text() == "已完成：support-01"

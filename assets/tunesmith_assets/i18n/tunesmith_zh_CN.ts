@@ -89,7 +89,7 @@
     <message>
         <source>Drag to zoom into an area. Hold Shift to move instead. Double-click to show everything.
 Turn the wheel to zoom after a click on the chart, or with Ctrl held.
-Click a picture in the legend to hide its line.</source>
+Click a symbol in the legend to hide its line.</source>
         <translation>拖动可放大所选区域，按住 Shift 拖动可平移，双击恢复全部显示。
 点击图表后滚动滚轮可缩放，也可按住 Ctrl 滚动。
 点击图例中的图标可隐藏对应曲线。</translation>
@@ -185,7 +185,7 @@ Click a picture in the legend to hide its line.</source>
 <context>
     <name>ChooseProfileDialog</name>
     <message>
-        <source>Choose a PyTorch build</source>
+        <source>Choose a PyTorch version</source>
         <translation>选择 PyTorch 版本</translation>
     </message>
     <message>
@@ -533,7 +533,7 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>Turn torch.compile off. Tunesmith does not need it.</source>
-        <translation>请关闭编译；Tunesmith 不需要它。</translation>
+        <translation>请关闭 torch.compile，Tunesmith 不需要它。</translation>
     </message>
     <message>
         <source>The 4-bit library can&apos;t be loaded</source>
@@ -680,8 +680,8 @@ Click a picture in the legend to hide its line.</source>
         <translation>写出该文件的程序用了较旧的编码，表格软件常常如此。</translation>
     </message>
     <message>
-        <source>Say how to read it under Text encoding, or save it as UTF-8.</source>
-        <translation>请在“文本编码”中选择读取方式，或将文件另存为 UTF-8。</translation>
+        <source>Choose its encoding under Text encoding, or save it as UTF-8.</source>
+        <translation>请在“文本编码”中选择它的编码，或将文件另存为 UTF-8。</translation>
     </message>
     <message>
         <source>The tokenizer has no chat template</source>
@@ -689,7 +689,7 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>The model folder has no chat template, so chats can&apos;t be used. It may be a base model.</source>
-        <translation>模型文件夹中没有聊天模板，因此无法使用对话数据。它可能是基础模型。</translation>
+        <translation>模型文件夹中没有对话模板，因此无法使用对话数据。它可能是基础模型。</translation>
     </message>
     <message>
         <source>Choose the instruct version of the model, or prompt/completion data.</source>
@@ -925,7 +925,7 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>The chat template has no stop token</source>
-        <translation>聊天模板没有停止标记</translation>
+        <translation>对话模板没有停止标记</translation>
     </message>
     <message>
         <source>The template writes no token after an answer, so the model can&apos;t learn to end its answers.</source>
@@ -933,7 +933,7 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>Choose a model whose chat template ends each answer with a token.</source>
-        <translation>请选择聊天模板会用标记结束每条回答的模型。</translation>
+        <translation>请选择对话模板会用标记结束每条回答的模型。</translation>
     </message>
     <message>
         <source>The chat template leaves out a part of the data</source>
@@ -953,11 +953,11 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>The row format was set to plain text although the model has a chat template.</source>
-        <translation>模型带有聊天模板，但行格式被设为纯文本。</translation>
+        <translation>模型带有对话模板，但行格式被设为纯文本。</translation>
     </message>
     <message>
         <source>Set the row format to &quot;Prompt and response&quot; to train them as a chat.</source>
-        <translation>将行格式设为“提问与回复”，即可按对话训练。</translation>
+        <translation>将行格式设为“提示词与回复”，即可按对话训练。</translation>
     </message>
     <message>
         <source>The answers can&apos;t be told apart</source>
@@ -1313,7 +1313,7 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>Choose a folder of your own on a drive inside this computer, such as D:\Tunesmith or ~/tunesmith.</source>
-        <translation>请在这台电脑内部的磁盘上选择您自己的文件夹，例如 D:\Tunesmith 或 ~/tunesmith。</translation>
+        <translation>请在这台电脑内部的磁盘上选择你自己的文件夹，例如 D:\Tunesmith 或 ~/tunesmith。</translation>
     </message>
     <message>
         <source>Tunesmith made a mistake</source>
@@ -1413,7 +1413,7 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>Choose a chat template</source>
-        <translation>选择聊天模板</translation>
+        <translation>选择对话模板</translation>
     </message>
     <message>
         <source>Choose another model</source>
@@ -1504,7 +1504,7 @@ Click a picture in the legend to hide its line.</source>
         <translation>未安装 Triton。普通 PyTorch 训练不需要它；若要使用融合内核，请安装 torch 所声明的版本（Windows 上为 triton-windows 包）。</translation>
     </message>
     <message>
-        <source>Triton and PyTorch do not belong together: torch 2.6 needs Triton 3.2, 2.10 needs 3.6. Install the matching version, and only one of triton and triton-windows.</source>
+        <source>Triton does not match PyTorch: torch 2.6 needs Triton 3.2, 2.10 needs 3.6. Install the matching version, and only one of triton and triton-windows.</source>
         <translation>Triton 与 PyTorch 版本不匹配：torch 2.6 需要 Triton 3.2，2.10 需要 3.6。请安装对应版本，且 triton 与 triton-windows 只保留一个。</translation>
     </message>
     <message>
@@ -1685,11 +1685,11 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>The tokenizer has no chat template, as is usual for base models. Choose the instruct version of the model, or set a template (ChatML, for example) before formatting messages.</source>
-        <translation>分词器没有聊天模板，基础模型通常如此。请选择该模型的指令版，或在格式化消息前设置模板（例如 ChatML）。</translation>
+        <translation>分词器没有对话模板，基础模型通常如此。请选择该模型的指令版，或在格式化消息前设置模板（例如 ChatML）。</translation>
     </message>
     <message>
         <source>The chat template does not accept the roles of this chat, for example a system message or two turns of one speaker. Choose another template, or correct the order of roles.</source>
-        <translation>聊天模板不接受对话中的角色，例如 system 消息或同一角色连续发言。请换一个模板，或修正角色顺序。</translation>
+        <translation>对话模板不接受对话中的角色，例如 system 消息或同一角色连续发言。请换一个模板，或修正角色顺序。</translation>
     </message>
     <message>
         <source>The model&apos;s files are missing, cut short or not at this path. Check the path (a folder with config.json and weights). After a broken download delete the named file and download it again.</source>
@@ -1925,7 +1925,7 @@ Click a picture in the legend to hide its line.</source>
     </message>
     <message>
         <source>Examples as long as the whole context do not fit. How long yours are is not known yet.</source>
-        <translation>长度占满整个上下文的样本放不下。您的样本有多长尚不清楚。</translation>
+        <translation>长度占满整个上下文的样本放不下。你的样本有多长尚不清楚。</translation>
     </message>
     <message>
         <source>Install the program&apos;s own files for this user, check them, or remove them and what can be built again.</source>
@@ -2164,8 +2164,8 @@ Runs, models and settings are never touched.</source>
         <translation>请在“环境”页设置（或运行 tunesmith wsl install），也可以直接在 Windows 上训练。</translation>
     </message>
     <message>
-        <source>Settings of the run were changed that its checkpoint depends on. {names}.</source>
-        <translation>检查点所依赖的运行设置已被修改。{names}。</translation>
+        <source>The checkpoint does not match these changed settings: {names}.</source>
+        <translation>检查点与这些改动过的设置不符：{names}。</translation>
     </message>
     <message>
         <source>Several adapters are active.</source>
@@ -3024,8 +3024,8 @@ The report is in {path}.</source>
         <translation>{num_documents} 个样本共 {num_tokens} 个 token，超出了它的 32 位偏移。</translation>
     </message>
     <message>
-        <source>{operation} did not move for {seconds} s and was ended.</source>
-        <translation>{operation}：{seconds} 秒没有进展，已被结束。</translation>
+        <source>{operation}: no progress for {seconds} s, so it was stopped.</source>
+        <translation>{operation}：{seconds} 秒没有进展，已停止。</translation>
     </message>
     <message>
         <source>{operation}: the process ended with exit code {code} and without a result.</source>
@@ -3233,7 +3233,7 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Timing training steps</source>
-        <translation>测量训练步耗时</translation>
+        <translation>正在测量训练步耗时</translation>
     </message>
     <message>
         <source>Setting up</source>
@@ -3397,15 +3397,15 @@ The report is in {path}.</source>
     </message>
     <message>
         <source>Instruction and response (Alpaca)</source>
-        <translation>指令与回答（Alpaca）</translation>
+        <translation>指令与回复（Alpaca）</translation>
     </message>
     <message>
         <source>Prompt and response</source>
-        <translation>提示词与回答</translation>
+        <translation>提示词与回复</translation>
     </message>
     <message>
         <source>Prompt and response as plain text</source>
-        <translation>提示词与回答（纯文本）</translation>
+        <translation>提示词与回复（纯文本）</translation>
     </message>
     <message>
         <source>Plain text</source>
@@ -4629,8 +4629,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>代理或证书阻断了连接</translation>
     </message>
     <message>
-        <source>A proxy, or a certificate of a company, stands between this computer and the server.</source>
-        <translation>这台电脑与服务器之间有代理，或有公司的证书。</translation>
+        <source>A proxy or security software intercepts the connection, or its certificate is not trusted.</source>
+        <translation>代理或安全软件拦截了连接，或者它的证书不受信任。</translation>
     </message>
     <message>
         <source>Choose another file.</source>
@@ -4693,8 +4693,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>约 {size}</translation>
     </message>
     <message>
-        <source>activations</source>
-        <translation>激活值</translation>
+        <source>intermediate results (activations)</source>
+        <translation>中间结果（激活值）</translation>
     </message>
     <message>
         <source>adapter and optimizer</source>
@@ -5051,8 +5051,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>锁文件</translation>
     </message>
     <message>
-        <source>logits</source>
-        <translation>logits</translation>
+        <source>predictions (logits)</source>
+        <translation>预测结果（logits）</translation>
     </message>
     <message>
         <source>logs</source>
@@ -5227,7 +5227,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
     <message>
-        <source>only the fault of this check</source>
+        <source>only the problem that this check found</source>
         <translation>只处理这项检查发现的问题</translation>
     </message>
     <message>
@@ -5263,7 +5263,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>输出版本</translation>
     </message>
     <message>
-        <source>read every installed byte to find faults</source>
+        <source>read every installed byte to find problems</source>
         <translation>读取每个已安装的字节来查找问题</translation>
     </message>
     <message>
@@ -5592,7 +5592,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>{data_path} contains chats, but the model {path} has no chat template.</source>
-        <translation>{data_path} 含有对话，但模型 {path} 没有聊天模板。</translation>
+        <translation>{data_path} 含有对话，但模型 {path} 没有对话模板。</translation>
     </message>
     <message>
         <source>{first} or {second}</source>
@@ -5799,8 +5799,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>无法替换 {path}：{reason}。</translation>
     </message>
     <message>
-        <source>{path} exists again.</source>
-        <translation>{path} 已重新存在。</translation>
+        <source>{path} already exists.</source>
+        <translation>{path} 已存在。</translation>
     </message>
     <message>
         <source>{path} has no valid run.json and spec.json.</source>
@@ -6125,8 +6125,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>文本编码</translation>
     </message>
     <message>
-        <source>How the bytes of a text file stand for letters. UTF-16 is recognized by itself.</source>
-        <translation>文本文件的字节如何表示文字。UTF-16 会自动识别。</translation>
+        <source>Encoding of the file. The wrong one garbles accents and Chinese. UTF-16 is recognized automatically.</source>
+        <translation>文本文件的编码。选错时中文等字符会变成乱码。UTF-16 会自动识别。</translation>
     </message>
     <message>
         <source>Frozen weights</source>
@@ -6341,7 +6341,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存的最长间隔</translation>
     </message>
     <message>
-        <source>A checkpoint is saved at least so often.</source>
+        <source>A checkpoint is saved at least this often.</source>
         <translation>至少每隔这么久保存一个检查点。</translation>
     </message>
     <message>
@@ -7061,7 +7061,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>Prompt</source>
-        <translation>提问</translation>
+        <translation>提示词</translation>
     </message>
     <message>
         <source>Chat</source>
@@ -7077,11 +7077,11 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>Prompt and response</source>
-        <translation>提问与回复</translation>
+        <translation>提示词与回复</translation>
     </message>
     <message>
         <source>Prompt and response as plain text</source>
-        <translation>提问与回复（纯文本）</translation>
+        <translation>提示词与回复（纯文本）</translation>
     </message>
     <message>
         <source>Plain text</source>
@@ -7315,7 +7315,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>Kept: base models, training data and copies you made</source>
-        <translation>会保留：基础模型、训练数据和您自己的副本</translation>
+        <translation>会保留：基础模型、训练数据和你自己的副本</translation>
     </message>
 </context>
 <context>
@@ -7416,7 +7416,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>Names, addresses and tokens are removed. Nothing is sent. You decide where to paste it.</source>
-        <translation>姓名、地址和令牌均已去除。不会发送任何内容，粘贴到哪里由您决定。</translation>
+        <translation>姓名、地址和令牌均已去除。不会发送任何内容，粘贴到哪里由你决定。</translation>
     </message>
     <message>
         <source>Close</source>
@@ -7754,7 +7754,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>Linux gets its own environment of the same size. Your files stay in Windows.</source>
-        <translation>Linux 中会另建一个同样大小的环境。您的文件仍在 Windows 中。</translation>
+        <translation>Linux 中会另建一个同样大小的环境。你的文件仍在 Windows 中。</translation>
     </message>
     <message>
         <source>Set up the Windows Subsystem for Linux?</source>
@@ -7891,8 +7891,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行的名称</translation>
     </message>
     <message>
-        <source>Keep %1 % of the examples for evaluation</source>
-        <translation>留出 %1 % 的样本用于评估</translation>
+        <source>Keep %1% of the examples for evaluation</source>
+        <translation>留出 %1% 的样本用于评估</translation>
     </message>
     <message>
         <source>Evaluate on the file named in the settings</source>
@@ -7961,8 +7961,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>%1：显存 %2</translation>
     </message>
     <message>
-        <source>RAM %1, processor %2 %</source>
-        <translation>内存 %1，处理器 %2 %</translation>
+        <source>RAM %1, processor %2%</source>
+        <translation>内存 %1，处理器 %2%</translation>
     </message>
 </context>
 <context>
@@ -8135,8 +8135,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>没有运行</translation>
     </message>
     <message>
-        <source>%1 %, %2</source>
-        <translation>%1 %，%2</translation>
+        <source>%1%, %2</source>
+        <translation>%1%，%2</translation>
     </message>
     <message>
         <source>%1: %2</source>
@@ -8317,11 +8317,11 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>以下电脑检查未通过，运行可能会失败</translation>
     </message>
     <message>
-        <source>The plan waits until every setting is right.</source>
+        <source>The plan appears once every setting is valid.</source>
         <translation>所有设置填写正确后才会显示计划。</translation>
     </message>
     <message>
-        <source>The plan follows once the model is downloaded.</source>
+        <source>The plan appears once the model is downloaded.</source>
         <translation>模型下载完成后才会显示计划。</translation>
     </message>
     <message>
@@ -8341,7 +8341,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>打开</translation>
     </message>
     <message>
-        <source>There is no plan until the data can be read.</source>
+        <source>The plan appears once the data can be read.</source>
         <translation>数据可读后才会显示计划。</translation>
     </message>
     <message>
@@ -8423,24 +8423,24 @@ in no list of processes. What is shown has no passwords.</source>
 <context>
     <name>PlanCard</name>
     <message>
-        <source>Weights</source>
-        <translation>权重</translation>
+        <source>Base model</source>
+        <translation>基础模型</translation>
     </message>
     <message>
         <source>Adapter and optimizer</source>
         <translation>适配器与优化器</translation>
     </message>
     <message>
-        <source>Activations</source>
-        <translation>激活值</translation>
+        <source>Intermediate results</source>
+        <translation>中间结果</translation>
     </message>
     <message>
-        <source>Logits</source>
-        <translation>Logits</translation>
+        <source>Predictions</source>
+        <translation>预测结果</translation>
     </message>
     <message>
-        <source>Runtime</source>
-        <translation>运行时</translation>
+        <source>Libraries</source>
+        <translation>程序库</translation>
     </message>
     <message>
         <source>rough estimate</source>
@@ -8495,6 +8495,22 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>放得下</translation>
     </message>
     <message>
+        <source>The weights that are trained, their gradients and the optimizer&apos;s state.</source>
+        <translation>参与训练的权重、它们的梯度和优化器状态。</translation>
+    </message>
+    <message>
+        <source>Activations: what the layers keep until the gradients are computed.</source>
+        <translation>激活值：各层保留到梯度计算完成的中间数据。</translation>
+    </message>
+    <message>
+        <source>Logits: a score for each token of the vocabulary.</source>
+        <translation>Logits：词表中每个词元的得分。</translation>
+    </message>
+    <message>
+        <source>What PyTorch and other libraries take for themselves.</source>
+        <translation>PyTorch 等程序库自身占用的部分。</translation>
+    </message>
+    <message>
         <source>Tight</source>
         <translation>勉强放得下</translation>
     </message>
@@ -8524,7 +8540,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>Planned for examples as long as the whole context. Check the plan to measure yours.</source>
-        <translation>按占满整个上下文的样本估算。请检查方案，以实测您的数据。</translation>
+        <translation>按占满整个上下文的样本估算。请检查计划，以实测你的数据。</translation>
     </message>
     <message>
         <source>Cancel the check</source>
@@ -8775,7 +8791,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>进度</translation>
     </message>
     <message>
-        <source>Step %1 of %2 · %3 %</source>
+        <source>Step %1 of %2 · %3%</source>
         <translation>第 %1 步，共 %2 步 · %3%</translation>
     </message>
 </context>

@@ -185,7 +185,7 @@ class _Conductor:
     def _late(self, output: str) -> TunesmithError:
         return EnvironmentProblem(
             "engine-hung",
-            "{operation} did not move for {seconds} s and was ended.",
+            "{operation}: no progress for {seconds} s, so it was stopped.",
             context=output,
             operation=Message(self._kind.title),
             seconds=round(self._limit_s),

@@ -26,7 +26,7 @@ def mouse_help() -> str:
         "Charts",
         "Drag to zoom into an area. Hold Shift to move instead. Double-click to show everything.\n"
         "Turn the wheel to zoom after a click on the chart, or with Ctrl held.\n"
-        "Click a picture in the legend to hide its line.",
+        "Click a symbol in the legend to hide its line.",
     )
 
 

@@ -44,8 +44,8 @@ class DeviceCard(Card):
             self.load.set_value(_unit(reading.get("utilization_percent"), "%"))
         self.heat.setVisible(not on_cpu)
         self.power.setVisible(not on_cpu)
-        self.heat.set_value(_unit(reading.get("temperature_c"), "°C"))
-        self.power.set_value(_unit(reading.get("power_w"), "W"))
+        self.heat.set_value(_unit(reading.get("temperature_c"), " °C"))
+        self.power.set_value(_unit(reading.get("power_w"), " W"))
 
     def _name_values(self, live: bool, on_cpu: bool) -> None:
         if live:
@@ -67,7 +67,7 @@ class DeviceCard(Card):
 
 
 def _unit(value: float | None, unit: str) -> str:
-    return UNKNOWN if value is None else f"{tr.number(value)} {unit}"
+    return UNKNOWN if value is None else f"{tr.number(value)}{unit}"
 
 
 def _set_meter(meter: Meter, used: float | None, total: float | None) -> None:

@@ -271,7 +271,7 @@ class DashboardModel:
         return {
             "model.dtype": str(self.setup.get("dtype") or ""),
             "data.sources[0].format": str(self.setup.get("row_format") or ""),
-            "hardware.devices": self.status.device_name,
+            "hardware.devices": core_text(self.status.device_name),
         }
 
     def taken(self) -> dict[str, Any]:  # Any: JSON values

@@ -50,4 +50,4 @@ class RunProgress(QWidget):
         if not total:
             return ""
         percent = int(model.fraction * 100)  # 100 % is said of the last step only
-        return tr.fill(self.tr("Step %1 of %2 · %3 %"), tr.number(step), tr.number(total), percent)
+        return tr.fill(self.tr("Step %1 of %2 · %3%"), tr.number(step), tr.number(total), percent)

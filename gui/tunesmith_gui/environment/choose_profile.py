@@ -25,7 +25,7 @@ class ChooseProfileDialog(QDialog):
     def __init__(self, recommended: str, sentence: str, chosen: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.profile = chosen
-        title = self.tr("Choose a PyTorch build")
+        title = self.tr("Choose a PyTorch version")
         self.setWindowTitle(title)
         self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
         column = QVBoxLayout(self)

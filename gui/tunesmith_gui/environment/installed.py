@@ -92,7 +92,8 @@ def read_disk() -> tuple[DiskUse, ...]:
         DiskUse("environments", _bytes(paths.envs_dir())),
         DiskUse("compiled", compiled, can_free=True),
         DiskUse("downloads", _bytes(cache) - compiled),
-        DiskUse("models", _bytes(paths.models_dir())),
+        # A linked model takes its room elsewhere.
+        DiskUse("models", sum(_bytes(each) for each in paths.models_dir().glob("*") if not each.is_symlink())),
         DiskUse("runs", _bytes(paths.runs_dir())),
     )
     return tuple(sorted((use for use in uses if use.num_bytes > 0), key=lambda use: -use.num_bytes))

@@ -165,7 +165,7 @@ class Activity:
             return translate("Setup", "Canceling…")
         parts = []
         if self.share is not None:
-            parts.append(f"{number(self.share * 100)} %")
+            parts.append(f"{number(self.share * 100)}%")
         now = self.progress
         name = self.doing or self.phase
         parts.append(core_text(name) if name else translate("Setup", "Working…"))

@@ -36,7 +36,7 @@ class GoalCard(Card):
         form = self._form
         own_file = bool(form.value("evaluation.path"))
         percent = form.value("evaluation.percent") or EVALUATION_PERCENT
-        words = fill(self.tr("Keep %1 % of the examples for evaluation"), number_text(percent))
+        words = fill(self.tr("Keep %1% of the examples for evaluation"), number_text(percent))
         self.evaluation.setText(self.tr("Evaluate on the file named in the settings") if own_file else words)
         self.evaluation.setAccessibleName(self.evaluation.text())
         self.evaluation.setChecked(own_file or form.keeps_evaluation_split)

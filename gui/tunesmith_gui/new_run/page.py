@@ -379,11 +379,11 @@ class NewRunPage(Page):
         if facts is not None:
             self.plan_card.show_plan(facts)
         elif self.form.problems():
-            self.plan_card.show_nothing(self.tr("The plan waits until every setting is right."))
+            self.plan_card.show_nothing(self.tr("The plan appears once every setting is valid."))
         elif self.form.surroundings.data_broken:
-            self.plan_card.show_nothing(self.tr("There is no plan until the data can be read."))
+            self.plan_card.show_nothing(self.tr("The plan appears once the data can be read."))
         elif self.facts.model is not None and self.facts.model.is_hub_id:
-            self.plan_card.show_nothing(self.tr("The plan follows once the model is downloaded."))
+            self.plan_card.show_nothing(self.tr("The plan appears once the model is downloaded."))
         elif self.facts.model is not None and self.facts.model.error is None:
             self.plan_card.show_nothing(self.tr("There is no plan for this model or device."))
         else:

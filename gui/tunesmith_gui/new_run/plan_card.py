@@ -24,12 +24,22 @@ GIB = 1024**3
 def part_word(part: str) -> str:
     """Name of a part of the plan."""
     return {
-        "weights": translate("PlanCard", "Weights"),
+        "weights": translate("PlanCard", "Base model"),
         "adapter": translate("PlanCard", "Adapter and optimizer"),
-        "activations": translate("PlanCard", "Activations"),
-        "logits": translate("PlanCard", "Logits"),
-        "runtime": translate("PlanCard", "Runtime"),
+        "activations": translate("PlanCard", "Intermediate results"),
+        "logits": translate("PlanCard", "Predictions"),
+        "runtime": translate("PlanCard", "Libraries"),
     }.get(part, part)
+
+
+def part_note(part: str) -> str:
+    """What a part of the plan holds, by the terms of the field; "" where the name says it."""
+    return {
+        "adapter": translate("PlanCard", "The weights that are trained, their gradients and the optimizer's state."),
+        "activations": translate("PlanCard", "Activations: what the layers keep until the gradients are computed."),
+        "logits": translate("PlanCard", "Logits: a score for each token of the vocabulary."),
+        "runtime": translate("PlanCard", "What PyTorch and other libraries take for themselves."),
+    }.get(part, "")
 
 
 def certainty_word(certainty: str) -> str:
@@ -152,10 +162,10 @@ class PlanCard(Card):
         for row, (part, num_bytes) in enumerate(parts.items()):
             value = gib(num_bytes)
             is_exact = part != "adapter" or plan.adapter_is_exact
-            self._add_part(row, part_word(part), value if is_exact else self._about(value))
+            self._add_part(row, part, value if is_exact else self._about(value))
         sum_words = fill(self.tr("%1 of %2 GiB"), gib(total), gib(plan.available_bytes))
         self.total.setText(sum_words)
-        self.percent.setText(f"{number(share * 100)} %")
+        self.percent.setText(f"{number(share * 100)}%")
         self.meter.set_parts(list(parts.values()), plan.available_bytes, f"{sum_words}, {words}")
         self._measured = facts.measured_bytes is not None
         if not self._checking:
@@ -185,8 +195,11 @@ class PlanCard(Card):
     def _check_or_cancel(self) -> None:
         (self.check_cancelled if self._checking else self.check_asked).emit()
 
-    def _add_part(self, row: int, name: str, value: str) -> None:
-        cells = (Swatch(row, parent=self._content), self._label(name), self._label(value), self._label("GiB", "muted"))
+    def _add_part(self, row: int, part: str, value: str) -> None:
+        name = self._label(part_word(part))
+        name.setToolTip(part_note(part))
+        name.setAccessibleDescription(part_note(part))
+        cells = (Swatch(row, parent=self._content), name, self._label(value), self._label("GiB", "muted"))
         for column, cell in enumerate(cells):
             right = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             self._parts.addWidget(cell, row, column, right if column == 2 else Qt.AlignmentFlag.AlignVCenter)

@@ -67,7 +67,7 @@ class SettingsPage(Page):
             ("dark", self.tr("Dark")),
             ("high_contrast", self.tr("High contrast")),
         ]
-        scales = [(scale, f"{scale} %") for scale in FONT_SCALES]
+        scales = [(scale, f"{scale}%") for scale in FONT_SCALES]
         for name, options in (("language", languages), ("theme", schemes), ("font_scale_percent", scales)):
             card.body.addWidget(self._choice(name, options))
         return card

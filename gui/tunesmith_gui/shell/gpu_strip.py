@@ -88,7 +88,7 @@ class GpuStrip(QWidget):
         load = gpu.utilization_percent
         self._load.setVisible(load is not None)
         if load is not None:
-            self._load.show_value(self.tr("Load"), f"{load} %", load / 100)
+            self._load.show_value(self.tr("Load"), f"{load}%", load / 100)
         parts = [f"{gpu.temperature_c} °C"] if gpu.temperature_c is not None else []
         parts += [f"{gpu.power_w:.0f} W"] if gpu.power_w is not None else []
         self._extra.setText(" · ".join(parts))
@@ -100,19 +100,19 @@ class GpuStrip(QWidget):
         used = _of(reading.memory_used_bytes, reading.memory_total_bytes)
         self._memory.show_value(self.tr("RAM"), used, share, _fill_tone(share))
         percent = round(reading.cpu_percent)
-        self._load.show_value(self.tr("Processor"), f"{percent} %", percent / 100)
+        self._load.show_value(self.tr("Processor"), f"{percent}%", percent / 100)
         self._extra.hide()
 
     def _sentence(self, gpu: Gpu) -> str:
         parts = [tr.fill(self.tr("%1: VRAM %2"), gpu.name, _of(gpu.used_bytes, gpu.total_bytes))]
-        parts += [f"{gpu.utilization_percent} %"] if gpu.utilization_percent is not None else []
+        parts += [f"{gpu.utilization_percent}%"] if gpu.utilization_percent is not None else []
         parts += [f"{gpu.temperature_c} °C"] if gpu.temperature_c is not None else []
         parts += [f"{gpu.power_w:.0f} W"] if gpu.power_w is not None else []
         return ", ".join(parts)
 
     def _processor_sentence(self, reading: Reading) -> str:
         used = _of(reading.memory_used_bytes, reading.memory_total_bytes)
-        return tr.fill(self.tr("RAM %1, processor %2 %"), used, round(reading.cpu_percent))
+        return tr.fill(self.tr("RAM %1, processor %2%"), used, round(reading.cpu_percent))
 
 
 def _fill_tone(share: float) -> str:

@@ -290,7 +290,7 @@ class MainWindow(QMainWindow):
             return self.tr("Idle")
         first = live[0]
         if len(live) == 1 and first.state is RunState.RUNNING and first.num_steps:
-            return tr.fill(self.tr("%1 %, %2"), 100 * first.step // first.num_steps, first.name)
+            return tr.fill(self.tr("%1%, %2"), 100 * first.step // first.num_steps, first.name)
         if len(live) == 1:
             return tr.fill(self.tr("%1: %2"), state_word(first.state), first.name)
         return self.tr("%n active run(s)", "", len(live))

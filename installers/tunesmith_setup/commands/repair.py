@@ -22,8 +22,8 @@ GOOD = (State.OK, State.UNKNOWN)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
     parser.add_argument("--yes", action="store_true", help="repair everything without asking")
-    parser.add_argument("--check", metavar="ID", help="only the fault of this check")
-    parser.add_argument("--full", action="store_true", help="read every installed byte to find faults")
+    parser.add_argument("--check", metavar="ID", help="only the problem that this check found")
+    parser.add_argument("--full", action="store_true", help="read every installed byte to find problems")
     add_argument(parser)
 
 

@@ -41,14 +41,14 @@ def cpu(**processor: float) -> dict[str, Any]:
 
 def test_live_run_shows_the_present(card: DeviceCard) -> None:
     card.show_model(model_of(gpu(90, 6, 70), gpu(50, 4, 60)))
-    assert card.load.accessibleName() == "Utilization: 50 %"
+    assert card.load.accessibleName() == "Utilization: 50%"
     assert card.memory.value.text() == "4.0 / 8.0 GiB"
 
 
 @pytest.mark.parametrize("end", ["finished", "stopped", "failed"])
 def test_ended_run_shows_what_it_took(end: str, card: DeviceCard) -> None:
     card.show_model(model_of(gpu(90, 6, 70), gpu(50, 4, 60), end=end))
-    assert card.load.accessibleName() == "Average utilization: 70 %"
+    assert card.load.accessibleName() == "Average utilization: 70%"
     assert card.heat.accessibleName() == "Highest temperature: 70 °C"
     assert card.power.accessibleName() == "Average power: 70 W"
     assert (card.memory.name.text(), card.memory.value.text()) == ("VRAM, highest", "6.0 / 8.0 GiB")
@@ -64,7 +64,7 @@ def test_memory_of_the_computer_is_of_the_present_only(card: DeviceCard) -> None
 
 def test_processor_is_a_share_of_all_cores(card: DeviceCard) -> None:
     card.show_model(model_of(cpu(cpu_machine_percent=74.0)))
-    assert card.load.accessibleName() == "Utilization: 74 % of all cores"
+    assert card.load.accessibleName() == "Utilization: 74% of all cores"
 
 
 def test_journal_of_an_earlier_version_counts_cores(card: DeviceCard) -> None:

@@ -34,17 +34,17 @@ def model_at(step: int, *after: tuple[str, dict[str, Any]]) -> DashboardModel:
 @pytest.mark.parametrize(
     ("step", "after", "words", "steps"),
     [
-        (1, [], "Training", "Step 1 of 60 · 1 %"),
-        (33, [("result", {"status": "stopped", "step": 33})], "Stopped", "Step 33 of 60 · 55 %"),
-        (33, [("result", {"status": "failed", "step": 33})], "Failed", "Step 33 of 60 · 55 %"),
-        (40, [("result", {"status": "finished", "step": 40})], "Finished", "Step 40 of 60 · 66 %"),
-        (60, [("result", {"status": "finished", "step": 60})], "Finished", "Step 60 of 60 · 100 %"),
-        (20, [("phase", {"name": "evaluating", "done": 20, "total": 60})], "Evaluating", "Step 20 of 60 · 33 %"),
-        (20, [("phase", {"name": "evaluating", "done": 0, "total": 60})], "Evaluating", "Step 20 of 60 · 33 %"),
-        (60, [("phase", {"name": "saving"})], "Saving", "Step 60 of 60 · 100 %"),
-        (20, [("stopping", {}), ("phase", {"name": "saving"})], "Saving", "Step 20 of 60 · 33 %"),
-        (20, [("hello", {"resumed_from_step": 10})], "Starting the engine", "Step 10 of 60 · 16 %"),
-        (20, [("phase", {"name": "queued"})], "Waiting", "Step 20 of 60 · 33 %"),
+        (1, [], "Training", "Step 1 of 60 · 1%"),
+        (33, [("result", {"status": "stopped", "step": 33})], "Stopped", "Step 33 of 60 · 55%"),
+        (33, [("result", {"status": "failed", "step": 33})], "Failed", "Step 33 of 60 · 55%"),
+        (40, [("result", {"status": "finished", "step": 40})], "Finished", "Step 40 of 60 · 66%"),
+        (60, [("result", {"status": "finished", "step": 60})], "Finished", "Step 60 of 60 · 100%"),
+        (20, [("phase", {"name": "evaluating", "done": 20, "total": 60})], "Evaluating", "Step 20 of 60 · 33%"),
+        (20, [("phase", {"name": "evaluating", "done": 0, "total": 60})], "Evaluating", "Step 20 of 60 · 33%"),
+        (60, [("phase", {"name": "saving"})], "Saving", "Step 60 of 60 · 100%"),
+        (20, [("stopping", {}), ("phase", {"name": "saving"})], "Saving", "Step 20 of 60 · 33%"),
+        (20, [("hello", {"resumed_from_step": 10})], "Starting the engine", "Step 10 of 60 · 16%"),
+        (20, [("phase", {"name": "queued"})], "Waiting", "Step 20 of 60 · 33%"),
     ],
 )
 def test_progress_is_the_share_of_steps_done(

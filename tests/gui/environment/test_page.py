@@ -198,7 +198,7 @@ def test_progress_is_shown_and_can_be_cancelled(page: EnvironmentPage, quiet: An
     states.fill(quiet.model)
     states.work(quiet.model, Command.REPAIR)
     show(quiet)
-    assert "61 %  ·  torch 2.6.0  ·  12.4 MB/s  ·  3 min left" in words(page)
+    assert "61%  ·  torch 2.6.0  ·  12.4 MB/s  ·  3 min left" in words(page)
     assert not page.environment.check.isEnabled()
     progress = page.environment.progress
     progress.toggle.click()

@@ -188,7 +188,7 @@ def test_states_of_an_installation() -> None:
     assert flow.state(ENVIRONMENT) == "checking"
     model.apply(ProgressEvent("torch", 61, 100, 12.4e6, 180.0), 1e9)
     assert model.activity is not None
-    assert model.activity.progress_words() == "61 %  ·  torch  ·  12.4 MB/s  ·  3 min left"
+    assert model.activity.progress_words() == "61%  ·  torch  ·  12.4 MB/s  ·  3 min left"
     model.apply(check("proof-imports", "checking"), 1e9)
     assert model.activity.progress_words() == "Proof-Imports", "the proof says what it tries"
     model.apply(PhaseEvent("Copy", True), 1e9)

@@ -178,6 +178,13 @@ def test_room_is_added_up_by_parts(home: Path) -> None:
     assert found == {"models": (11, False), "downloads": (7, False), "runs": (5, False), "compiled": (3, True)}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="links need extra rights on Windows")
+def test_a_linked_model_takes_no_room_here(home: Path, tmp_path: Path) -> None:
+    (home / "models").mkdir()
+    (home / "models" / "linked").symlink_to(tmp_path, target_is_directory=True)
+    assert installed_environment.read_disk() == ()
+
+
 def default_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Lets nobody have chosen a folder; the default one lies below tmp_path."""
     monkeypatch.delenv(paths.HOME_VARIABLE, raising=False)

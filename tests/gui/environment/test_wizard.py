@@ -198,7 +198,7 @@ def test_an_installation_from_plan_to_proof(wizard: SetupWizard, quiet: Any, qtb
     assert quiet.asked == ["install --training-only"]
     states.work(model, Command.INSTALL)
     show(wizard)
-    assert "61 %  ·  torch 2.6.0  ·  12.4 MB/s  ·  3 min left" in words(wizard.environment)
+    assert "61%  ·  torch 2.6.0  ·  12.4 MB/s  ·  3 min left" in words(wizard.environment)
     assert not wizard.environment.install.isVisible()
     assert wizard.next.isEnabled(), "one may look around meanwhile"
     model.end(None)

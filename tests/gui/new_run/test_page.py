@@ -211,7 +211,7 @@ class TestSettings:
         wrong = {"optimizer.learning_rate": "100", "adapter.rank": "0", "data.context_length": "1"}
         for path, text in wrong.items():
             page.form.set_text(path, text)
-        assert page.plan_card.summary == "The plan waits until every setting is right."
+        assert page.plan_card.summary == "The plan appears once every setting is valid."
         assert not page.model_picker.chip.isVisible()
         qtbot.waitUntil(lambda: sorted(wrong_settings(page)) == ["Context length", "Learning rate", "Rank"])
         assert not page.settings_list.is_open
@@ -541,7 +541,7 @@ class TestLayout:
             "Preview…",
             "Balanced",
             "All settings: Show all 50",
-            "Keep 5 % of the examples for evaluation",
+            "Keep 5% of the examples for evaluation",
             "Name of the run",
             "Check the plan",
             "Start run",

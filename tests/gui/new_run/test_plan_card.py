@@ -16,6 +16,7 @@ from tunesmith_gui.new_run.facts import PlanFacts
 from tunesmith_gui.new_run.page import SIDE_WIDTH_PX
 from tunesmith_gui.new_run.plan_card import PlanCard
 from tunesmith_gui.tr import size
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 
 def _words(
@@ -64,6 +65,16 @@ def test_rows_of_unknown_length_are_no_reason_to_refuse(qtbot: QtBot) -> None:
     assert PlanFacts(known, room).verdict == "exceeds"
     assert PlanFacts(facts.plan, room, measured_bytes=1 << 30).verdict == "fits"
     assert PlanFacts(facts.plan, room, measured_bytes=1 << 50).verdict == "exceeds"
+
+
+def test_parts_have_plain_names_and_the_term_in_the_tooltip(qtbot: QtBot) -> None:
+    card = PlanCard()
+    qtbot.addWidget(card)
+    card.show_plan(PlanFacts(plan(make(), gpu(80), card=CARD), gpu(80)))
+    notes = {cell.text(): cell.toolTip() for cell in card._cells if isinstance(cell, SafeLabel)}
+    assert notes["Base model"] == ""
+    assert notes["Intermediate results"].startswith("Activations:")
+    assert notes["Predictions"].startswith("Logits:")
 
 
 def test_an_adapter_that_is_not_counted_exactly_has_about_its_size(qtbot: QtBot) -> None:

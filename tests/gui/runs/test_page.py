@@ -160,7 +160,7 @@ def test_a_deleted_run_is_restored_or_erased_from_the_trash(context: Any, qtbot:
     assert dialog.changed
     assert runs[0].spec_path.is_file()
     assert runs[2].spec_path.is_file()
-    assert "exists again" in dialog.problem.text()
+    assert "already exists" in dialog.problem.text()
     assert dialog.list.count() == 1
     dialog.list.selectAll()
     dialog.erase.click()

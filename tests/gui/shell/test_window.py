@@ -298,7 +298,7 @@ class TestActivity:
         assert window.rail.activity.words == "Idle"
         assert window.rail.activity.text().strip() == "Idle"
         runs.show(training())
-        assert window.rail.activity.words == "45 %, support-01"
+        assert window.rail.activity.words == "45%, support-01"
         window.perform("activity")
         assert window.activity.isVisible()
         shape = window.activity.mask()
@@ -484,7 +484,7 @@ class TestHardwareStrip:
         strip = window.rail.strip
         assert strip.title.text() == GPU.name
         assert strip._memory.value.text() == "5.0 / 6.0 GiB"
-        assert strip._load.value.text() == "97 %"
+        assert strip._load.value.text() == "97%"
         assert strip._extra.text() == "71 °C · 98 W"
         assert "RTX 3060" in strip.toolTip()
 
@@ -493,7 +493,7 @@ class TestHardwareStrip:
         strip = window.rail.strip
         assert strip._memory.name.text() == "RAM"
         assert strip._memory.value.text() == "4.0 / 16.0 GiB"
-        assert strip.accessibleDescription() == "RAM 4.0 / 16.0 GiB, processor 12 %"
+        assert strip.accessibleDescription() == "RAM 4.0 / 16.0 GiB, processor 12%"
 
 
 class TestDropping:
