@@ -192,7 +192,7 @@ class TestBadInput:
         unreadable_data(model, data_file)
         fill_in(qtbot, page, model, data_file)
         qtbot.waitUntil(lambda: page.start_bar.start.text() == "The data can't be used", timeout=5000)
-        qtbot.waitUntil(lambda: "until the data can be read" in page.plan_card.device.text(), timeout=5000)
+        qtbot.waitUntil(lambda: "once the data can be read" in page.plan_card.device.text(), timeout=5000)
         assert not page.plan_card.chip.isVisible()
         assert not page.model_picker.chip.isVisible()
 
