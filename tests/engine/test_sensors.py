@@ -25,9 +25,10 @@ def test_processor_is_a_share_of_the_whole_machine(monkeypatch: pytest.MonkeyPat
     ("told", "name"), [("processor\t: 0\nmodel name\t: Fast CPU\nmodel name\t: Fast CPU\n", "Fast CPU, "), ("", "")]
 )
 def test_processor_has_its_own_name(monkeypatch: pytest.MonkeyPatch, told: str, name: str) -> None:
-    monkeypatch.setattr(device.Path, "read_text", lambda _path, **_: told)
     spec = RunSpec()
     spec.hardware.devices = ["cpu"]
-    shown = device.choose_compute(spec).name
+    with monkeypatch.context() as patch:
+        patch.setattr(device.Path, "read_text", lambda _path, **_: told)
+        shown = device.choose_compute(spec).name
     assert shown.startswith(name or f"{platform.processor() or platform.machine()}, ")
     assert said(shown, "zh_CN").endswith(" 线程")
