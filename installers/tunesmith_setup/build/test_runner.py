@@ -47,7 +47,6 @@ WINDOWS_STEP = "Windows under Wine"
 WINDOWS_TESTS = "tests/windows"
 TIMED_TESTS = "tests/bench"
 """These alone need the computer for themselves."""
-NICENESS = 10
 
 
 @dataclass(slots=True)
@@ -237,8 +236,6 @@ def _windows_beside(
         tempfile.TemporaryFile() as output,
         subprocess.Popen(command, cwd=REPOSITORY, env=environment, stdout=output, stderr=output) as process,
     ):
-        if sys.platform != "win32":  # pragma: no branch
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
         try:
             yield
         except BaseException:
