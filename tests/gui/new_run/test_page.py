@@ -325,7 +325,7 @@ class TestPlan:
         data_file.write_text('{"prompt": "Why?", "completion": "' + "so " * 400_000 + '"}\n')
         page.form.set_value("data.context_length", 1_000_000)
         fill_in(qtbot, page, model, data_file)
-        assert page.start_bar.start.text() == "Does not fit: see plan"
+        qtbot.waitUntil(lambda: page.start_bar.start.text() == "Does not fit: see plan", timeout=5000)
         assert page.plan_card.chip.text == "Does not fit"
         fix = next(each for each in page.plan_card.findChildren(QPushButton) if each.text().endswith(" tokens"))
         assert "saves" in fix.accessibleDescription()
