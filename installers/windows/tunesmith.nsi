@@ -269,24 +269,15 @@ Section "${PRODUCT}"
 !else
   StrCpy $0 $PythonFolder
 !endif
-  ; Twice, if the check ended in no way of its own: a virus scanner may hold files that are new.
-  ${For} $3 1 2
-    nsExec::ExecToStack /TIMEOUT=600000 '"$0\python.exe" ${ISOLATED} -B "$Staging\${START}" tunesmith_setup program --check "$Staging"'
-    Pop $4
-    Pop $1
-    ${If} $4 == 0
-      ${ExitFor}
-    ${ElseIf} $4 == ${EXIT_ENVIRONMENT}
-    ${AndIf} $1 != ""
-      ${ExitFor}
-    ${EndIf}
-  ${Next}
-  ${If} $4 != 0
+  nsExec::ExecToStack /TIMEOUT=600000 '"$0\python.exe" ${ISOLATED} -B "$Staging\${START}" tunesmith_setup program --check "$Staging"'
+  Pop $0
+  Pop $1
+  ${If} $0 != 0
     SetOutPath "$TEMP" ; the current folder can't be removed
     RMDir /r "$Staging"
     RMDir "$INSTDIR"
     ; Where the check itself was damaged, what it said is for nobody.
-    ${If} $4 != ${EXIT_ENVIRONMENT}
+    ${If} $0 != ${EXIT_ENVIRONMENT}
       StrCpy $1 ""
     ${EndIf}
     !insertmacro Refuse "" "$(TextDamaged)$\r$\n$\r$\n$1" ${EXIT_ENVIRONMENT}

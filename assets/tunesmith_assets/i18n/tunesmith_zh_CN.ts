@@ -350,7 +350,7 @@ Click a symbol in the legend to hide its line.</source>
 <context>
     <name>ComputerStep</name>
     <message>
-        <source>Change build…</source>
+        <source>Change version…</source>
         <translation>更换版本…</translation>
     </message>
     <message>
@@ -7650,7 +7650,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>完整检查</translation>
     </message>
     <message>
-        <source>Change build…</source>
+        <source>Change version…</source>
         <translation>更换版本…</translation>
     </message>
     <message>
@@ -7792,7 +7792,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>安装</translation>
     </message>
     <message>
-        <source>Choose build…</source>
+        <source>Choose version…</source>
         <translation>选择版本…</translation>
     </message>
     <message>

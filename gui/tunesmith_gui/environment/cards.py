@@ -71,7 +71,7 @@ class EnvironmentCard(Card):
         self.repair = self._button("repair", self.tr("Repair…"), kind="primary")
         self.roll_back = self._button("roll_back", self.tr("Roll back…"))
         self.full_check = self._button("full_check", self.tr("Full check"))
-        self.profile = self._button("profile", self.tr("Change build…"))
+        self.profile = self._button("profile", self.tr("Change version…"))
         self._buttons = (self.install, self.repair, self.check, self.roll_back, self.full_check, self.profile)
         self.flow = FlowRow(self._buttons, self)
         self.body.addWidget(self.flow)

@@ -105,7 +105,7 @@ class ComputerStep(StepCard):
         self.checks = CheckList(on_fix, parent=self)
         for widget in (self.looking, self.facts, self.choice, self.warnings):
             self.column.addWidget(widget)
-        self.change = button(self.tr("Change build…"), lambda: self.asked.emit("profile"), parent=self)
+        self.change = button(self.tr("Change version…"), lambda: self.asked.emit("profile"), parent=self)
         self.again = button(self.tr("Check again"), lambda: self.asked.emit("look"), parent=self)
         self.add_buttons(self.change, self.again)
         self.counts = SafeLabel(tone="muted", wrap=True, parent=self)
@@ -196,7 +196,7 @@ class EnvironmentStep(StepCard):
         )
         self.column.addWidget(self.problem)
         self.install = button(self.tr("Install"), lambda: self.asked.emit("install"), kind="primary", parent=self)
-        self.choose = button(self.tr("Choose build…"), lambda: self.asked.emit("profile"), parent=self)
+        self.choose = button(self.tr("Choose version…"), lambda: self.asked.emit("profile"), parent=self)
         self.row = self.add_buttons(self.install, self.choose)
         self.why_not = SafeLabel(role="caption", tone="muted", wrap=True, parent=self)
         self.column.addWidget(self.why_not)
