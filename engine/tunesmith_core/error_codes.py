@@ -334,6 +334,13 @@ CODES: dict[str, ErrorCode] = {
         "Messages have fields that this model's chat template does not write, so the model never sees them.",
         "Choose a model whose chat template supports these fields, or move their text into the content.",
     ),
+    "dataset-special-tokens": ErrorCode(
+        USER,
+        "The data contains special tokens",
+        "Words such as <|im_end|> steer the model. In chats they are trained as text unless the settings say otherwise, "
+        "in plain text as control tokens.",
+        "Remove them from the data if they are left over from another program.",
+    ),
     "dataset-raw-text": ErrorCode(
         USER,
         "The rows are joined as plain text",

@@ -28,6 +28,7 @@ CHOICE_WORDS = {
     "prompt-completion": "Prompt and response",
     "prompt-completion-raw": "Prompt and response as plain text",
     "text": "Plain text",
+    "control": "Control tokens",
     "assistant": "Answers only",
     "all": "All",
     "truncate": "Cut",
@@ -113,6 +114,12 @@ class DataSpec:
         label="Loss on",
         meaning="Which tokens count for the loss: the assistant's answers only, or every token.",
         choices=("assistant", "all"),
+    )
+    special_tokens: str = declared(
+        "text",
+        label="Special tokens in chats",
+        meaning="What a special token such as <|im_end|> inside a message becomes. As control token it can end a turn.",
+        choices=("text", "control"),
     )
     context_length: int = declared(
         2048,

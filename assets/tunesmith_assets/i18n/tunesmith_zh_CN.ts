@@ -948,6 +948,18 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请选择对话模板支持这些字段的模型，或将其文本移到消息内容中。</translation>
     </message>
     <message>
+        <source>The data contains special tokens</source>
+        <translation>数据中含有特殊 token</translation>
+    </message>
+    <message>
+        <source>Words such as &lt;|im_end|&gt; steer the model. In chats they are trained as text unless the settings say otherwise, in plain text as control tokens.</source>
+        <translation>&lt;|im_end|&gt; 之类的词会控制模型。对话中默认按普通文本训练，除非设置另有要求；纯文本中按控制 token 训练。</translation>
+    </message>
+    <message>
+        <source>Remove them from the data if they are left over from another program.</source>
+        <translation>如果它们是其他程序留下的，请从数据中删除。</translation>
+    </message>
+    <message>
         <source>The rows are joined as plain text</source>
         <translation>各行按纯文本拼接</translation>
     </message>
@@ -1950,6 +1962,14 @@ Runs, models and settings are never touched.</source>
         <translation>逐个修复检查发现的问题：先显示，再询问，修复后验证。
 
 绝不改动运行、模型和设置。</translation>
+    </message>
+    <message>
+        <source>Rows with special tokens of the model ({names}): {num_rows}. They are trained as control tokens.</source>
+        <translation>有 {num_rows} 行含有模型的特殊 token（{names}），已按控制 token 训练。</translation>
+    </message>
+    <message>
+        <source>Rows with special tokens of the model ({names}): {num_rows}. They are trained as text.</source>
+        <translation>有 {num_rows} 行含有模型的特殊 token（{names}），已按普通文本训练。</translation>
     </message>
     <message>
         <source>Run</source>
@@ -6127,6 +6147,18 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Encoding of the file. The wrong one garbles accents and Chinese. UTF-16 is recognized automatically.</source>
         <translation>文本文件的编码。选错时中文等字符会变成乱码。UTF-16 会自动识别。</translation>
+    </message>
+    <message>
+        <source>Special tokens in chats</source>
+        <translation>对话中的特殊 token</translation>
+    </message>
+    <message>
+        <source>What a special token such as &lt;|im_end|&gt; inside a message becomes. As control token it can end a turn.</source>
+        <translation>消息中出现的特殊 token（如 &lt;|im_end|&gt;）如何处理。作为控制 token 时，它可能提前结束一轮对话。</translation>
+    </message>
+    <message>
+        <source>Control tokens</source>
+        <translation>控制 token</translation>
     </message>
     <message>
         <source>Frozen weights</source>

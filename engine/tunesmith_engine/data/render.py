@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -16,6 +16,7 @@ from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import DataSpec
 from tunesmith_engine.data.answers import ChatRenderer, Span
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
+from tunesmith_engine.data.literals import Literals
 
 BATCH_ROWS = 256
 """Rows that are tokenised together."""
@@ -29,11 +30,13 @@ class Rendered:
         text: what the tokenizer gets.
         trained: spans of characters that count for the loss.
         starts_document: whether the tokenizer's own leading tokens come first; a chat template writes its own.
+        literals: where special tokens of the data stand that are text.
     """
 
     text: str
     trained: list[Span]
     starts_document: bool
+    literals: list[Span] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class Renderer:
         self._tokenizer = tokenizer
         self._data = data
         self._chats: ChatRenderer | None = None
+        self._literals = Literals(tokenizer)
         self.notes: dict[str, str] = {}
         self.makes_chats = False
         alone = tokenizer("")["input_ids"]
@@ -102,6 +106,9 @@ class Renderer:
         prompt = conversation.prompt if isinstance(conversation, PromptCompletion) else ""
         text = conversation.completion if isinstance(conversation, PromptCompletion) else conversation.text
         end = self._tokenizer.eos_token or ""
+        # Plain text may have been rendered for this model, so that its special tokens are meant.
+        self._literals.count(prompt, text.removesuffix(end))
+        self._note_literals(as_text=False)
         whole = prompt + text + ("" if text.endswith(end) else end)
         start = 0 if self._data.train_on == "all" else len(prompt)
         # A text that already begins with the leading token must not get a second one.
@@ -127,7 +134,10 @@ class Renderer:
             system = {"role": "system", "content": self._data.system_prompt}
             first_trained = chat.first_trained + 1 if chat.first_trained else 0
             chat = replace(chat, messages=(system, *chat.messages), first_trained=first_trained)
-        chat = self._chats.fitted(chat)
+        as_text = self._data.special_tokens == "text"
+        hidden = self._literals.hidden(chat)
+        chat = self._chats.fitted(hidden if as_text else chat)
+        self._note_literals(as_text=as_text)
         if unused := self._chats.unused_fields():
             said = ", ".join(f'"{key}"' for key in unused)
             self.notes["dataset-fields-unused"] = Message(
@@ -137,7 +147,23 @@ class Renderer:
             self.notes.pop("dataset-fields-unused", None)
         text = self._chats.text(chat, place)
         everything = self._data.train_on == "all"
-        return Rendered(text, [(0, len(text))] if everything else self._chats.answers(chat, text, place), False)
+        trained = [(0, len(text))] if everything else self._chats.answers(chat, text, place)
+        text, literals = self._literals.restored(text) if as_text else (text, [])
+        return Rendered(text, trained, False, literals)
+
+    def _note_literals(self, *, as_text: bool) -> None:
+        if not self._literals.num_rows:
+            return
+        names = ", ".join(word for word, _ in self._literals.counts.most_common(3))
+        values = {"num_rows": self._literals.num_rows, "names": names}
+        self.notes["dataset-special-tokens"] = (
+            Message("Rows with special tokens of the model ({names}): {num_rows}. They are trained as text.", **values)
+            if as_text
+            else Message(
+                "Rows with special tokens of the model ({names}): {num_rows}. They are trained as control tokens.",
+                **values,
+            )
+        )
 
     def tokenise(self, rendered: Iterable[Rendered]) -> Iterator[Tokenised]:
         """Yield the tokens of each text, many at a time through the tokenizer."""
@@ -151,7 +177,10 @@ class Renderer:
                 verbose=False,
             )
             for item, ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                yield self._tokenised(item, ids, offsets)
+                if item.literals:
+                    yield self._tokenised(item, *self._literals.encode(item.text, item.literals))
+                else:
+                    yield self._tokenised(item, ids, offsets)
 
     def _tokenised(self, item: Rendered, ids: list[int], offsets: list[Span]) -> Tokenised:
         leading = self._leading_ids if item.starts_document else []
