@@ -540,7 +540,7 @@ class TestLayout:
             "Map columns…",
             "Preview…",
             "Balanced",
-            "All settings: Show all 50",
+            "All settings: Show all 51",
             "Keep 5% of the examples for evaluation",
             "Name of the run",
             "Check the plan",
