@@ -337,8 +337,8 @@ CODES: dict[str, ErrorCode] = {
     "dataset-special-tokens": ErrorCode(
         USER,
         "The data contains special tokens",
-        "Words such as <|im_end|> steer the model. In chats they are trained as text unless the settings say otherwise, "
-        "in plain text as control tokens.",
+        "Words such as <|im_end|> steer the model. In chats they are trained as text unless the settings say "
+        "otherwise, in plain text as control tokens.",
         "Remove them from the data if they are left over from another program.",
     ),
     "dataset-raw-text": ErrorCode(
