@@ -438,6 +438,12 @@ CODES: dict[str, ErrorCode] = {
         "The run is finished, or it has no complete checkpoint and can only start again.",
         "Duplicate the run to start again.",
     ),
+    "resume-refused": ErrorCode(
+        USER,
+        "The checkpoint no longer fits the run",
+        "Settings or files that the trained weights belong to were changed since the checkpoint was saved.",
+        "Change them back to resume, or duplicate the run to start again.",
+    ),
     "adapter-not-restored": ErrorCode(
         RUN,
         "The saved adapter is incomplete",
@@ -519,8 +525,8 @@ CODES: dict[str, ErrorCode] = {
     "resume-differs": ErrorCode(
         RUN,
         "The run continues under different conditions",
-        "Libraries, device, threads or data differ from those of the checkpoint, so the numbers can differ a little.",
-        "Continue, or resume where the run was started if you need exactly the same numbers.",
+        "Settings, data, libraries or the device differ from those of the checkpoint.",
+        "Continue. If you need exactly the same numbers, stop without saving, undo the named changes and resume.",
     ),
     "not-fused": ErrorCode(
         RUN,

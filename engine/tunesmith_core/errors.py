@@ -145,6 +145,8 @@ def wrap(error: BaseException) -> TunesmithError:
             return TunesmithError(
                 "permission-or-antivirus", "{place}{reason}.", place=place, reason=Message(str(error.strerror))
             )
+        if error.errno == errno.ENOMEM:
+            return TunesmithError("memory-full", "{place}the system gave no memory.", place=place)
         if error.errno == errno.ENOEXEC:
             return TunesmithError(
                 "environment-missing", "{place}the program is damaged and can't be started.", place=place

@@ -12,11 +12,12 @@ from typing import Any
 
 from tunesmith_core import environments, files, paths, preflight
 from tunesmith_core.capped_log import clean, tail_of
+from tunesmith_core.checkpoint_manifest import newest_saved_spec
 from tunesmith_core.errors import TunesmithError, UserError, wrap
 from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_commands, post_command
 from tunesmith_core.runs import CHECKPOINT_MANIFEST, Run, RunState, RunStatus, create_run, settle
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_changes import check_resumable, newest_saved_spec
+from tunesmith_core.spec_changes import check_resumable
 
 LEASE_WAIT_S = 30.0
 ENDING_WAIT_S = 5.0
@@ -48,8 +49,8 @@ def resume(run: Run) -> None:
     """Continue an ended run from its newest checkpoint, in the background.
 
     Raises:
-        UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished, lost all its checkpoints,
-            or was edited so that they don't fit it.
+        UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished or lost all checkpoints,
+            `resume-refused` when it was edited so that they don't fit it.
         TunesmithError: what `preflight.check` finds.
     """
     status = run.status()

@@ -148,6 +148,12 @@ def _read_weights(folder: Path) -> dict[str, tuple[int, ...]]:
     raise _damaged(folder / SINGLE_NAME, "the file is missing")
 
 
+def weight_files(folder: Path) -> list[str]:
+    """Return the names of the files that hold the weights of a model folder that was checked."""
+    index = folder / INDEX_NAME
+    return sorted(set(_read_object(index)["weight_map"].values())) if index.is_file() else [SINGLE_NAME]
+
+
 def _read_sharded(folder: Path) -> dict[str, tuple[int, ...]]:
     index = folder / INDEX_NAME
     weight_map = _read_object(index).get("weight_map")

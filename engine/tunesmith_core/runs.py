@@ -18,6 +18,7 @@ from typing import Any
 
 from tunesmith_core import files, paths
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.folder_switch import sweep_switches
 from tunesmith_core.locks import is_locked
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.process_identity import ProcessIdentity
@@ -26,6 +27,9 @@ from tunesmith_core.spec import RunSpec
 
 MAX_NAME_CHARS = 60
 STAGING_PREFIX = ".new-"
+
+SUPERVISED = {"TUNESMITH_SUPERVISED": "1"}
+"""Variable of an engine whose supervisor holds the run's lock; one that was started by hand takes it by itself."""
 
 CHECKPOINT_MANIFEST = "MANIFEST.json"
 """Written last into a checkpoint's folder: what it holds, with hashes."""
@@ -179,6 +183,15 @@ class Run(Operation):
     def adapter_path(self) -> Path:
         """The product: a PEFT adapter folder."""
         return self.path / "adapter"
+
+    @property
+    def tmp_path(self) -> Path:
+        """Where the adapter is made before it takes its place."""
+        return self.path / "tmp"
+
+    def sweep(self) -> None:
+        """Bring to an end what a killed engine left; only while nobody works on the run. Raises OSError."""
+        sweep_switches(self.tmp_path, self.adapter_path)
 
     @property
     def created_at(self) -> float:

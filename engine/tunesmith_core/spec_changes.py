@@ -1,25 +1,87 @@
-"""Change a spec by path; name what changed between a stop and a resume, and what a checkpoint can't continue with."""
+"""Change a spec by path; say what changed between a stop and a resume, what that does, and what it rules out."""
 
 from __future__ import annotations
 
 import copy
 import json
 from collections.abc import Mapping
-from pathlib import Path, PureWindowsPath
+from pathlib import PureWindowsPath
 from typing import Any
 
-from tunesmith_core import files
 from tunesmith_core.declared import set_field
-from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.runs import CHECKPOINT_MANIFEST
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.spec import SECTIONS, RunSpec
 
-FIXED_SECTIONS = ("objective", "adapter", "quantization")
-FIXED = ("model.path", "model.revision", "model.dtype", "optimizer.name")
+FIXED = (
+    "model.path",
+    "model.revision",
+    "model.dtype",
+    "objective.kind",
+    "adapter.rank",
+    "adapter.alpha",
+    "adapter.target_modules",
+    "adapter.rslora",
+    "adapter.dora",
+    "adapter.bias",
+    "quantization.kind",
+    "optimizer.name",
+)
 """What the saved weights and states of a checkpoint belong to."""
 
-FREE = ("adapter.dropout",)
-"""Settings of the fixed sections that may change all the same."""
+ROUNDING = Message("Rounding differs, so the losses can differ slightly.")
+OTHER_ROWS = Message("The remaining steps train on other rows.")
+OTHER_TOKENS = Message("From here on, rows become other tokens.")
+OTHER_HELD_OUT = Message("Evaluation losses are measured on other rows, so earlier ones can't be compared with them.")
+_OTHER_ORDER = Message("The rows come in another order, so some may be seen twice in this epoch and others not at all.")
+_OTHER_SPLIT = Message("The rows come in another order, and rows that were trained can now be held out for evaluation.")
+_OTHER_UPDATES = Message("The remaining updates are computed with the new value.")
+_OTHER_LENGTH = Message("The run ends at another step, and the learning rate follows the new length.")
+_OTHER_CURVE = Message("The learning rate follows another curve from here on.")
+_OTHER_TIMES = Message("Only the steps at which this happens change.")
+_OTHER_SAMPLES = Message("Only the samples change.")
+_OTHER_SAVES = Message("Only the saving of checkpoints changes.")
+
+EFFECTS = {
+    "data.sources": OTHER_ROWS,
+    "data.system_prompt": OTHER_TOKENS,
+    "data.train_on": Message("From here on, other tokens count for the loss, so earlier losses can't be compared."),
+    "data.context_length": Message("From here on, long rows are cut at another length or skipped."),
+    "data.overlong": Message("From here on, long rows are cut or skipped differently."),
+    "data.skip_bad_rows": OTHER_ROWS,
+    "adapter.dropout": Message("From here on, another share of adapter inputs is ignored at random."),
+    "optimizer.learning_rate": _OTHER_UPDATES,
+    "optimizer.weight_decay": _OTHER_UPDATES,
+    "optimizer.beta1": _OTHER_UPDATES,
+    "optimizer.beta2": _OTHER_UPDATES,
+    "optimizer.epsilon": _OTHER_UPDATES,
+    "optimizer.max_grad_norm": _OTHER_UPDATES,
+    "schedule.epochs": _OTHER_LENGTH,
+    "schedule.max_steps": _OTHER_LENGTH,
+    "schedule.micro_batch_size": _OTHER_ORDER,
+    "schedule.gradient_accumulation_steps": _OTHER_ORDER,
+    "schedule.scheduler": _OTHER_CURVE,
+    "schedule.warmup_steps": _OTHER_CURVE,
+    "schedule.seed": _OTHER_SPLIT,
+    "schedule.shuffle": _OTHER_ORDER,
+    "evaluation.path": OTHER_HELD_OUT,
+    "evaluation.percent": OTHER_HELD_OUT,
+    "evaluation.every_steps": _OTHER_TIMES,
+    "evaluation.early_stopping": Message("The run can end earlier or later."),
+    "evaluation.sample_prompts": _OTHER_SAMPLES,
+    "evaluation.sample_every_steps": _OTHER_SAMPLES,
+    "evaluation.sample_max_tokens": _OTHER_SAMPLES,
+    "saving.every_minutes": _OTHER_SAVES,
+    "saving.every_steps": _OTHER_SAVES,
+    "saving.keep": _OTHER_SAVES,
+    "hardware.devices": ROUNDING,
+    "hardware.system": ROUNDING,
+    "hardware.kernels": ROUNDING,
+    "hardware.fp8_weights": Message("The frozen weights are multiplied in another precision from here on."),
+    "hardware.activation_checkpointing": ROUNDING,
+    "hardware.cpu_threads": ROUNDING,
+}
+"""Settings that may change, and what that does to the rest of the run."""
 
 
 def with_changes(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:  # Any: values of settings
@@ -31,47 +93,36 @@ def with_changes(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:  # Any: 
     return changed
 
 
-def check_resumable(before: RunSpec, now: RunSpec) -> list[str]:
-    """Return "setting: old -> new" for every setting that was changed; an empty list when none was.
+def check_resumable(before: RunSpec, now: RunSpec) -> list[Message]:
+    """Return a sentence for every setting that was changed: old and new value, and what that does to the run.
 
     Raises:
-        UserError: `run-nothing-to-resume` when the checkpoint can't be continued with one of the changes.
+        UserError: `resume-refused` when the checkpoint can't be continued with one of the changes.
     """
     changes = {
-        f"{section}.{name}": f"{section}.{name}: {_shown(old)} -> {_shown(new)}"
+        f"{section}.{name}": (old, new)
         for section in SECTIONS
         for name, old, new in _pairs(before, now, section)
         if old != new and not (section == "model" and name == "path" and _same_folder(old, new))
     }
-    refused = [words for path, words in changes.items() if _is_fixed(path)]
+    refused = [f"{path}: {_shown(old)} -> {_shown(new)}" for path, (old, new) in changes.items() if path in FIXED]
     if refused:
         raise TunesmithError(
-            "run-nothing-to-resume",
-            "The checkpoint does not match these changed settings: {names}.",
-            hint="Change them back to resume, or duplicate the run to start again.",
+            "resume-refused",
+            "Settings of the run were changed that its checkpoint depends on. {names}.",
             names="; ".join(refused),
         )
-    return list(changes.values())
+    return [change(path, _shown(old), _shown(new), EFFECTS[path]) for path, (old, new) in changes.items()]
 
 
-def newest_saved_spec(checkpoints: Path) -> RunSpec | None:
-    """Return the spec that the newest checkpoint was saved with; None without one, or where that was not yet noted."""
-    for path in sorted(checkpoints.glob(f"step-*/{CHECKPOINT_MANIFEST}"), reverse=True):
-        try:
-            return RunSpec.salvage(files.read_json(path)["spec"])
-        except (OSError, ValueError, KeyError, TypeError, UserError):
-            # The engine looks closer, and says what is wrong with it.
-            continue
-    return None
+def change(name: str, old: object, new: object, effect: Message) -> Message:
+    """Return the sentence of one thing that is not as it was."""
+    return Message("{name}: {old} -> {new}. {effect}", name=name, old=old, new=new, effect=effect)
 
 
 def _pairs(before: RunSpec, now: RunSpec, section: str) -> list[tuple[str, object, object]]:
     old, new = before.to_dict()[section], now.to_dict()[section]
     return [(name, value, new[name]) for name, value in old.items()]
-
-
-def _is_fixed(path: str) -> bool:
-    return path in FIXED or (path.partition(".")[0] in FIXED_SECTIONS and path not in FREE)
 
 
 def _same_folder(old: object, new: object) -> bool:

@@ -14,7 +14,7 @@ from contextlib import closing
 from types import FrameType
 from typing import Any
 
-from tunesmith_core import devices, environments, files, paths, run_queue
+from tunesmith_core import devices, environments, files, memory_limits, paths, run_queue
 from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
 from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
 from tunesmith_core.errors import TunesmithError, wrap
@@ -23,7 +23,7 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import Message
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
-from tunesmith_core.runs import QUEUED_PHASE, Run, RunStatus, open_run
+from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, open_run
 from tunesmith_core.spec_sections import WSL
 from tunesmith_core.store import Library
 from tunesmith_core.wsl.engine import WslEngine
@@ -48,6 +48,7 @@ class Supervisor:
         self._lock = FileLock(run.lock_path)
         self._reader = JournalReader(run.journal_path)
         self._status = RunStatus()
+        self._num_kills = 0
         self._reading: dict[str, Any] = {}  # Any: fields of the newest gpu event
 
     def supervise(self) -> RunStatus:
@@ -80,6 +81,7 @@ class Supervisor:
         leftover = self.run.leased("engine")
         if leftover and kill_leftover(leftover):
             logger.warning("ended an engine that had lost its supervisor: pid %d", leftover.pid)
+        self.run.sweep()
         self._write("phase", name=QUEUED_PHASE)
         device = devices.device_of(self.run.load_spec())
         self.run.lease(supervisor=current(), engine=None)
@@ -120,6 +122,7 @@ class Supervisor:
         return None
 
     def _run_engine(self, device: devices.Device) -> None:
+        self._num_kills = memory_limits.num_kills()
         engine = self._start_engine(device)
         forced_stop = ForcedStop(self._limits)
         try:
@@ -128,6 +131,7 @@ class Supervisor:
             enforced = self._watch(engine, forced_stop)
         finally:
             code = engine.close()
+        self.run.sweep()
         self._follow(forced_stop)
         files.crashpoint("supervisor.before-end")
         if not forced_stop.has_result:
@@ -141,7 +145,7 @@ class Supervisor:
         return EngineProcess(
             environments.engine_command("run", "--run-dir", str(self.run.path)),
             folder=self.run.path,
-            environment=environments.engine_environment(spec.model.path) | device.environment(),
+            environment=environments.engine_environment(spec.model.path) | device.environment() | SUPERVISED,
             log_path=log_path,
             log_cap_bytes=log_cap_bytes,
         )
@@ -202,8 +206,13 @@ class Supervisor:
             from tunesmith_core.explain.failure import explained, printed
 
             log_path = self.run.engine_log_path
-            failure = engine_error(code, next_step(status, self._reading)).with_context(clean(tail_of(log_path)))
-            self._end_failed(explained(failure, printed(log_path)))
+            killed_for_memory = memory_limits.num_kills() > self._num_kills
+            failure = engine_error(code, next_step(status, self._reading), killed_for_memory)
+            output = printed(log_path)
+            failure = explained(failure.with_context(clean(tail_of(log_path))), output)
+            if failure.code == "engine-crashed" and memory_limits.speaks_of_memory(output):
+                failure = TunesmithError("memory-full", failure.message, context=failure.context, hint=failure.hint)
+            self._end_failed(memory_limits.with_limit(failure))
 
     def _end_failed(self, error: TunesmithError) -> None:
         try:
@@ -241,9 +250,13 @@ def next_step(status: RunStatus, reading: dict[str, Any]) -> Message:  # Any: fi
     return Message("Start the run again: no checkpoint was saved yet.")
 
 
-def engine_error(code: int, hint: str | None = None) -> TunesmithError:
+def engine_error(code: int, hint: str | None = None, killed_for_memory: bool = False) -> TunesmithError:
     """Return what an exit code without a result means (negative: the number of the signal)."""
     if code == -getattr(signal, "SIGKILL", 9):
+        if killed_for_memory:
+            return TunesmithError(
+                "memory-full", "The system ended the training process because memory ran out.", hint=hint
+            )
         return TunesmithError(
             "engine-killed", "The system or another program ended the training process (SIGKILL).", hint=hint
         )
@@ -254,8 +267,12 @@ def engine_error(code: int, hint: str | None = None) -> TunesmithError:
             name = f"signal {-code}"
         return TunesmithError("engine-crashed", "The training process was ended by {name}.", name=name, hint=hint)
     shown = f"{code:#010x}" if code > 255 else str(code)
-    template = "The training process ended with exit code {shown} and without a result."
-    return TunesmithError("engine-crashed", template, shown=shown, hint=hint)
+    return TunesmithError(
+        "engine-crashed",
+        "The training process ended with exit code {shown} and without a result.",
+        shown=shown,
+        hint=hint,
+    )
 
 
 def main(arguments: list[str]) -> int:

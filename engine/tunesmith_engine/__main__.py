@@ -6,19 +6,50 @@ Nothing heavy is imported here: a run reports its first phase before PyTorch is 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import faulthandler
 import logging
 import os
 import signal
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tunesmith_core.runs import Run
+
+LOCK_PATIENCE_S = 1.0
+"""A process that only looks whether a run is going holds its lock for a moment."""
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from tunesmith_core.runs import Run
+    from tunesmith_core import terminal
+    from tunesmith_core.errors import TunesmithError
+    from tunesmith_core.locks import FileLock
+    from tunesmith_core.runs import SUPERVISED, Run, open_run
+
+    run = Run(arguments.run_dir.absolute())
+    if SUPERVISED.items() <= os.environ.items():
+        return _train(run, arguments)
+    # Started by hand: two writers would mix up the journal, so what holds the lock keeps this one out.
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(FileLock(open_run(str(run.path)).lock_path).waiting(LOCK_PATIENCE_S))
+        except TimeoutError:
+            error = TunesmithError("run-busy", "Another process is using the run {run}.", run=run.id)
+        except TunesmithError as missing:
+            error = missing
+        else:
+            run.sweep()
+            return _train(run, arguments)
+    terminal.show_error(error)
+    return error.exit_code
+
+
+def _train(run: Run, arguments: argparse.Namespace) -> int:
     from tunesmith_engine.host import Host
 
-    with Host(Run(arguments.run_dir.absolute())) as host:
+    with Host(run) as host:
         for name in ("SIGTERM", "SIGINT"):
             signal.signal(getattr(signal, name), host.on_signal)
         from tunesmith_engine import phases

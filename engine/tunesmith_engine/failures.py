@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tunesmith_core import memory_limits
 from tunesmith_core.errors import TunesmithError, wrap
 
 MAX_MESSAGE_CHARS = 600
@@ -24,6 +25,10 @@ _BY_TYPE: dict[str, str] = {
 
 def translate(error: BaseException) -> TunesmithError:
     """Return the error that a person is told; what nobody foresaw becomes a `BugError` with its traceback."""
+    return memory_limits.with_limit(_translated(error))
+
+
+def _translated(error: BaseException) -> TunesmithError:
     known = wrap(error)
     if known.code != "bug" or isinstance(error, TunesmithError):
         return known
@@ -42,6 +47,8 @@ def _code_by_type(error: BaseException) -> str | None:
     seen: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in seen:
+        if memory_limits.speaks_of_memory(str(link)):
+            return "memory-full"
         for base in type(link).__mro__:
             if base.__name__ in _BY_TYPE:
                 return _BY_TYPE[base.__name__]

@@ -10,14 +10,16 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import tunesmith_core
-from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError
+from tunesmith_core.base_model import BaseModel
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError
 from tunesmith_core.protocol import PROTOCOL
-from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import check_resumable
 from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
 
 if TYPE_CHECKING:
+    from tunesmith_core.checkpoint_manifest import Manifest
+    from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
     from tunesmith_engine.train.loop import Loop
 
 
@@ -52,9 +54,8 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     from tunesmith_engine.train import checkpoint
 
     compute = choose_compute(spec)
-    checkpoints = checkpoint.Checkpoints(host.run.checkpoints_path, spec.saving.keep, spec)
-    resumed = checkpoints.recover(host.warning)
-    snapshot, manifest = checkpoint.load(resumed) if resumed else (None, {})
+    checkpoints = checkpoint.Checkpoints(host.run.checkpoints_path, spec.saving.keep, spec, host.run.created_at)
+    snapshot, manifest = _newest_of(checkpoints, host)
     host.event(
         "hello",
         protocol=PROTOCOL,
@@ -74,10 +75,11 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
         "artifacts": {"adapter": host.run.adapter_path.name} if host.run.adapter_path.is_dir() else {},
     }
     # Checkpoints of earlier versions hold no spec.
-    changes = check_resumable(RunSpec.salvage(manifest["spec"]), spec) if "spec" in manifest else []
+    changes = check_resumable(manifest.spec, spec) if manifest and manifest.spec else []
     host.phase("model")
     # It misses an optional package by which it could download kernels; nobody need hear of that.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
+    from tunesmith_engine.model.load import model_folder
     from tunesmith_engine.train.assembly import make_parts
     from tunesmith_engine.train.conductor import Conductor
     from tunesmith_engine.train.loop import Loop
@@ -87,17 +89,41 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
             host.phase(phase)
         return host.stop_mode is None
 
-    parts = make_parts(spec, compute, enter)
+    folder = model_folder(spec.model)
+    checkpoints.base_model = BaseModel(folder, manifest.base_model if manifest else {})
+    changes += checkpoints.base_model.check()
+    parts = make_parts(spec, compute, enter, folder)
     if parts is None or host.stop_requested():
         return stopped
     loop = Loop(parts, host.warning)
     conductor = Conductor(host, parts, checkpoints, loop)
-    if snapshot:
-        conductor.restore(snapshot, manifest["fingerprint"], changes)
+    if snapshot and manifest:
+        conductor.restore(snapshot, manifest.fingerprint, changes)
     loop.try_out()
     _emit_setup(host, loop)
     loop.train(conductor)
     return conductor.finish()
+
+
+def _newest_of(checkpoints: Checkpoints, host: Host) -> tuple[Snapshot, Manifest] | tuple[None, None]:
+    """Return the newest sound checkpoint, or nothing for a run that begins.
+
+    Raises:
+        UserError: `run-nothing-to-resume` for a run that has begun already: its first step would be over what is there.
+    """
+    from tunesmith_engine.train.checkpoint import QUARANTINE_PREFIX, load
+
+    if resumed := checkpoints.recover(host.warning):
+        return load(resumed)
+    run, step = host.run, host.run.status().step
+    if step or run.adapter_path.exists() or any(run.checkpoints_path.glob(f"{QUARANTINE_PREFIX}*")):
+        raise TunesmithError(
+            "run-nothing-to-resume",
+            "The run {run} reached step {step}, but none of its checkpoints can be used.",
+            run=run.id,
+            step=step,
+        )
+    return None, None
 
 
 def _emit_setup(host: Host, loop: Loop) -> None:

@@ -60,6 +60,7 @@ def test_an_error_of_a_newer_version_keeps_its_text() -> None:
         (errno.EROFS, "permission-or-antivirus"),
         (errno.ENAMETOOLONG, "path-too-long"),
         (errno.ENOEXEC, "environment-missing"),
+        (errno.ENOMEM, "memory-full"),
         (errno.EIO, "bug"),
     ],
 )

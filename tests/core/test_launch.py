@@ -17,6 +17,7 @@ import pytest
 from tests.core.test_supervisor import gone, kinds, wait_for
 from tests.processes import KILLED
 from tunesmith_core import files, launch, paths, trash
+from tunesmith_core.checkpoint_manifest import CONTENT
 from tunesmith_core.errors import BugError, EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import JournalWriter, pending_commands, post_command, read_journal
@@ -119,9 +120,12 @@ def test_a_run_that_was_edited_is_refused_before_anything_starts(fake_engine: Sc
     saved = run.load_spec()
     saved.adapter.rank = 3
     (run.checkpoints_path / "step-000002").mkdir(parents=True)
-    files.atomic_write_json(run.checkpoints_path / "step-000002" / "MANIFEST.json", {"spec": saved.to_dict()})
+    listed = {name: {"bytes": 0, "sha256": ""} for name in CONTENT}
+    manifest = {"version": 1, "step": 2, "files": listed, "fingerprint": {}, "spec": saved.to_dict()}
+    files.atomic_write_json(run.checkpoints_path / "step-000002" / "MANIFEST.json", manifest)
     with pytest.raises(UserError) as caught:
         launch.resume(run)
+    assert caught.value.code == "resume-refused"
     assert "adapter.rank: 3 -> " in caught.value.message
 
 

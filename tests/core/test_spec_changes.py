@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from tunesmith_core import files
 from tunesmith_core.errors import UserError
-from tunesmith_core.spec import RunSpec
-from tunesmith_core.spec_changes import check_resumable, newest_saved_spec, with_changes
+from tunesmith_core.spec import SECTIONS, RunSpec
+from tunesmith_core.spec_changes import EFFECTS, FIXED, check_resumable, with_changes
 
 
 def spec() -> RunSpec:
@@ -35,7 +32,15 @@ def test_the_same_spec_has_no_changes_and_a_name_is_none() -> None:
     ],
 )
 def test_what_may_change_is_named(path: str, value: object, words: str) -> None:
-    assert check_resumable(spec(), with_changes(spec(), {path: value})) == [words]
+    (told,) = check_resumable(spec(), with_changes(spec(), {path: value}))
+    assert told == f"{words}. {EFFECTS[path]}"
+
+
+def test_what_a_change_does_is_declared_for_every_setting() -> None:
+    values = spec().to_dict()
+    settings = {f"{section}.{name}" for section in SECTIONS for name in values[section]}
+    assert settings == {*FIXED, *EFFECTS}
+    assert not set(FIXED) & EFFECTS.keys()
 
 
 def test_another_data_file_is_named() -> None:
@@ -58,22 +63,10 @@ def test_another_data_file_is_named() -> None:
 def test_what_a_checkpoint_depends_on_is_refused(path: str, value: object, words: str) -> None:
     with pytest.raises(UserError) as caught:
         check_resumable(spec(), with_changes(spec(), {path: value, "schedule.epochs": 9.0}))
-    assert caught.value.code == "run-nothing-to-resume"
+    assert caught.value.code == "resume-refused"
     assert caught.value.message.endswith(f" {words}.")
     assert "Change them back" in caught.value.hint
 
 
 def test_a_model_that_was_moved_is_the_same() -> None:
     assert check_resumable(spec(), with_changes(spec(), {"model.path": "D:\\somewhere\\tiny"})) == []
-
-
-def test_the_newest_readable_checkpoint_tells(tmp_path: Path) -> None:
-    assert newest_saved_spec(tmp_path) is None
-    older = with_changes(spec(), {"adapter.rank": 3}).to_dict()
-    contents = {1: {"spec": spec().to_dict()}, 2: {"spec": older}, 3: {"config_hash": "of an earlier version"}, 4: []}
-    for step, content in contents.items():
-        (tmp_path / f"step-{step:06d}").mkdir()
-        files.atomic_write_json(tmp_path / f"step-{step:06d}" / "MANIFEST.json", content)
-    found = newest_saved_spec(tmp_path)
-    assert found is not None
-    assert found.adapter.rank == 3

@@ -153,6 +153,38 @@ def test_a_lost_engine_leaves_true_advice(
     assert ("Close other programs" in error["hint"]) is short
 
 
+def test_an_engine_that_got_no_memory_says_so(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    run, _ = supervise(
+        ["hello"], ["say", "terminate called after throwing an instance of 'std::bad_alloc'"], ["exit", 9]
+    )
+    error = run.status().error
+    assert error is not None
+    assert error["code"] == "memory-full"
+    assert "std::bad_alloc" in error["context"]
+
+
+@with_signals
+def test_an_engine_that_its_control_group_ended_says_so(
+    supervise: Callable[..., tuple[Run, Supervisor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = iter([3, 4])
+    monkeypatch.setattr(supervisor.memory_limits, "num_kills", lambda: next(kills))
+    run, _ = supervise(["hello"], ["kill_self", 9])
+    error = run.status().error
+    assert error is not None
+    assert error["code"] == "memory-full"
+    assert "memory ran out" in error["message"]
+
+
+def test_an_adapter_whose_switch_was_cut_short_is_put_back(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    run, made = supervise(["hello"], ["result", "stopped"])
+    (run.tmp_path / "earlier-adapter").mkdir(parents=True)
+    (run.tmp_path / "adapter-1234").mkdir()
+    made.supervise()
+    assert run.adapter_path.is_dir()
+    assert not run.tmp_path.exists()
+
+
 def test_odd_exit_codes_have_words() -> None:
     assert "signal 63" in engine_error(-63).message
     assert "0xc0000005" in engine_error(0xC0000005).message

@@ -62,6 +62,7 @@ def test_a_resumed_run_brings_journal_and_checkpoints(drives: Path, make_spec: C
     journal.close()
     save(host, 2)
     twin = relay.make_twin(host)
+    assert twin.created_at == host.created_at, "the engine knows the checkpoints of a run by it"
     assert [event.type for event in read_journal(twin.journal_path)] == ["hello"]
     assert (twin.checkpoints_path / "step-000002" / "MANIFEST.json").read_text() == "2"
 

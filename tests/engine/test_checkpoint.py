@@ -65,7 +65,7 @@ def test_saved_is_what_was_given(checkpoints: Checkpoints) -> None:
     assert torch.equal(loaded.adapter["a"], given.adapter["a"])
     assert torch.equal(loaded.random["cpu"], given.random["cpu"])
     assert loaded.state == {"step": 3}
-    assert (manifest["spec"], manifest["fingerprint"]) == (RunSpec(name="r").to_dict(), {"torch": "2"})
+    assert (manifest.spec, manifest.fingerprint) == (RunSpec(name="r"), {"torch": "2"})
 
 
 def test_rotation_goes_by_step_whatever_the_clock_says(
@@ -260,3 +260,17 @@ def test_twenty_kills_lose_no_told_checkpoint(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 def test_thousand_kills_lose_no_told_checkpoint(tmp_path: Path) -> None:
     _kill_at_random_moments(tmp_path, 1000)
+
+
+def test_a_checkpoint_of_another_run_is_put_aside(tmp_path: Path) -> None:
+    ours, other = (Checkpoints(tmp_path / str(run), 2, RunSpec(name="r"), run) for run in (5.0, 6.0))
+    ours.save(_snapshot(1), {})
+    foreign = other.save(_snapshot(2), {})
+    foreign.rename(ours.folder / foreign.name)
+    told: list[str] = []
+    newest = ours.recover(lambda _code, message: told.append(message))
+    assert newest is not None
+    assert newest.name == "step-000001"
+    assert told == ["step-000002: it was saved by another run"]
+    unknown = Checkpoints(ours.folder, 2, RunSpec(name="r"))
+    assert unknown.recover(_no_warning) == newest, "a run whose header is damaged knows no others"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,8 @@ import torch
 from safetensors import SafetensorError
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tunesmith_core import memory_limits
+from tunesmith_core.environments import module_command
 from tunesmith_core.errors import UserError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
@@ -240,7 +244,77 @@ def test_three_nan_steps_fail_and_keep_the_last_good_checkpoint(
     assert train(run) == 0
 
 
+@pytest.mark.parametrize("bad_steps", [{0}, {3}])
+def test_an_evaluation_loss_that_is_no_number_ends_the_run(
+    tiny_spec: MakeSpec, new_run: NewRun, monkeypatch: pytest.MonkeyPatch, bad_steps: set[int]
+) -> None:
+    measure = loop_module.Loop.held_out_loss
+
+    def poisoned(self: object, step: int, with_adapter: bool, should_stop: object) -> object:
+        loss, num_tokens = measure(self, step, with_adapter, should_stop)  # type: ignore[arg-type, misc]
+        return (float("nan") if (step if with_adapter else 0) in bad_steps else loss), num_tokens
+
+    monkeypatch.setattr(loop_module.Loop, "held_out_loss", poisoned)
+    run = new_run(tiny_spec(evaluation={"percent": 20.0, "every_steps": 3}))
+    assert train(run) == 4
+    assert result_of(run)["code"] == "nan-loss"
+    (error,) = events(run, "error")
+    assert ("base model" in error.data["message"]) == (bad_steps == {0})
+    assert error.data["hint"]
+    saved = [event.data["step"] for event in events(run, "checkpoint")]
+    assert saved == ([] if bad_steps == {0} else [3]), "the steps so far are kept"
+
+
+@pytest.mark.parametrize("percent", [0.0, 20.0])
+@pytest.mark.parametrize("num_steps", [2, 6])
+@pytest.mark.parametrize("kernels", [True, False])
+@pytest.mark.parametrize("cause", ["rms_norm_eps", "alpha"])
+def test_numbers_that_overflow_end_as_such(
+    tiny_spec: MakeSpec, new_run: NewRun, own_model: Path, cause: str, kernels: bool, num_steps: int, percent: float
+) -> None:
+    if cause == "rms_norm_eps":
+        _change_config(rms_norm_eps=float("nan"))(own_model)
+    method = {"alpha": 1e308} if cause == "alpha" else {}
+    run = new_run(
+        tiny_spec(
+            model={"path": str(own_model)},
+            method=method,
+            schedule={"max_steps": num_steps},
+            evaluation={"percent": percent},
+            hardware={"kernels": kernels},
+        )
+    )
+    assert train(run) == 4
+    assert result_of(run)["code"] == "nan-loss", events(run, "error")
+    assert not run.adapter_path.exists()
+
+
 # Memory
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process has no such limit here")
+@pytest.mark.parametrize("limit_mib", [500, 1500])
+def test_an_engine_under_a_memory_limit_names_it(tiny_spec: MakeSpec, new_run: NewRun, limit_mib: int) -> None:
+    import resource
+
+    run = new_run(tiny_spec(schedule={"max_steps": 1}))
+    command = module_command(sys.executable, "tunesmith_engine", "run", "--run-dir", str(run.path))
+    limits = (limit_mib << 20, limit_mib << 20)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limits),
+    )
+    if done.returncode == 0:
+        pytest.skip("this much suffices here")
+    if events(run, "error"):
+        assert result_of(run)["code"] == "memory-full", events(run, "error")[0].data
+        assert "ulimit -v" in events(run, "error")[0].data["message"]
+    else:
+        # It died without a word of its own; the supervisor names the limit then, see test_memory_limits.py.
+        assert memory_limits.speaks_of_memory(done.stderr) or done.returncode < 0, done.stderr
 
 
 def _short_of_memory(monkeypatch: pytest.MonkeyPatch, fits: Callable[[int, bool], bool]) -> list[int]:

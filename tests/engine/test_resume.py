@@ -14,6 +14,7 @@ import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
 from tunesmith_core import files
+from tunesmith_core.checkpoint_manifest import sealed
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
@@ -240,8 +241,11 @@ def test_resume_names_the_settings_that_were_edited(tiny_spec: MakeSpec, new_run
     assert train(run) == 0
     (warning,) = events(run, "warning")
     assert warning.data["code"] == "resume-differs"
-    conditions = "optimizer.learning_rate: 0.01 -> 0.005, schedule.max_steps: 6 -> 4"
-    assert warning.data["message"] == f"The run continues under different conditions: {conditions}"
+    assert warning.data["message"] == (
+        "The run continues under different conditions. "
+        "optimizer.learning_rate: 0.01 -> 0.005. The remaining updates are computed with the new value. "
+        "schedule.max_steps: 6 -> 4. The run ends at another step, and the learning rate follows the new length."
+    )
     assert result_of(run)["step"] == 4
 
 
@@ -261,7 +265,8 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(tiny_spec: MakeSpec, new_run
     assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
     (manifest,) = run.checkpoints_path.glob("step-*/MANIFEST.json")
     values = files.read_json(manifest)
-    del values["spec"]
+    for name in ("spec", "run", "base_model", "sha256"):
+        del values[name]
     files.atomic_write_json(manifest, values | {"config_hash": "0" * 64})
     spec = files.read_json(run.path / "spec.json")
     (source,) = spec["data"].pop("sources")
@@ -292,7 +297,7 @@ def test_pairs_that_were_plain_text_do_not_become_a_chat_without_a_word(
     saved = json.loads(manifest.read_text())
     assert saved["fingerprint"].pop("pairs") == "chat"
     del saved["fingerprint"]["tokens"]
-    manifest.write_text(json.dumps(saved))
+    manifest.write_text(json.dumps(sealed(saved)))
     assert train(run) == 0
     (warning,) = events(run, "warning")
     assert "pairs: text -> chat" in warning.data["message"]
@@ -307,6 +312,7 @@ def test_another_chat_template_is_told(tiny_spec: MakeSpec, new_run: NewRun, tin
     template.write_text(template.read_text().replace("<|im_start|>", "<|im_start|>the "))
     assert train(run) == 0
     (warning,) = events(run, "warning")
+    assert "chat_template.jinja changed. From here on, rows become other tokens." in warning.data["message"]
     assert "tokens: " in warning.data["message"]
 
 
@@ -335,3 +341,19 @@ def test_a_run_of_two_files_is_bit_exact_after_a_stop(tiny_spec: MakeSpec, new_r
     assert train(run) == 0
     assert step_losses(run) == step_losses(whole)
     assert _adapter(run) == _adapter(whole)
+
+
+def test_a_run_that_lost_its_checkpoints_does_not_begin_again(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec())
+    assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
+    adapter = _adapter(run)
+    for path in run.checkpoints_path.glob("*/state.json"):
+        path.write_text("{}")
+    run.journal_path.unlink()
+    for _ in range(2):
+        assert train(run) == 2
+        assert result_of(run)["code"] == "run-nothing-to-resume"
+    shutil.rmtree(run.checkpoints_path)
+    assert train(run) == 2
+    assert _adapter(run) == adapter
+    assert not events(run, "step")

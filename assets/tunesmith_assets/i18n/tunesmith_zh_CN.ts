@@ -1248,14 +1248,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>运行在不同的条件下继续</translation>
     </message>
     <message>
-        <source>Libraries, device, threads or data differ from those of the checkpoint, so the numbers can differ a little.</source>
-        <translation>库、设备、线程数或数据与检查点时不同，所以数值可能略有差别。</translation>
-    </message>
-    <message>
-        <source>Continue, or resume where the run was started if you need exactly the same numbers.</source>
-        <translation>可以继续；如果需要完全相同的数值，请在原来的条件下继续。</translation>
-    </message>
-    <message>
         <source>A part of the model trains without fused kernels</source>
         <translation>模型的一部分未使用融合内核进行训练</translation>
     </message>
@@ -2182,10 +2174,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>Set it up on the Environment page (tunesmith wsl install), or train natively.</source>
         <translation>请在“环境”页设置（或运行 tunesmith wsl install），也可以直接在 Windows 上训练。</translation>
-    </message>
-    <message>
-        <source>The checkpoint does not match these changed settings: {names}.</source>
-        <translation>检查点与这些改动过的设置不符：{names}。</translation>
     </message>
     <message>
         <source>Several adapters are active.</source>
@@ -4421,10 +4409,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此系统暂不支持配置 {name}。</translation>
     </message>
     <message>
-        <source>The run continues under different conditions: {changes}</source>
-        <translation>运行在不同的条件下继续：{changes}</translation>
-    </message>
-    <message>
         <source>The run does not fit.</source>
         <translation>内存放不下这次运行。</translation>
     </message>
@@ -5079,6 +5063,162 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>日志</translation>
     </message>
     <message>
+        <source>The checkpoint no longer fits the run</source>
+        <translation>检查点与本次运行已不匹配</translation>
+    </message>
+    <message>
+        <source>Settings or files that the trained weights belong to were changed since the checkpoint was saved.</source>
+        <translation>保存检查点之后，训练好的权重所依赖的设置或文件有改动。</translation>
+    </message>
+    <message>
+        <source>Settings, data, libraries or the device differ from those of the checkpoint.</source>
+        <translation>设置、数据、库或设备与保存检查点时不同。</translation>
+    </message>
+    <message>
+        <source>Continue. If you need exactly the same numbers, stop without saving, undo the named changes and resume.</source>
+        <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
+    </message>
+    <message>
+        <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
+        <translation>请检查基础模型的 config.json 和权重，或把数字格式设为 float32。</translation>
+    </message>
+    <message>
+        <source>Evaluation losses are measured on other rows, so earlier ones can&apos;t be compared with them.</source>
+        <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
+    </message>
+    <message>
+        <source>From here on, another share of adapter inputs is ignored at random.</source>
+        <translation>此后随机忽略的适配器输入比例有变化。</translation>
+    </message>
+    <message>
+        <source>From here on, long rows are cut at another length or skipped.</source>
+        <translation>此后过长的行会按新的长度截断或跳过。</translation>
+    </message>
+    <message>
+        <source>From here on, long rows are cut or skipped differently.</source>
+        <translation>此后过长的行改用另一种方式截断或跳过。</translation>
+    </message>
+    <message>
+        <source>From here on, other tokens count for the loss, so earlier losses can&apos;t be compared.</source>
+        <translation>此后计入损失的 token 不同，不能与之前的损失比较。</translation>
+    </message>
+    <message>
+        <source>From here on, rows become other tokens.</source>
+        <translation>此后各行会转换成不同的 token。</translation>
+    </message>
+    <message>
+        <source>Its control group may use {size:.1f} GiB of memory.</source>
+        <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
+    </message>
+    <message>
+        <source>Only the samples change.</source>
+        <translation>只影响样例。</translation>
+    </message>
+    <message>
+        <source>Only the saving of checkpoints changes.</source>
+        <translation>只影响检查点的保存。</translation>
+    </message>
+    <message>
+        <source>Only the steps at which this happens change.</source>
+        <translation>只影响在哪些步执行。</translation>
+    </message>
+    <message>
+        <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
+        <translation>请提高此上限，减小微批次大小或上下文长度，或选择更小的模型。</translation>
+    </message>
+    <message>
+        <source>Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.</source>
+        <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
+    </message>
+    <message>
+        <source>Rounding differs, so the losses can differ slightly.</source>
+        <translation>舍入方式不同，损失可能略有差别。</translation>
+    </message>
+    <message>
+        <source>Samples can end elsewhere. Training is not affected.</source>
+        <translation>样例的结束位置可能不同，训练不受影响。</translation>
+    </message>
+    <message>
+        <source>Set alpha to once or twice the rank.</source>
+        <translation>请把 alpha 设为秩的一到两倍。</translation>
+    </message>
+    <message>
+        <source>Settings of the run were changed that its checkpoint depends on. {names}.</source>
+        <translation>检查点所依赖的设置有改动。{names}。</translation>
+    </message>
+    <message>
+        <source>Step {step}: the evaluation loss is NaN or infinite.</source>
+        <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The evaluation loss of the base model itself is NaN or infinite.</source>
+        <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The frozen weights are multiplied in another precision from here on.</source>
+        <translation>此后冻结权重以另一种精度参与乘法。</translation>
+    </message>
+    <message>
+        <source>The learning rate follows another curve from here on.</source>
+        <translation>此后学习率按另一条曲线变化。</translation>
+    </message>
+    <message>
+        <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
+        <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
+    </message>
+    <message>
+        <source>The remaining steps train on other rows.</source>
+        <translation>其余各步使用不同的行训练。</translation>
+    </message>
+    <message>
+        <source>The remaining updates are computed with the new value.</source>
+        <translation>其余的更新按新的值计算。</translation>
+    </message>
+    <message>
+        <source>The rows come in another order, and rows that were trained can now be held out for evaluation.</source>
+        <translation>行的顺序有变化，训练过的行现在可能被留作评估。</translation>
+    </message>
+    <message>
+        <source>The rows come in another order, so some may be seen twice in this epoch and others not at all.</source>
+        <translation>行的顺序有变化，本轮中有的行可能出现两次，有的可能一次也不出现。</translation>
+    </message>
+    <message>
+        <source>The run can end earlier or later.</source>
+        <translation>运行可能提前或推迟结束。</translation>
+    </message>
+    <message>
+        <source>The run continues under different conditions. {changes}</source>
+        <translation>运行在不同的条件下继续。{changes}</translation>
+    </message>
+    <message>
+        <source>The run ends at another step, and the learning rate follows the new length.</source>
+        <translation>运行会在另一步结束，学习率按新的长度变化。</translation>
+    </message>
+    <message>
+        <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
+        <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
+    </message>
+    <message>
+        <source>The system ended the training process because memory ran out.</source>
+        <translation>内存耗尽，系统结束了训练进程。</translation>
+    </message>
+    <message>
+        <source>The training process ended with exit code {shown} and without a result.</source>
+        <translation>训练进程以退出码 {shown} 结束，没有结果。</translation>
+    </message>
+    <message>
+        <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
+        <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
+        <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
+    </message>
+    <message>
+        <source>it was saved by another run</source>
+        <translation>由另一次运行保存</translation>
+    </message>
+    <message>
         <source>loss</source>
         <translation>损失</translation>
     </message>
@@ -5611,6 +5751,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{count} 个包</translation>
     </message>
     <message>
+        <source>{count} weights of the checkpoint don&apos;t fit the run, such as {name}: {old} -&gt; {new}.</source>
+        <translation>检查点中有 {count} 个权重与本次运行不匹配，例如 {name}：{old} -&gt; {new}。</translation>
+    </message>
+    <message>
         <source>{data_path} contains chats, but the model {path} has no chat template.</source>
         <translation>{data_path} 含有对话，但模型 {path} 没有对话模板。</translation>
     </message>
@@ -5633,6 +5777,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{folder}: program files are damaged ({count}): {shown}.</source>
         <translation>{folder}：有 {count} 个程序文件损坏：{shown}。</translation>
+    </message>
+    <message>
+        <source>{folder}: the base model is not the one that this run was trained on. Changed since: {names}.</source>
+        <translation>{folder}：这不是本次运行训练时所用的基础模型。此后改动过的文件：{names}。</translation>
     </message>
     <message>
         <source>{folder}: the folder of wheels from the settings does not exist.</source>
@@ -5697,6 +5845,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name} (default)</source>
         <translation>{name}（默认）</translation>
+    </message>
+    <message>
+        <source>{name} changed. {effect}</source>
+        <translation>{name} 有改动。{effect}</translation>
+    </message>
+    <message>
+        <source>{name} has another date than before. Only samples of it were compared: they are equal.</source>
+        <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
     </message>
     <message>
         <source>{name} instead of CPython</source>
@@ -5787,6 +5943,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{name}：{needed}</translation>
     </message>
     <message>
+        <source>{name}: {old} -&gt; {new}. {effect}</source>
+        <translation>{name}：{old} -&gt; {new}。{effect}</translation>
+    </message>
+    <message>
         <source>{name}: {reason}.</source>
         <translation>{name}：{reason}。</translation>
     </message>
@@ -5873,6 +6033,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{place}: byte 0x{byte:02X} is not UTF-8. The file looks like {encoding}.</source>
         <translation>{place}：字节 0x{byte:02X} 不是 UTF-8。该文件看起来是 {encoding}。</translation>
+    </message>
+    <message>
+        <source>{place}the system gave no memory.</source>
+        <translation>{place}系统无法分配内存。</translation>
     </message>
     <message>
         <source>{pointer}: rebuilding the environment did not help.</source>

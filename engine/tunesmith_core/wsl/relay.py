@@ -22,8 +22,9 @@ from pathlib import Path
 from tunesmith_core import devices, environments, files, paths
 from tunesmith_core.engine_process import die_with_parent
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.folder_switch import switch_folder
 from tunesmith_core.protocol import decode, pending_commands
-from tunesmith_core.runs import Run, create_run
+from tunesmith_core.runs import SUPERVISED, Run, create_run
 from tunesmith_core.spec import RunSpec
 
 POLL_S = 0.25
@@ -69,8 +70,10 @@ def make_twin(host: Run) -> Run:
     twin = Run(twins / host.id)
     if made.path != twin.path:
         files.replace(made.path, twin.path)
-    if host.journal_path.exists():
-        shutil.copyfile(host.journal_path, twin.journal_path)
+    # The run's own header: by it the engine knows the checkpoints of this run.
+    for ours, copied in ((host.path / "run.json", twin.path / "run.json"), (host.journal_path, twin.journal_path)):
+        if ours.exists():
+            shutil.copyfile(ours, copied)
     if host.checkpoints_path.is_dir():
         shutil.copytree(host.checkpoints_path, twin.checkpoints_path)
     return twin
@@ -99,8 +102,11 @@ def bring_back(twin: Run, host: Run) -> None:
         if old.name not in kept:
             shutil.rmtree(old, ignore_errors=True)
     if twin.adapter_path.is_dir():
-        shutil.rmtree(host.adapter_path, ignore_errors=True)
-        copy_folder(twin.adapter_path, host.adapter_path)
+        staging = host.tmp_path / "adapter"
+        shutil.rmtree(staging, ignore_errors=True)
+        copy_folder(twin.adapter_path, staging)
+        switch_folder(staging, host.adapter_path)
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 class JournalPump:
@@ -163,7 +169,7 @@ class Relay:
         self._engine = subprocess.Popen(
             environments.engine_command("run", "--run-dir", str(self.twin.path)),
             cwd=self.twin.path,
-            env=environments.engine_environment(spec.model.path) | devices.device_of(spec).environment(),
+            env=environments.engine_environment(spec.model.path) | devices.device_of(spec).environment() | SUPERVISED,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
             preexec_fn=die_with_parent(),

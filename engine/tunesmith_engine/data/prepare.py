@@ -66,11 +66,19 @@ class PreparedData:
 
     def tokens_hash(self) -> str:
         """Return a digest of the training examples: tokens, and which of them count."""
-        digest = hashlib.sha256()
-        for example in self.train:
-            digest.update(len(example.input_ids).to_bytes(8, "little"))
-            digest.update(example.input_ids.tobytes() + example.labels.tobytes())
-        return digest.hexdigest()[:16]
+        return _digest(self.train)
+
+    def held_out_hash(self) -> str:
+        """Return a digest of the held-out examples."""
+        return _digest(self.eval)
+
+
+def _digest(examples: list[Example]) -> str:
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(len(example.input_ids).to_bytes(8, "little"))
+        digest.update(example.input_ids.tobytes() + example.labels.tobytes())
+    return digest.hexdigest()[:16]
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from typing import Any
 from peft import PeftModel
 
 from tunesmith_core import files
+from tunesmith_core.folder_switch import switch_folder
 from tunesmith_core.messages import Message
 from tunesmith_engine.export.restoring import ensure_restored
 from tunesmith_engine.export.whole_model import WholeModel, whole_model_of
@@ -30,11 +31,10 @@ def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tm
 
     Raises:
         RunFailure: `adapter-not-restored` when plain PEFT would not restore every trained weight.
-        OSError: as the file system says; an earlier adapter stands then.
+        OSError: as the file system says; an earlier adapter is still in its place then.
     """
     tmp.mkdir(exist_ok=True)
     staging = tmp / f"adapter-{uuid.uuid4().hex[:8]}"
-    trash = tmp / f"trash-{uuid.uuid4().hex[:8]}"
     try:
         # "auto" would ask the hub for the base model's vocabulary; the embedding is never trained here.
         model.save_pretrained(staging, safe_serialization=True, save_embedding_layers=False)
@@ -45,12 +45,10 @@ def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tm
         for path in staging.rglob("*"):
             if path.is_file():
                 files.fsync_file(path)
-        if target.exists():
-            files.replace(target, trash)
-        files.publish_folder(staging, target)
+        files.crashpoint("export.before-switch")
+        switch_folder(staging, target)
     finally:
-        for folder in (staging, trash):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     if whole is None or whole.key_mapping:
         return {}
     said = Message(

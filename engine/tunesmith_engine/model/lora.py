@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.model.targets import choose_targets
 
@@ -17,8 +18,16 @@ def attach_adapter(model: Any, spec: RunSpec) -> PeftModel:  # Any: a transforme
     Raises:
         UserError: `lora-target-modules-missing` when no layer has one of the names, `spec-invalid` when experts are
             named and the method can't adapt them.
+        RunFailure: `nan-loss` for an alpha with which no number would be finite.
     """
     adapter = spec.adapter
+    if adapter.alpha > torch.finfo(torch.float32).max:
+        raise TunesmithError(
+            "nan-loss",
+            "adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.",
+            hint="Set alpha to once or twice the rank.",
+            alpha=adapter.alpha,
+        )
     targets = choose_targets(model, adapter)
     config = LoraConfig(
         task_type="CAUSAL_LM",

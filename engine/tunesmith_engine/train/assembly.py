@@ -54,7 +54,9 @@ class Parts:
         )
 
 
-def make_parts(spec: RunSpec, compute: Compute, enter: Callable[[str], bool] = lambda _: True) -> Parts | None:
+def make_parts(
+    spec: RunSpec, compute: Compute, enter: Callable[[str], bool] = lambda _: True, folder: Path | None = None
+) -> Parts | None:
     """Read the data of a spec and load its model.
 
     The data is read before the weights: its mistakes are the likelier ones and show within a second.
@@ -63,9 +65,10 @@ def make_parts(spec: RunSpec, compute: Compute, enter: Callable[[str], bool] = l
         spec: the run.
         compute: its device.
         enter: told the phase that begins, "data" or "model"; returns False to end here, with None.
+        folder: of the base model, where it was found and checked already.
     """
     method = method_of(spec.objective.kind)
-    folder = model_folder(spec.model)
+    folder = folder or model_folder(spec.model)
     tokenizer = load_tokenizer(folder)
     if not enter("data"):
         return None

@@ -6,7 +6,6 @@ process that dies at any point leaves the earlier checkpoints whole and the new 
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import time
 import uuid
@@ -19,12 +18,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tunesmith_core import files
+from tunesmith_core.base_model import BaseModel
+from tunesmith_core.checkpoint_manifest import VERSION, Manifest, damage, read_manifest, sealed, step_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.runs import CHECKPOINT_MANIFEST
 from tunesmith_core.spec import RunSpec
 
-VERSION = 1
 SPACE_FACTOR = 1.2
 STAGING_PREFIX, TRASH_PREFIX, QUARANTINE_PREFIX = ".staging-", ".trash-", "damaged-"
 
@@ -57,12 +57,26 @@ class Snapshot:
 
 
 class Checkpoints:
-    """The checkpoint folder of one run."""
+    """The checkpoint folder of one run.
 
-    def __init__(self, folder: Path, keep: int, spec: RunSpec) -> None:
+    Attributes:
+        base_model: what the run's adapter belongs to, noted in each checkpoint; None before it is found.
+    """
+
+    def __init__(self, folder: Path, keep: int, spec: RunSpec, run: float = 0.0) -> None:
+        """Look at nothing yet.
+
+        Args:
+            folder: of the checkpoints.
+            keep: how many of them.
+            spec: of the run.
+            run: when it was created, by which its checkpoints are told from those of others; 0 where unknown.
+        """
         self.folder = folder
+        self.base_model: BaseModel | None = None
         self._keep = keep
         self._spec = spec.to_dict()
+        self._run = run
 
     def save(self, snapshot: Snapshot, fingerprint: dict[str, Any]) -> Path:  # Any: JSON values
         """Write, verify, rotate and return the folder. A sound checkpoint of the same step is kept.
@@ -96,6 +110,8 @@ class Checkpoints:
                 "checkpoint-damaged", "{final}: {problem}. It was written a moment ago.", final=final, problem=problem
             )
         self._rotate()
+        if self.base_model:
+            self.base_model.hash_in_background()
         return final
 
     def _check_space(self, snapshot: Snapshot) -> None:
@@ -123,16 +139,18 @@ class Checkpoints:
             "version": VERSION,
             "step": snapshot.step,
             "created_at": time.time(),
+            "run": self._run,
+            "base_model": self.base_model.to_dict() if self.base_model else {},
             "spec": self._spec,
             "fingerprint": fingerprint,
             "files": {path.name: _described(path) for path in sorted(staging.iterdir())},
         }
-        files.atomic_write_json(staging / CHECKPOINT_MANIFEST, manifest)
+        files.atomic_write_json(staging / CHECKPOINT_MANIFEST, sealed(manifest))
         files.crashpoint("ckpt.after-manifest")
 
     def steps(self) -> list[int]:
         """Return the steps of the checkpoints that are kept, newest first."""
-        return list(map(_step_of, self._all()))
+        return list(map(step_of, self._all()))
 
     def _rotate(self) -> None:
         """Delete the oldest beyond `keep`. Age is the step number: clocks go wrong."""
@@ -142,7 +160,7 @@ class Checkpoints:
 
     def _all(self) -> list[Path]:
         """Return the published checkpoints, newest step first."""
-        return sorted(self.folder.glob("step-*"), key=_step_of, reverse=True)
+        return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
 
     def _trash(self, path: Path) -> None:
         # Renamed first, so that a half-deleted checkpoint can't be taken for a damaged one.
@@ -165,40 +183,25 @@ class Checkpoints:
             for leftover in self.folder.glob(f"{prefix}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
         for path in self._all():
-            problem = damage(path)
+            problem = damage(path) or self._foreignness(path)
             if not problem:
                 return path
             self._quarantine(path)
             warn("checkpoint-damaged", Message("{path}: {problem}", path=path.name, problem=problem))
         return None
 
+    def _foreignness(self, path: Path) -> str:
+        run = read_manifest(path).run
+        return Message("it was saved by another run") if run and self._run and run != self._run else ""
 
-def load(path: Path) -> tuple[Snapshot, dict[str, Any]]:  # Any: JSON values
+
+def load(path: Path) -> tuple[Snapshot, Manifest]:
     """Return a verified checkpoint's snapshot, with tensors on the CPU, and its manifest."""
-    manifest = files.read_json(path / CHECKPOINT_MANIFEST)
+    manifest = read_manifest(path)
     adapter, optimizer, random = (
         load_file(path / f"{name}.safetensors") for name in ("adapter", "optimizer", "random")
     )
-    return Snapshot(manifest["step"], adapter, optimizer, random, files.read_json(path / "state.json")), manifest
-
-
-def damage(path: Path) -> str:
-    """Say what is wrong with a checkpoint folder, or return ""."""
-    try:
-        manifest = files.read_json(path / CHECKPOINT_MANIFEST)
-        version, listed, step = manifest["version"], manifest["files"], manifest["step"]
-        if version != VERSION:
-            return Message("version {version} is not supported", version=version)
-        if step != _step_of(path):
-            return Message("the manifest is of step {step}", step=step)
-        for name, described in listed.items():
-            if _described(path / name) != described:
-                return Message("{name} was changed after it was saved", name=name)
-    except FileNotFoundError as error:
-        return Message("{name} is missing", name=Path(error.filename).name)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        return Message("{name} can't be read: {error}", name=CHECKPOINT_MANIFEST, error=error)
-    return ""
+    return Snapshot(manifest.step, adapter, optimizer, random, files.read_json(path / "state.json")), manifest
 
 
 def random_states(device: torch.device) -> dict[str, torch.Tensor]:
@@ -218,12 +221,6 @@ def restore_random_states(states: dict[str, torch.Tensor], device: torch.device)
 
 def _described(path: Path) -> dict[str, Any]:  # Any: JSON values
     return {"bytes": path.stat().st_size, "sha256": files.sha256_file(path)}
-
-
-def _step_of(path: Path) -> int:
-    with contextlib.suppress(ValueError):
-        return int(path.name.removeprefix("step-"))
-    return -1
 
 
 def _refuse_nonfinite(snapshot: Snapshot) -> None:

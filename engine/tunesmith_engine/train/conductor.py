@@ -6,19 +6,22 @@ Our loop asks it between two steps; a trainer of another library would by its ca
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.protocol import Command
+from tunesmith_core.spec_changes import OTHER_HELD_OUT, OTHER_ROWS, OTHER_TOKENS, ROUNDING, change
 from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
@@ -29,6 +32,15 @@ from tunesmith_engine.train.schedule import StepPlan
 
 EVALUATIONS_PER_RUN = SAVES_PER_RUN = 10
 MAX_NONFINITE_STEPS = 3
+
+EFFECTS = {
+    "rows": OTHER_ROWS,
+    "data": OTHER_ROWS,
+    "tokens": OTHER_TOKENS,
+    "pairs": OTHER_TOKENS,
+    "held_out": OTHER_HELD_OUT,
+}
+"""What a changed part of the fingerprint does to the rest of the run; where it is not named, rounding differs."""
 
 
 @dataclass(slots=True)
@@ -132,8 +144,10 @@ class Conductor:
             self.save()
 
     def end(self) -> None:
-        """Do what comes after the last step."""
+        """Do what comes after the last step. Raises RunFailure `nan-loss` when not one step was any good."""
         self._flush()
+        if 0 < self.progress.step == self.progress.num_nonfinite_steps:
+            raise TunesmithError("nan-loss", "The loss was NaN or infinite in every step. Nothing was learned.")
         if self._host.stop_requested():
             return
         if self.progress.eval_step != self.progress.step:
@@ -233,7 +247,20 @@ class Conductor:
         loss, num_tokens = result
         seconds = round(time.monotonic() - started_s, 3)
         self._host.event("eval", step=step, loss=loss, num_tokens=num_tokens, seconds=seconds)
+        if not math.isfinite(loss):
+            self._fail_at_evaluation(step)
         return loss
+
+    def _fail_at_evaluation(self, step: int) -> NoReturn:
+        if not step:
+            raise TunesmithError(
+                "nan-loss",
+                "The evaluation loss of the base model itself is NaN or infinite.",
+                hint="Check config.json and the weights of the base model, or set the number format to float32.",
+            )
+        # The steps so far stay available: a smaller learning rate may go on from them.
+        self.save()
+        raise TunesmithError("nan-loss", "Step {step}: the evaluation loss is NaN or infinite.", step=step)
 
     def _interrupted(self) -> bool:
         """Say between two portions of an evaluation that all is well, and return whether to break off."""
@@ -303,28 +330,36 @@ class Conductor:
         self._host.event("checkpoint", step=self.progress.step, **told)
         self._back_to_training()
 
-    def restore(self, snapshot: Snapshot, fingerprint: dict[str, Any], changes: list[str]) -> None:  # Any: JSON values
+    def restore(self, snapshot: Snapshot, fingerprint: Mapping[str, Any], changes: list[Message]) -> None:
         """Go on where a checkpoint was made, and say what is not as it was then.
 
         Args:
             snapshot: of the checkpoint.
             fingerprint: its own.
-            changes: what was edited in the spec since.
+            changes: sentences about settings and files that changed since.
         """
         here = self._fingerprint()
         # A checkpoint that says nothing about pairs is of a version that always joined them as plain text.
-        then = {"pairs": "text"} | fingerprint
-        changes += [f"{key}: {old} -> {here[key]}" for key, old in then.items() if here.get(key) != old]
+        then = {"pairs": "text", **fingerprint}
+        changes += [
+            change(key, then[key], new, EFFECTS.get(key, ROUNDING))
+            for key, new in here.items()
+            if key in then and then[key] != new
+        ]
         if changes:
-            words = Message("The run continues under different conditions: {changes}", changes=", ".join(changes))
+            words = Message("The run continues under different conditions. {changes}", changes=joined(changes))
             self._host.warning("resume-differs", words)
         self.progress = Progress(**snapshot.state["progress"])
         self._trainee.restore(snapshot)
 
     def _fingerprint(self) -> dict[str, Any]:  # Any: JSON values
+        return self._trainee.fingerprint() | self._rows
+
+    @cached_property
+    def _rows(self) -> dict[str, Any]:  # Any: JSON values
         data = self._parts.data
-        rows = {"rows": len(data.train), "data": self.data_hash, "tokens": data.tokens_hash(), "pairs": data.pairs}
-        return self._trainee.fingerprint() | rows
+        hashes = {"data": self.data_hash, "tokens": data.tokens_hash(), "held_out": data.held_out_hash()}
+        return {"rows": len(data.train), "pairs": data.pairs, **hashes}
 
     def seconds(self) -> float:
         """Return the time spent in the run so far, earlier parts included."""
@@ -363,6 +398,6 @@ class Conductor:
             eval_loss_before=progress.eval_loss_before,
             eval_loss_after=progress.eval_loss,
         )
-        notes = parts.method.save(parts.model, parts.tokenizer, card, run.adapter_path, run.path / "tmp")
+        notes = parts.method.save(parts.model, parts.tokenizer, card, run.adapter_path, run.tmp_path)
         for code, text in notes.items():
             self._host.warning(code, text)

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
@@ -136,7 +137,8 @@ class Loop:
         return Snapshot(step, adapter, tensors, random_states(self.parts.compute.device), state)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Go back to where a checkpoint was made."""
+        """Go back to where a checkpoint was made. Raises UserError `resume-refused` when its weights don't fit."""
+        self._check_fits(snapshot)
         for name, parameter in self.assembly.parameters.items():
             parameter.data.copy_(snapshot.adapter[name])
         self.assembly.updater.load_state(snapshot.optimizer, snapshot.state["optimizer_numbers"])
@@ -144,6 +146,22 @@ class Loop:
         self.ladder.restore(snapshot.state["micro_batch_size"], snapshot.state.get("num_kept_less", 0))
         self.path.weights_changed()
         restore_random_states(snapshot.random, self.parts.compute.device)
+
+    def _check_fits(self, snapshot: Snapshot) -> None:
+        """Compare the saved weights with those that are trained: checkpoints of early versions don't tell settings."""
+        saved = {name: tuple(weights.shape) for name, weights in snapshot.adapter.items()}
+        trained = {name: tuple(weights.shape) for name, weights in self.assembly.parameters.items()}
+        differing = sorted(name for name in saved.keys() | trained.keys() if saved.get(name) != trained.get(name))
+        if differing:
+            name = differing[0]
+            raise TunesmithError(
+                "resume-refused",
+                "{count} weights of the checkpoint don't fit the run, such as {name}: {old} -> {new}.",
+                count=len(differing),
+                name=name,
+                old=saved.get(name),
+                new=trained.get(name),
+            )
 
     def fingerprint(self) -> dict[str, Any]:  # Any: JSON values
         """Return what decides, beside settings and data, whether the same step gives the same bits."""
