@@ -40,6 +40,8 @@ TOLD_NAMES = {
 }
 """Files that may change, and what that does to the rest of the run."""
 
+NOTHING_NOTED = Message("The checkpoint is from an earlier version, so changes to the base model can't be detected.")
+
 
 @dataclass(frozen=True, slots=True)
 class FileNote:
@@ -76,18 +78,19 @@ def note(path: Path) -> FileNote:
 class BaseModel:
     """The files of a checked model folder, noted."""
 
-    def __init__(self, folder: Path, earlier: Mapping[str, FileNote]) -> None:
+    def __init__(self, folder: Path, earlier: Mapping[str, FileNote] | None) -> None:
         """Note the files.
 
         Args:
             folder: of the model.
-            earlier: what a checkpoint noted; empty in a new run.
+            earlier: what a checkpoint noted; None in a run that begins.
         """
-        self._folder, self._earlier = folder, earlier
+        self._folder, self._earlier = folder, earlier or {}
+        self._is_compared = earlier is not None
         names = {*FIXED_NAMES, *TOLD_NAMES, *weight_files(folder)}
         self.notes = {name: note(folder / name) for name in sorted(names) if (folder / name).is_file()}
         for name, new in self.notes.items():
-            old = earlier.get(name)
+            old = self._earlier.get(name)
             if old and dataclasses.replace(new, sha256=old.sha256) == old:
                 self.notes[name] = old
         self._thread: threading.Thread | None = None
@@ -103,8 +106,7 @@ class BaseModel:
             UserError: `resume-refused` when weights, configuration or tokenizer changed.
         """
         if not self._earlier:
-            # Saved by a version that noted nothing.
-            return []
+            return [NOTHING_NOTED] if self._is_compared else []
         changed = [name for name in sorted(self._earlier.keys() | self.notes.keys()) if self._has_changed(name)]
         fixed = [name for name in changed if name not in TOLD_NAMES]
         if fixed:

@@ -29,6 +29,7 @@ FIXED = (
 )
 """What the saved weights and states of a checkpoint belong to."""
 
+NOTHING_NOTED = Message("The checkpoint is from an earlier version, so changed settings can't be detected.")
 ROUNDING = Message("Rounding differs, so the losses can differ slightly.")
 OTHER_ROWS = Message("The remaining steps train on other rows.")
 OTHER_TOKENS = Message("From here on, rows become other tokens.")
@@ -49,6 +50,7 @@ EFFECTS = {
     "data.context_length": Message("From here on, long rows are cut at another length or skipped."),
     "data.overlong": Message("From here on, long rows are cut or skipped differently."),
     "data.skip_bad_rows": OTHER_ROWS,
+    "data.special_tokens": OTHER_TOKENS,
     "adapter.dropout": Message("From here on, another share of adapter inputs is ignored at random."),
     "optimizer.learning_rate": _OTHER_UPDATES,
     "optimizer.weight_decay": _OTHER_UPDATES,
@@ -93,12 +95,18 @@ def with_changes(spec: RunSpec, changes: Mapping[str, Any]) -> RunSpec:  # Any: 
     return changed
 
 
-def check_resumable(before: RunSpec, now: RunSpec) -> list[Message]:
+def check_resumable(before: RunSpec | None, now: RunSpec) -> list[Message]:
     """Return a sentence for every setting that was changed: old and new value, and what that does to the run.
+
+    Args:
+        before: what the checkpoint was saved with, None where an earlier version did not note it.
+        now: the spec of the run.
 
     Raises:
         UserError: `resume-refused` when the checkpoint can't be continued with one of the changes.
     """
+    if before is None:
+        return [NOTHING_NOTED]
     changes = {
         f"{section}.{name}": (old, new)
         for section in SECTIONS
@@ -107,12 +115,15 @@ def check_resumable(before: RunSpec, now: RunSpec) -> list[Message]:
     }
     refused = [f"{path}: {_shown(old)} -> {_shown(new)}" for path, (old, new) in changes.items() if path in FIXED]
     if refused:
-        raise TunesmithError(
-            "resume-refused",
-            "Settings of the run were changed that its checkpoint depends on. {names}.",
-            names="; ".join(refused),
-        )
+        raise refusal("; ".join(refused))
     return [change(path, _shown(old), _shown(new), EFFECTS[path]) for path, (old, new) in changes.items()]
+
+
+def refusal(names: str) -> TunesmithError:
+    """Return the error for changed settings that rule out going on."""
+    return TunesmithError(
+        "resume-refused", "Settings of the run were changed that its checkpoint depends on. {names}.", names=names
+    )
 
 
 def change(name: str, old: object, new: object, effect: Message) -> Message:

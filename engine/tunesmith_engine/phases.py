@@ -74,8 +74,7 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
         "step": snapshot.step if snapshot else 0,
         "artifacts": {"adapter": host.run.adapter_path.name} if host.run.adapter_path.is_dir() else {},
     }
-    # Checkpoints of earlier versions hold no spec.
-    changes = check_resumable(manifest.spec, spec) if manifest and manifest.spec else []
+    changes = check_resumable(manifest.spec, spec) if manifest else []
     host.phase("model")
     # It misses an optional package by which it could download kernels; nobody need hear of that.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
@@ -90,7 +89,7 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
         return host.stop_mode is None
 
     folder = model_folder(spec.model)
-    checkpoints.base_model = BaseModel(folder, manifest.base_model if manifest else {})
+    checkpoints.base_model = BaseModel(folder, manifest.base_model if manifest else None)
     changes += checkpoints.base_model.check()
     parts = make_parts(spec, compute, enter, folder)
     if parts is None or host.stop_requested():

@@ -741,6 +741,8 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The chat template of {path} does not use {names}."),
     QT_TRANSLATE_NOOP("Core", "The chat template of {path} ends answers without a stop token, so the model doesn't learn when to stop."),
     QT_TRANSLATE_NOOP("Core", "The check {check} has no repair ({kind})."),
+    QT_TRANSLATE_NOOP("Core", "The checkpoint is from an earlier version, so changed settings can't be detected."),
+    QT_TRANSLATE_NOOP("Core", "The checkpoint is from an earlier version, so changes to the base model can't be detected."),
     QT_TRANSLATE_NOOP("Core", "The computer must be restarted before the subsystem works."),
     QT_TRANSLATE_NOOP("Core", "The decoder's attention is not causal."),
     QT_TRANSLATE_NOOP("Core", "The decoder's layers use different rotary embeddings."),

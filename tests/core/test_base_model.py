@@ -37,7 +37,7 @@ def change(path: Path, place: int, *, keep_date: bool) -> None:
 
 def hashed(folder: Path) -> BaseModel:
     """Note a model and read it whole."""
-    model = BaseModel(folder, {})
+    model = BaseModel(folder, None)
     model.hash_in_background()
     if model._thread:
         model._thread.join()
@@ -59,11 +59,13 @@ def test_an_unchanged_model_is_read_once(large: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_checkpoint_that_noted_nothing_is_not_compared(model_folder: Path) -> None:
-    assert BaseModel(model_folder, {}).check() == []
+    (told,) = BaseModel(model_folder, {}).check()
+    assert "earlier version" in told
+    assert BaseModel(model_folder, None).check() == []
 
 
 def test_changed_samples_are_noticed_whatever_the_date(large: Path) -> None:
-    model = BaseModel(large.parent, {})
+    model = BaseModel(large.parent, None)
     change(large, SIZE // 2, keep_date=True)
     change(large, 500, keep_date=True)
     with pytest.raises(UserError) as caught:
@@ -96,7 +98,7 @@ def test_a_byte_between_the_samples_is_noticed_by_its_date(large: Path) -> None:
 
 
 def test_where_only_samples_were_compared_it_is_said(large: Path) -> None:
-    model = BaseModel(large.parent, {})
+    model = BaseModel(large.parent, None)
     os.utime(large, ns=(0, 0))
     (told,) = BaseModel(large.parent, model.notes).check()
     assert told.startswith("model.safetensors has another date")
@@ -104,7 +106,7 @@ def test_where_only_samples_were_compared_it_is_said(large: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "added_tokens.json", "model.safetensors"])
 def test_what_an_adapter_belongs_to_is_refused(model_folder: Path, name: str) -> None:
-    model = BaseModel(model_folder, {})
+    model = BaseModel(model_folder, None)
     with (model_folder / name).open("ab") as file:
         file.write(b" ")
     with pytest.raises(UserError, match=name):
@@ -115,7 +117,7 @@ def test_what_an_adapter_belongs_to_is_refused(model_folder: Path, name: str) ->
 def test_what_may_change_is_told_with_its_effect(model_folder: Path, make: Callable[[Path], object]) -> None:
     path = model_folder / "generation_config.json"
     path.write_text("{}")
-    model = BaseModel(model_folder, {})
+    model = BaseModel(model_folder, None)
     make(path)
     assert BaseModel(model_folder, model.notes).check() == [
         "generation_config.json changed. Samples can end elsewhere. Training is not affected."
@@ -125,13 +127,13 @@ def test_what_may_change_is_told_with_its_effect(model_folder: Path, make: Calla
 def test_a_file_that_goes_or_changes_while_it_is_read_keeps_its_note(
     large: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = BaseModel(large.parent, {})
+    gone = BaseModel(large.parent, None)
     content = large.read_bytes()
     large.unlink()
     gone._hash()
     assert not gone.notes["model.safetensors"].sha256
     large.write_bytes(content)
-    changing = BaseModel(large.parent, {})
+    changing = BaseModel(large.parent, None)
     sha256_file = files.sha256_file
 
     def change_meanwhile(path: Path) -> str:

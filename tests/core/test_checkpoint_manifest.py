@@ -18,7 +18,7 @@ from tunesmith_core.spec_changes import with_changes
 NOTE = {"num_bytes": 1, "modified_ns": 2, "sampled": "s", "sha256": ""}
 
 
-def save(parent: Path, step: int = 2, **changes: Any) -> Path:
+def save(parent: Path, step: int = 2, /, **changes: Any) -> Path:
     """Write a checkpoint whose files hold their own names; changes are made before it is sealed."""
     folder = parent / f"step-{step:06d}"
     folder.mkdir()

@@ -43,6 +43,11 @@ def test_what_a_change_does_is_declared_for_every_setting() -> None:
     assert not set(FIXED) & EFFECTS.keys()
 
 
+def test_a_checkpoint_that_noted_no_settings_is_told() -> None:
+    (told,) = check_resumable(None, spec())
+    assert "earlier version" in told
+
+
 def test_another_data_file_is_named() -> None:
     (words,) = check_resumable(spec(), with_changes(spec(), {"data.sources[0].path": "/other.jsonl"}))
     assert words.startswith("data.sources: ")

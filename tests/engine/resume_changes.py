@@ -239,7 +239,7 @@ def _spoil(name: str, how: str) -> Callable[[Place], None]:
         elif how == "emptied":
             path.write_bytes(b"")
         elif how == "cut":
-            path.write_bytes(content[:-1])
+            path.write_bytes(content[:-9])
         elif how == "flipped":
             content[len(content) // 2] ^= 1
             path.write_bytes(content)
@@ -270,6 +270,21 @@ def _all_spoiled(place: Place) -> None:
         path.write_bytes(b"")
 
 
+EARLIER = ("earlier version", "don't fit", "optimizer.name")
+
+
+def _of_earlier_version(change: Change) -> Change:
+    """Return a change of a run whose checkpoints note neither settings nor files, as those of early releases."""
+
+    def make(place: Place) -> None:
+        for path in place.run.checkpoints_path.glob(f"step-*/{CHECKPOINT_MANIFEST}"):
+            values = files.read_json(path)
+            files.atomic_write_json(path, {name: values[name] for name in ("version", "step", "fingerprint", "files")})
+        change.make(place)
+
+    return Change(f"earlier version: {change.name}", make, EARLIER)
+
+
 def _checkpoints() -> Iterator[Change]:
     words = ("step-000004", "step-000009", "checkpoints")
     for name in (*CONTENT, CHECKPOINT_MANIFEST):
@@ -288,7 +303,7 @@ def _checkpoints() -> Iterator[Change]:
     yield Change("no checkpoints", lambda place: shutil.rmtree(place.run.checkpoints_path), words)
 
 
-CHANGES = [*_settings(), *_files(), *_checkpoints()]
+CHANGES = [*_settings(), *_files(), *_checkpoints(), *map(_of_earlier_version, _settings())]
 
 WORST = (
     "signs of the weights, date kept",
@@ -302,5 +317,6 @@ WORST = (
     "manifest with files {}",
     "checkpoint of a run of another rank",
     "all checkpoints spoiled",
+    "earlier version: optimizer.name",
 )
 """What was silent, or ended as our mistake, when a tester first tried."""

@@ -277,7 +277,8 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(tiny_spec: MakeSpec, new_run
     files.atomic_write_json(run.path / "spec.json", {"version": 1} | {name: spec[name] for name in kept} | sections)
     assert train(run) == 0
     assert (result_of(run)["status"], len(step_losses(run))) == ("finished", 6)
-    assert not events(run, "warning")
+    (warning,) = events(run, "warning")
+    assert warning.data["message"].count("from an earlier version") == 2, "neither settings nor files were compared"
 
 
 def _post(run: Run, name: str, **data: object) -> None:

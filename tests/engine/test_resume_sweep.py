@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,4 +93,5 @@ def test_no_change_says_nothing(stopped: Place, home: Path) -> None:
 def test_every_change_is_named(stopped: Place, home: Path) -> None:
     assert home.is_dir()
     found = {change.name: outcome(stopped, change) for change in CHANGES}
-    assert {name: how for name, how in found.items() if how != "named"} == {}, f"of {len(found)} changes"
+    counts = Counter(how.partition(":")[0] for how in found.values())
+    assert {name: how for name, how in found.items() if how != "named"} == {}, f"of {len(found)} changes: {counts}"

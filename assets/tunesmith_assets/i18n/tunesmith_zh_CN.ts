@@ -5151,6 +5151,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>The checkpoint is from an earlier version, so changed settings can&apos;t be detected.</source>
+        <translation>该检查点由旧版本保存，无法判断哪些设置已更改。</translation>
+    </message>
+    <message>
+        <source>The checkpoint is from an earlier version, so changes to the base model can&apos;t be detected.</source>
+        <translation>该检查点由旧版本保存，无法判断基础模型是否已更改。</translation>
+    </message>
+    <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>

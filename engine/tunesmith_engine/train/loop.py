@@ -16,6 +16,7 @@ import torch
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_core.spec_changes import refusal
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
 from tunesmith_engine.train.conductor import Conductor, Progress
@@ -23,6 +24,7 @@ from tunesmith_engine.train.evaluate import generate, held_out_loss
 from tunesmith_engine.train.memory_trial import try_longest
 from tunesmith_engine.train.metrics import StepMeter, StepReport
 from tunesmith_engine.train.oom import MemoryLadder, Result, is_out_of_memory
+from tunesmith_engine.train.optim import optimizer_of
 from tunesmith_engine.train.schedule import StepPlan
 
 
@@ -162,6 +164,10 @@ class Loop:
                 old=saved.get(name),
                 new=trained.get(name),
             )
+        optimizer = self.parts.spec.optimizer.name
+        saved_by = optimizer_of(snapshot.optimizer)
+        if saved_by not in (None, optimizer):
+            raise refusal(f"optimizer.name: {saved_by} -> {optimizer}")
 
     def fingerprint(self) -> dict[str, Any]:  # Any: JSON values
         """Return what decides, beside settings and data, whether the same step gives the same bits."""

@@ -150,6 +150,12 @@ class Updater:
             self.scaler.load_state_dict(scaler_state)
 
 
+def optimizer_of(tensors: dict[str, torch.Tensor]) -> str | None:
+    """Return the name of the optimizer whose saved state that is, None for one that has made no step yet."""
+    keys = {name.rpartition(":")[2] for name in tensors}
+    return "adamw_8bit" if "state1" in keys else "adamw" if "exp_avg" in keys else None
+
+
 def _in_arena(arena: AdapterArena, settings: OptimizerSpec, half: bool) -> ArenaAdamW:
     """Return our own optimizer, whose kernels are not imported where nothing is fused."""
     from tunesmith_engine.train.arena_adamw import ArenaAdamW
