@@ -13,6 +13,9 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import SECTIONS, RunSpec
 
+MAX_SHOWN_CHARS = 300
+"""What is shown of a value; a system prompt can be many pages."""
+
 FIXED = (
     "model.path",
     "model.revision",
@@ -33,7 +36,7 @@ NOTHING_NOTED = Message("The checkpoint is from an earlier version, so changed s
 ROUNDING = Message("Rounding differs, so the losses can differ slightly.")
 OTHER_ROWS = Message("The remaining steps train on other rows.")
 OTHER_TOKENS = Message("From here on, rows become other tokens.")
-OTHER_HELD_OUT = Message("Evaluation losses are measured on other rows, so earlier ones can't be compared with them.")
+_OTHER_HELD_OUT = Message("Evaluation losses are measured on other rows, so earlier ones can't be compared with them.")
 _OTHER_ORDER = Message("The rows come in another order, so some may be seen twice in this epoch and others not at all.")
 _OTHER_SPLIT = Message("The rows come in another order, and rows that were trained can now be held out for evaluation.")
 _OTHER_UPDATES = Message("The remaining updates are computed with the new value.")
@@ -66,8 +69,8 @@ EFFECTS = {
     "schedule.warmup_steps": _OTHER_CURVE,
     "schedule.seed": _OTHER_SPLIT,
     "schedule.shuffle": _OTHER_ORDER,
-    "evaluation.path": OTHER_HELD_OUT,
-    "evaluation.percent": OTHER_HELD_OUT,
+    "evaluation.path": _OTHER_HELD_OUT,
+    "evaluation.percent": _OTHER_HELD_OUT,
     "evaluation.every_steps": _OTHER_TIMES,
     "evaluation.early_stopping": Message("The run can end earlier or later."),
     "evaluation.sample_prompts": _OTHER_SAMPLES,
@@ -122,7 +125,7 @@ def check_resumable(before: RunSpec | None, now: RunSpec) -> list[Message]:
 def refusal(names: str) -> TunesmithError:
     """Return the error for changed settings that rule out going on."""
     return TunesmithError(
-        "resume-refused", "Settings of the run were changed that its checkpoint depends on. {names}.", names=names
+        "resume-refused", "The checkpoint depends on settings that were changed. {names}.", names=names
     )
 
 
@@ -142,4 +145,7 @@ def _same_folder(old: object, new: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    """Return a value in one line; a text of several words in quotes, so that its end can be told."""
+    is_word = isinstance(value, str) and len(value.split()) == 1
+    shown = str(value) if is_word else json.dumps(value, ensure_ascii=False)
+    return shown if len(shown) <= MAX_SHOWN_CHARS else f"{shown[: MAX_SHOWN_CHARS - 1]}…"

@@ -28,7 +28,7 @@ def test_the_same_spec_has_no_changes_and_a_name_is_none() -> None:
         ("schedule.max_steps", 9, "schedule.max_steps: 0 -> 9"),
         ("adapter.dropout", 0.5, "adapter.dropout: 0.0 -> 0.5"),
         ("hardware.devices", ["cpu"], 'hardware.devices: ["auto"] -> ["cpu"]'),
-        ("data.system_prompt", "Be kind.", "data.system_prompt:  -> Be kind."),
+        ("data.system_prompt", "Be kind.", 'data.system_prompt: "" -> "Be kind."'),
     ],
 )
 def test_what_may_change_is_named(path: str, value: object, words: str) -> None:
@@ -46,6 +46,11 @@ def test_what_a_change_does_is_declared_for_every_setting() -> None:
 def test_a_checkpoint_that_noted_no_settings_is_told() -> None:
     (told,) = check_resumable(None, spec())
     assert "earlier version" in told
+
+
+def test_a_long_text_is_cut() -> None:
+    (told,) = check_resumable(spec(), with_changes(spec(), {"data.system_prompt": "Be kind. " * 10_000}))
+    assert len(told) < 500
 
 
 def test_another_data_file_is_named() -> None:

@@ -215,7 +215,7 @@ def _files() -> Iterator[Change]:
     yield Change(
         "added tokens", lambda place: (place.model / "added_tokens.json").write_text("{}"), ("added_tokens.json",)
     )
-    yield Change("a row", _replace("rows.jsonl", "It is 3", "It is 9"), ("data:",))
+    yield Change("a row", _replace("rows.jsonl", "It is 3", "It is 9"), ("The data changed",))
     yield Change("row appended", _append_row, ("rows:",))
     yield Change("rows deleted", lambda place: write_chats(place.data, 10), ("rows:",))
     yield Change("data deleted", _delete("rows.jsonl"), ("rows.jsonl",))

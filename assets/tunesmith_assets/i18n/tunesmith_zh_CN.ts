@@ -5143,12 +5143,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请把 alpha 设为秩的一到两倍。</translation>
     </message>
     <message>
-        <source>Settings of the run were changed that its checkpoint depends on. {names}.</source>
-        <translation>检查点所依赖的设置有改动。{names}。</translation>
-    </message>
-    <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The checkpoint depends on settings that were changed. {names}.</source>
+        <translation>检查点所依赖的设置已更改。{names}。</translation>
     </message>
     <message>
         <source>The checkpoint is from an earlier version, so changed settings can&apos;t be detected.</source>
@@ -5159,12 +5159,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>该检查点由旧版本保存，无法判断基础模型是否已更改。</translation>
     </message>
     <message>
+        <source>The data changed, so the remaining steps train on other rows.</source>
+        <translation>数据已更改，其余各步使用不同的行训练。</translation>
+    </message>
+    <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
     <message>
         <source>The frozen weights are multiplied in another precision from here on.</source>
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
+    </message>
+    <message>
+        <source>The held-out rows changed, so earlier evaluation losses can&apos;t be compared with new ones.</source>
+        <translation>用于评估的行已更改，评估损失不能与之前的结果比较。</translation>
     </message>
     <message>
         <source>The learning rate follows another curve from here on.</source>
@@ -5213,6 +5221,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The training process ended with exit code {shown} and without a result.</source>
         <translation>训练进程以退出码 {shown} 结束，没有结果。</translation>
+    </message>
+    <message>
+        <source>The training rows are not the same as before, or become other tokens.</source>
+        <translation>训练用的行与之前不同，或转换成了不同的 token。</translation>
     </message>
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>

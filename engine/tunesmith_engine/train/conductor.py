@@ -21,7 +21,7 @@ from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.protocol import Command
-from tunesmith_core.spec_changes import OTHER_HELD_OUT, OTHER_ROWS, OTHER_TOKENS, ROUNDING, change
+from tunesmith_core.spec_changes import OTHER_ROWS, OTHER_TOKENS, ROUNDING, change
 from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
@@ -33,14 +33,15 @@ from tunesmith_engine.train.schedule import StepPlan
 EVALUATIONS_PER_RUN = SAVES_PER_RUN = 10
 MAX_NONFINITE_STEPS = 3
 
-EFFECTS = {
-    "rows": OTHER_ROWS,
-    "data": OTHER_ROWS,
-    "tokens": OTHER_TOKENS,
-    "pairs": OTHER_TOKENS,
-    "held_out": OTHER_HELD_OUT,
-}
+EFFECTS = {"rows": OTHER_ROWS, "pairs": OTHER_TOKENS}
 """What a changed part of the fingerprint does to the rest of the run; where it is not named, rounding differs."""
+
+DIGESTS = {
+    "data": Message("The data changed, so the remaining steps train on other rows."),
+    "tokens": Message("The training rows are not the same as before, or become other tokens."),
+    "held_out": Message("The held-out rows changed, so earlier evaluation losses can't be compared with new ones."),
+}
+"""What is said of a changed hash, whose digits tell a person nothing."""
 
 
 @dataclass(slots=True)
@@ -342,7 +343,7 @@ class Conductor:
         # A checkpoint that says nothing about pairs is of a version that always joined them as plain text.
         then = {"pairs": "text", **fingerprint}
         changes += [
-            change(key, then[key], new, EFFECTS.get(key, ROUNDING))
+            DIGESTS.get(key) or change(key, then[key], new, EFFECTS.get(key, ROUNDING))
             for key, new in here.items()
             if key in then and then[key] != new
         ]
