@@ -176,10 +176,28 @@ def test_an_engine_that_its_control_group_ended_says_so(
     assert "memory ran out" in error["message"]
 
 
-def test_an_adapter_whose_switch_was_cut_short_is_put_back(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+def test_an_adapter_whose_switch_was_cut_short_is_put_back_before_the_engine_looks(
+    supervise: Callable[..., tuple[Run, Supervisor]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, made = supervise(["hello"], ["result", "stopped"])
     (run.tmp_path / "earlier-adapter").mkdir(parents=True)
     (run.tmp_path / "adapter-1234").mkdir()
+    found: list[tuple[bool, bool]] = []
+    monkeypatch.setattr(made, "_run_engine", lambda _: found.append((run.adapter_path.is_dir(), run.tmp_path.exists())))
+    made.supervise()
+    assert found == [(True, False)]
+
+
+def test_what_a_killed_engine_left_of_a_switch_is_swept(supervise: Callable[..., tuple[Run, Supervisor]]) -> None:
+    run, made = supervise(["hello"], ["result", "stopped"])
+    start = made._start_engine
+
+    def start_and_leave(*arguments: Any) -> Any:
+        engine = start(*arguments)
+        (run.tmp_path / "earlier-adapter").mkdir(parents=True)
+        return engine
+
+    made._start_engine = start_and_leave  # type: ignore[method-assign]
     made.supervise()
     assert run.adapter_path.is_dir()
     assert not run.tmp_path.exists()

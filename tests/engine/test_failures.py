@@ -286,6 +286,8 @@ def test_numbers_that_overflow_end_as_such(
     )
     assert train(run) == 4
     assert result_of(run)["code"] == "nan-loss", events(run, "error")
+    if cause == "alpha":
+        assert "adapter.alpha" in events(run, "error")[0].data["message"]
     assert not run.adapter_path.exists()
 
 
