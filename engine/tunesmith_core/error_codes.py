@@ -518,8 +518,8 @@ CODES: dict[str, ErrorCode] = {
     ),
     "memory-full": ErrorCode(
         RUN,
-        "The memory of the computer is full",
-        "The model and the batch need more memory than the computer has free.",
+        "Not enough memory",
+        "The model and the batch need more memory than is free, or than this process may use.",
         "Close other programs, lower the micro-batch size or the context length, or choose a smaller model.",
     ),
     "resume-differs": ErrorCode(

@@ -48,7 +48,7 @@ def with_limit(failure: TunesmithError) -> TunesmithError:
     hint = failure.hint
     if hint == CODES["memory-full"].action:
         hint = Message("Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.")
-    words = joined([failure.message, limit])
+    words = joined([failure.message, limit], "\n")
     return TunesmithError(failure.code, words, context=failure.context, hint=hint, actions=failure.actions)
 
 

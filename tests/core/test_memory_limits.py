@@ -49,7 +49,7 @@ def test_the_tightest_limit_is_named(groups: Path, monkeypatch: pytest.MonkeyPat
     (groups / "outer" / "memory.max").write_text(f"{6 * GIB}\n")
     (groups / "outer" / "inner" / "memory.max").write_text(f"{7 * GIB}\n")
     failure = with_limit(TunesmithError("memory-full", "Step 3 failed.", context="a log"))
-    assert failure.message == "Step 3 failed. Its control group may use 6.0 GiB of memory."
+    assert failure.message == "Step 3 failed.\nIts control group may use 6.0 GiB of memory."
     assert (failure.code, failure.context) == ("memory-full", "a log")
     assert failure.hint.startswith("Raise this limit")
     limit_process(monkeypatch, 5 * GIB)
@@ -59,7 +59,7 @@ def test_the_tightest_limit_is_named(groups: Path, monkeypatch: pytest.MonkeyPat
 def test_a_crash_names_the_limit_and_keeps_its_next_step(groups: Path) -> None:
     (groups / "outer" / "memory.max").write_text(f"{GIB}\n")
     failure = with_limit(TunesmithError("engine-crashed", "It ended by SIGSEGV.", hint="Resume.", actions=["retry"]))
-    assert failure.message.startswith("It ended by SIGSEGV. Its control group")
+    assert failure.message.startswith("It ended by SIGSEGV.\nIts control group")
     assert (failure.code, failure.hint, failure.actions) == ("engine-crashed", "Resume.", ("retry",))
 
 

@@ -1232,14 +1232,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请安装其中一个版本，然后重试。</translation>
     </message>
     <message>
-        <source>The memory of the computer is full</source>
-        <translation>电脑内存已满</translation>
-    </message>
-    <message>
-        <source>The model and the batch need more memory than the computer has free.</source>
-        <translation>模型和批次需要的内存超过了电脑的空闲内存。</translation>
-    </message>
-    <message>
         <source>Close other programs, lower the micro-batch size or the context length, or choose a smaller model.</source>
         <translation>请关闭其他程序，减小微批次大小或上下文长度，或选择更小的模型。</translation>
     </message>
@@ -5069,6 +5061,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Settings or files that the trained weights belong to were changed since the checkpoint was saved.</source>
         <translation>保存检查点之后，训练好的权重所依赖的设置或文件有改动。</translation>
+    </message>
+    <message>
+        <source>Not enough memory</source>
+        <translation>内存不足</translation>
+    </message>
+    <message>
+        <source>The model and the batch need more memory than is free, or than this process may use.</source>
+        <translation>模型和批次所需的内存超出了空闲内存，或超出了该进程可用的上限。</translation>
     </message>
     <message>
         <source>Settings, data, libraries or the device differ from those of the checkpoint.</source>
