@@ -784,7 +784,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The rows come in another order, and rows that were trained can now be held out for evaluation."),
     QT_TRANSLATE_NOOP("Core", "The rows come in another order, so some may be seen twice in this epoch and others not at all."),
     QT_TRANSLATE_NOOP("Core", "The run can end earlier or later."),
-    QT_TRANSLATE_NOOP("Core", "The run continues under different conditions. {changes}"),
+    QT_TRANSLATE_NOOP("Core", "The run continues under different conditions."),
     QT_TRANSLATE_NOOP("Core", "The run did not accept the command: {reason}"),
     QT_TRANSLATE_NOOP("Core", "The run does not fit."),
     QT_TRANSLATE_NOOP("Core", "The run ends at another step, and the learning rate follows the new length."),

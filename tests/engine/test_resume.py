@@ -242,8 +242,8 @@ def test_resume_names_the_settings_that_were_edited(tiny_spec: MakeSpec, new_run
     (warning,) = events(run, "warning")
     assert warning.data["code"] == "resume-differs"
     assert warning.data["message"] == (
-        "The run continues under different conditions. "
-        "optimizer.learning_rate: 0.01 -> 0.005. The remaining updates are computed with the new value. "
+        "The run continues under different conditions.\n"
+        "optimizer.learning_rate: 0.01 -> 0.005. The remaining updates are computed with the new value.\n"
         "schedule.max_steps: 6 -> 4. The run ends at another step, and the learning rate follows the new length."
     )
     assert result_of(run)["step"] == 4

@@ -4401,6 +4401,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此系统暂不支持配置 {name}。</translation>
     </message>
     <message>
+        <source>The run continues under different conditions.</source>
+        <translation>运行在不同的条件下继续。</translation>
+    </message>
+    <message>
         <source>The run does not fit.</source>
         <translation>内存放不下这次运行。</translation>
     </message>
@@ -5201,10 +5205,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The run can end earlier or later.</source>
         <translation>运行可能提前或推迟结束。</translation>
-    </message>
-    <message>
-        <source>The run continues under different conditions. {changes}</source>
-        <translation>运行在不同的条件下继续。{changes}</translation>
     </message>
     <message>
         <source>The run ends at another step, and the learning rate follows the new length.</source>

@@ -348,8 +348,8 @@ class Conductor:
             if key in then and then[key] != new
         ]
         if changes:
-            words = Message("The run continues under different conditions. {changes}", changes=joined(changes))
-            self._host.warning("resume-differs", words)
+            words = Message("The run continues under different conditions.")
+            self._host.warning("resume-differs", joined([words, *changes], "\n"))
         self.progress = Progress(**snapshot.state["progress"])
         self._trainee.restore(snapshot)
 

@@ -55,8 +55,9 @@ def make_banner(
         return _stopped(model, ask, parent)
     if model.warnings:
         warning = model.warnings[-1]
-        title = core_text(warning.get("message") or warning.get("code") or "")
-        return Banner("warn", title, core_text(warning.get("hint") or ""), dismissable=True, parent=parent)
+        title, _, more = core_text(warning.get("message") or warning.get("code") or "").partition("\n")
+        text = "\n".join(filter(None, (more, core_text(warning.get("hint") or ""))))
+        return Banner("warn", title, text, dismissable=True, parent=parent)
     return None
 
 

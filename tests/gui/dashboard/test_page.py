@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PySide6.QtWidgets import QScrollArea
+from PySide6.QtWidgets import QScrollArea, QWidget
 
 from tests.gui.layout_checks import clipped
 from tests.gui.run_folders import make_run, texts
@@ -16,6 +16,7 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, encode, read_journal
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.dashboard.banners import make_banner
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.dashboard.report import engine_output
 from tunesmith_gui.models.run_spec import value_text
@@ -152,6 +153,17 @@ def test_dashboard_says_when_the_engine_went_silent(open_dashboard: Any, qtbot: 
     page._repaint()
     assert "No sign of life since" in texts(page)
     lock.release()
+
+
+def test_what_changed_before_a_resume_is_listed_below_a_short_title(qtbot: Any) -> None:
+    page, model = QWidget(), DashboardModel()
+    qtbot.addWidget(page)
+    told = {"code": "resume-differs", "message": "It continues.\na: 1 -> 2.\nb: 3 -> 4.", "hint": "Continue."}
+    model.apply(pack([Event(1, 1.0, "hello", {"resumed_from_step": 2}), Event(2, 1.0, "warning", told)]))
+    banner = make_banner(model, None, Path(), None, lambda _: None, page)
+    assert banner is not None
+    assert banner._title.text() == "It continues."
+    assert banner._text.text() == "a: 1 -> 2.\nb: 3 -> 4.\nContinue."
 
 
 def test_log_filters_by_level_and_words(open_dashboard: Any, qtbot: Any) -> None:
