@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from tunesmith_core import files
 from tunesmith_core.redact import redact
 
 LOG_CAP_BYTES = 8 << 20
@@ -103,7 +104,7 @@ def copy_pipe(pipe: BinaryIO, log: CappedLog, on_error: Callable[[OSError], None
 def tail_of(path: Path, num_lines: int = 40, max_bytes: int = 1 << 14) -> str:
     """Return the last lines of a text file, "" when it can't be read."""
     try:
-        with path.open("rb") as file:
+        with files.open_file(path) as file:
             file.seek(max(0, file.seek(0, 2) - max_bytes))
             text = file.read().decode("utf-8", "replace")
     except OSError:

@@ -245,6 +245,8 @@ def show(arguments: Namespace) -> int:
         *((name, str(run.path / path)) for name, path in status.artifacts.items()),
     ]
     terminal.say("\n".join(f"{said(label) + ':':17}{value}" for label, value in lines))
+    if damage := run.damage():
+        terminal.show_error(damage)
     if status.state in (RunState.FAILED, RunState.INTERRUPTED):
         terminal.show_error(end_error(run, status))
     return EXIT_DONE

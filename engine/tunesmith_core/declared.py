@@ -6,7 +6,7 @@ One declaration serves validation, the window's list of all settings, the comman
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterator
@@ -129,7 +129,8 @@ def value_problem(value: object, declaration: Declaration) -> str | None:
         return next(filter(None, map(declaration.rule, value)), None)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if not math.isfinite(value):
+    # Also false for NaN, and for a whole number that no decimal number holds.
+    if not abs(value) <= sys.float_info.max:
         return Message("must be a finite number")
     if declaration.above is not None and value <= declaration.above:
         return Message("must be above {limit:g}", limit=declaration.above)

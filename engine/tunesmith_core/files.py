@@ -13,11 +13,14 @@ import json
 import os
 import shutil
 import signal
+import stat
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from tunesmith_core import json_values
 
 CRASHPOINT_VARIABLE = "TUNESMITH_CRASHPOINT"
 
@@ -110,13 +113,30 @@ def atomic_write_json(path: Path, value: Any) -> None:  # Any: JSON values
     atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def open_file(path: Path, mode: str = "rb") -> IO[bytes]:
+    """Open an ordinary file. Raises OSError for anything else: a pipe or a device would never end, or never begin."""
+    return open(path, mode, opener=_open_ordinary)
+
+
+def _open_ordinary(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return descriptor
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "Not an ordinary file", path)
+
+
 def read_json(path: Path) -> Any:  # Any: JSON values
     """Read a JSON file.
 
     Raises:
         OSError: when it can't be read. ValueError: when it is no JSON.
     """
-    return json.loads(path.read_text(encoding="utf-8"))
+    with open_file(path) as file:
+        return json_values.parse(file.read())
 
 
 def publish_folder(staging: Path, final: Path) -> None:

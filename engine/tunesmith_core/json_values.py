@@ -1,12 +1,69 @@
-"""JSON values as the dataclasses that they were made of by `dataclasses.asdict`."""
+"""JSON from files that anybody may have written, and JSON values as the dataclasses that they were made of."""
 
 from __future__ import annotations
 
 import dataclasses
 import enum
+import json
+import re
 import types
 import typing
 from typing import Any
+
+from tunesmith_core.messages import Message
+
+MOST = 1 << 53
+"""Whole numbers up to here pass through JSON, SQLite and charts unchanged."""
+LARGEST = 1e39
+"""What a measured number may come to: more than 32 bits hold, and squares of it are still finite."""
+LATEST = 1e11
+"""Seconds since 1970; no clock shows a later time, and no calendar takes it."""
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse(content: bytes) -> Any:  # Any: JSON values
+    """Return the values of a JSON text; halves of characters in it are replaced, for no file or window takes them.
+
+    Raises:
+        ValueError: json.JSONDecodeError, UnicodeDecodeError, or a Message for what is too deep or too long.
+    """
+    text = content.decode("utf-8-sig")
+    try:
+        values = json.loads(text)
+        return _whole(values) if _SURROGATE.search(text) else values
+    except json.JSONDecodeError:
+        raise
+    except (RecursionError, ValueError) as error:
+        raise ValueError(Message("values are nested too deeply, or a number is too long")) from error
+
+
+def _whole(value: Any) -> Any:  # Any: JSON values
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return {_whole(name): _whole(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def is_number(value: object, most: float = LARGEST) -> bool:
+    """Return whether a JSON value is a number that can be shown and drawn."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= most
+
+
+def is_count(value: object) -> bool:
+    """Return whether a JSON value counts steps, bytes or rows."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
+
+
+def is_time(value: object) -> bool:
+    """Return whether a JSON value is a time in seconds since 1970."""
+    return is_number(value, LATEST) and typing.cast(float, value) >= 0
+
+
+def is_text(value: object) -> bool:
+    """Return whether a JSON value is a text."""
+    return isinstance(value, str)
 
 
 def read(kind: Any, value: Any) -> Any:  # Any: a type annotation, and a JSON value or what it stands for

@@ -133,7 +133,7 @@ def _start_supervisor(run: Run) -> None:
     command = environments.own_command("tunesmith_core.supervisor", str(run.path))
     before = run.supervisor()
     try:
-        with run.supervisor_log_path.open("ab") as log:
+        with files.open_file(run.supervisor_log_path, "ab") as log:
             process = _spawn(command, run.path, log.fileno())
     except OSError as error:
         raise wrap(error) from error

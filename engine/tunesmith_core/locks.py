@@ -124,8 +124,9 @@ class FileLock:
 def is_locked(path: Path) -> bool:
     """Return whether some process holds the lock on a file."""
     try:
-        descriptor = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
+        # Not for writing: a run of another person, or on a read-only disk, is looked at like any other.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    except OSError:
         return False
     try:
         _probe(descriptor)

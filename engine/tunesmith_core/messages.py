@@ -103,7 +103,7 @@ def said(text: str, language_name: str | None = None) -> str:
     }
     try:
         return template.format(**values) if values else template
-    except (LookupError, ValueError):
+    except (LookupError, ValueError, TypeError, AttributeError):
         # Written by another version, whose template had other values.
         return str(text)
 
@@ -117,6 +117,8 @@ FOREIGN_WORDS = (
     Message("Read-only file system"),
     Message("No space left on device"),
     Message("Input/output error"),
+    Message("Not an ordinary file"),
+    Message("Too many levels of symbolic links"),
     Message("usage: "),
     Message("positional arguments"),
     Message("options"),

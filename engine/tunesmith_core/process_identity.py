@@ -37,7 +37,11 @@ class ProcessIdentity:
     @staticmethod
     def from_dict(values: dict[str, Any]) -> ProcessIdentity:
         """Rebuild an identity from `to_dict`. Raises KeyError, TypeError or ValueError for anything else."""
-        return ProcessIdentity(int(values["pid"]), int(values["start"]), str(values["boot"]))
+        identity = ProcessIdentity(values["pid"], values["start"], values["boot"])
+        whole = all(type(number) is int and 0 <= number < 1 << 64 for number in (identity.pid, identity.start))
+        if not (whole and identity.pid < 1 << 32 and isinstance(identity.boot, str)):
+            raise ValueError("no process has such an identity")
+        return identity
 
 
 def current() -> ProcessIdentity:

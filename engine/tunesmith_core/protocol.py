@@ -52,9 +52,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import files
-from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import packed, restored
+from tunesmith_core import files, json_values
+from tunesmith_core.errors import BugError, TunesmithError, wrap
+from tunesmith_core.event_fields import sound
+from tunesmith_core.messages import Message, packed, restored
 
 PROTOCOL_MAJOR = 1
 PROTOCOL = "1.0"
@@ -128,9 +129,13 @@ def decode(line: bytes) -> Event | None:
     if tail != b',"crc":"%08x"}' % zlib.crc32(body):
         return None
     try:
-        data = json.loads(body + b"}")
+        data = json_values.parse(body + b"}")
         major, seq, t, kind = data.pop("v"), data.pop("seq"), data.pop("t"), data.pop("type")
-    except (ValueError, KeyError, AttributeError, RecursionError):
+        fields = sound(restored(data))
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        return None
+    envelope = (json_values.is_count(major), json_values.is_count(seq), json_values.is_time(t), isinstance(kind, str))
+    if not all(envelope):
         return None
     if major != PROTOCOL_MAJOR:
         raise TunesmithError(
@@ -139,7 +144,7 @@ def decode(line: bytes) -> Event | None:
             major=major,
             protocol=PROTOCOL,
         )
-    return Event(seq, t, kind, restored(data))
+    return Event(seq, t, kind, fields)
 
 
 class JournalWriter:
@@ -152,7 +157,7 @@ class JournalWriter:
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
         self._seq = last_seq(path)
-        self._file = path.open("ab")
+        self._file = files.open_file(path, "ab")
         if self._file.tell() and not _ends_with_newline(path):
             self._file.write(b"\n")
 
@@ -175,7 +180,7 @@ class JournalWriter:
 
 
 def _ends_with_newline(path: Path) -> bool:
-    with path.open("rb") as file:
+    with files.open_file(path) as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 
@@ -184,7 +189,7 @@ def last_seq(path: Path) -> int:
     """Return the number of the last readable event of a journal, 0 when there is none."""
     if not path.exists():
         return 0
-    with path.open("rb") as file:
+    with files.open_file(path) as file:
         size = file.seek(0, os.SEEK_END)
         block = 1 << 16
         while True:
@@ -214,9 +219,13 @@ class JournalReader:
         self.num_unknown = 0
 
     def read(self, max_bytes: int = 1 << 22) -> list[Event]:
-        """Return the events of the whole lines that follow, `max_bytes` at most; [] when there are none yet."""
+        """Return the events of the whole lines that follow, `max_bytes` at most; [] when there are none yet.
+
+        Raises:
+            EnvironmentProblem: `run-damaged`, `permission-or-antivirus`; `protocol-mismatch` for a newer journal.
+        """
         try:
-            with self.path.open("rb") as file:
+            with files.open_file(self.path) as file:
                 file.seek(self.offset)
                 block = file.read(max_bytes)
                 end = block.rfind(b"\n") + 1
@@ -226,6 +235,8 @@ class JournalReader:
                     end = block.rfind(b"\n") + 1
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise _unreadable(error) from error
         self.offset += end
         events = []
         for line in block[:end].split(b"\n")[:-1]:
@@ -246,6 +257,14 @@ class JournalReader:
             events += self.read()
             if self.offset == before:
                 return events
+
+
+def _unreadable(error: OSError) -> TunesmithError:
+    known = wrap(error)
+    if not isinstance(known, BugError):
+        return known
+    reason = Message(str(error.strerror))
+    return TunesmithError("run-damaged", "{path}: {reason}.", path=error.filename, reason=reason)
 
 
 def read_journal(path: Path) -> list[Event]:
@@ -314,7 +333,7 @@ def _load_command(path: Path) -> Command | None:
     try:
         data = files.read_json(path)
         major, identifier, name = data.pop("v"), data.pop("id"), data.pop("command")
-        known = major == PROTOCOL_MAJOR and name in COMMANDS
+        known = major == PROTOCOL_MAJOR and name in COMMANDS and isinstance(identifier, str)
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return None
     return Command(identifier, name, data) if known else None

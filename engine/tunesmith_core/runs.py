@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import os
 import re
 import shutil
 import time
@@ -19,6 +20,7 @@ from typing import Any
 from tunesmith_core import files, paths
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.folder_switch import sweep_switches
+from tunesmith_core.json_values import is_count, is_time
 from tunesmith_core.locks import is_locked
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.process_identity import ProcessIdentity
@@ -30,6 +32,9 @@ STAGING_PREFIX = ".new-"
 
 SUPERVISED = {"TUNESMITH_SUPERVISED": "1"}
 """Variable of an engine whose supervisor holds the run's lock; one that was started by hand takes it by itself."""
+
+HEADERS = ("spec.json", "run.json")
+"""What a run begins with; a folder with one of them is a run, damaged or not."""
 
 CHECKPOINT_MANIFEST = "MANIFEST.json"
 """Written last into a checkpoint's folder: what it holds, with hashes."""
@@ -47,6 +52,8 @@ class RunState(enum.StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
+    DAMAGED = "damaged"
+    """A file that says what the run is can't be read; see `Run.damage`."""
 
     @property
     def live(self) -> bool:
@@ -197,17 +204,29 @@ class Run(Operation):
     def created_at(self) -> float:
         """When the run was created, in seconds since 1970; 0 when the header is damaged."""
         try:
-            return float(files.read_json(self.path / "run.json")["created_at"])
+            created_at = files.read_json(self.path / "run.json")["created_at"]
         except (OSError, ValueError, KeyError, TypeError):
             return 0.0
+        return float(created_at) if is_time(created_at) else 0.0
 
     def is_proven(self) -> bool:
         """Return whether Tunesmith surely made this folder as a run: header and settings are as it writes them."""
         try:
             header, spec = files.read_json(self.path / "run.json"), files.read_json(self.spec_path)
-            return bool(header["version"] >= 1 and header["created_at"] > 0 and spec["version"] >= 1)
+            versions = is_count(header["version"]) and is_count(spec["version"])
+            return bool(versions and header["version"] and spec["version"] and self.created_at)
         except (OSError, ValueError, KeyError, TypeError):
             return False
+
+    def damage(self) -> TunesmithError | None:
+        """Return what keeps the run from being read or resumed, None when its header and settings are sound."""
+        try:
+            self.load_spec()
+        except TunesmithError as error:
+            return None if error.code == "spec-too-new" else error
+        if self.created_at:
+            return None
+        return TunesmithError("run-damaged", "{path} is missing or damaged.", path=self.path / "run.json")
 
     def load_spec(self) -> RunSpec:
         """Return the frozen spec. Raises UserError when it is missing or damaged."""
@@ -227,6 +246,8 @@ class Run(Operation):
         status = RunStatus()
         for event in read_journal(self.journal_path):
             status.fold(event)
+        if self.damage() and not self.is_supervised():
+            status.state = RunState.DAMAGED
         return settle(self, status)
 
 
@@ -294,8 +315,20 @@ def _write_header(folder: Path, spec: RunSpec, name: str) -> None:
 def iter_runs(runs_dir: Path | None = None) -> Iterator[Run]:
     """Yield the runs of a data root, oldest first."""
     parent = runs_dir or paths.runs_dir()
-    found = [Run(spec.parent) for spec in parent.glob("*/spec.json") if not spec.parent.name.startswith(".")]
-    yield from sorted(found, key=lambda run: (run.created_at, run.id))
+    found = [(run.created_at, run.id, run) for run in map(Run, _run_folders(parent))]
+    yield from (run for _, _, run in sorted(found, key=lambda each: each[:2]))
+
+
+def _run_folders(parent: Path) -> Iterator[Path]:
+    """Yield the folders that hold at least one of the two files that every run begins with."""
+    try:
+        names = [name for name in os.listdir(parent) if not name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        folder = os.path.join(parent, name)  # noqa: PTH118 - twice as fast as Path, for five thousand of them
+        if any(os.path.lexists(f"{folder}/{each}") for each in HEADERS):
+            yield Path(folder)
 
 
 def open_run(name: str, runs_dir: Path | None = None) -> Run:
@@ -308,7 +341,7 @@ def open_run(name: str, runs_dir: Path | None = None) -> Run:
     """
     parent = runs_dir or paths.runs_dir()
     path = parent / name if Path(name).name == name != ".." else Path(name)
-    if name and (path / "spec.json").is_file():
+    if name and "\0" not in name and any(os.path.lexists(path / each) for each in HEADERS):
         return Run(path.absolute())
     raise TunesmithError("run-not-found", "There is no run named {name!r} in {parent}.", name=name, parent=parent)
 

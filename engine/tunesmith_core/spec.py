@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core import files
 from tunesmith_core import spec_sections as sections
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
@@ -96,7 +98,7 @@ class RunSpec:
                 `spec-too-new` for a newer version.
         """
         try:
-            values = json.loads(path.read_text(encoding="utf-8-sig"))
+            values = files.read_json(path)
         except OSError as error:
             raise TunesmithError(
                 "file-unreadable",
@@ -115,6 +117,8 @@ class RunSpec:
                 column=error.colno,
                 msg=json_problem(error.msg),
             ) from error
+        except ValueError as error:
+            raise TunesmithError("file-unreadable", "{path}: {reason}.", path=path, reason=error.args[0]) from error
         spec = RunSpec.from_dict(values, str(path))
         spec.resolve_paths(path.parent)
         return spec
@@ -131,7 +135,8 @@ class RunSpec:
         holders: list[sections.SourceSpec | sections.EvaluationSpec] = [*self.data.sources, self.evaluation]
         for holder in holders:
             if holder.path:
-                holder.path = str((folder / Path(holder.path).expanduser()).absolute())
+                # Not Path.expanduser, which raises for the home of an unknown person.
+                holder.path = str((folder / os.path.expanduser(holder.path)).absolute())  # noqa: PTH111
 
 
 def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[FieldProblem]]:

@@ -47,7 +47,6 @@ def migrated(values: Values, version: int) -> Values:
         values: the parsed JSON.
         version: the present one.
     """
-    while (present := values.get("version")) in MIGRATIONS and present != version:
-        assert isinstance(present, int), "the versions in the table are numbers"
+    while isinstance(present := values.get("version"), int) and present in MIGRATIONS and present != version:
         values = {**MIGRATIONS[present](values), "version": present + 1}
     return values

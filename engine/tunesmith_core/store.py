@@ -1,8 +1,9 @@
 """The library: an SQLite index over the run folders, for lists and curves without parsing every journal again.
 
-Files are truth. The index may be deleted, damaged or written by a newer version at any time; it is then built anew,
-the old file set aside when a newer version wrote it. Each run is ingested from the byte where the last ingestion
-stopped.
+Files are truth. The index may be deleted, damaged or written by another version at any time; it is then built anew,
+the old file set aside when a newer version wrote it. Where it can't be written (full disk, read-only folder, held by
+another process) it stays as it is, and an index in memory takes its place. Each run is ingested from the byte where
+the last ingestion stopped.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import os
 import sqlite3
-from collections.abc import Iterator
+import typing
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
+from tunesmith_core.declared import type_problem
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.json_values import MOST, is_number, is_time
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, iter_runs, settle
@@ -35,11 +40,11 @@ SERIES: dict[str, tuple[str, ...]] = {
 """Numbers that are kept as series; those of `eval` are named eval_loss and so on."""
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS runs (
+CREATE TABLE runs (
     id TEXT PRIMARY KEY, path TEXT NOT NULL, name TEXT NOT NULL, model TEXT NOT NULL, data TEXT NOT NULL,
     created REAL NOT NULL, state TEXT NOT NULL, journal_offset INTEGER NOT NULL, size_bytes INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS metrics (
+CREATE TABLE metrics (
     run TEXT NOT NULL, name TEXT NOT NULL, step INTEGER NOT NULL, value REAL, t REAL NOT NULL,
     PRIMARY KEY (run, name, step)
 ) WITHOUT ROWID;
@@ -69,17 +74,29 @@ class Library:
     """The index in one file; one object per thread."""
 
     def __init__(self, path: Path) -> None:
-        """Open the index, building it anew where it can't be used. Raises OSError when the folder can't be written."""
+        """Open the index, building it anew where it can't be used; where nothing can be written, one in memory."""
         self.path = path
         self._lock = FileLock(path.with_name(path.name + ".lock"))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock.waiting(LOCK_WAIT_S):
-            self._connection = self._open()
+        self._in_memory = False
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with self._lock.waiting(LOCK_WAIT_S):
+                self._connection = self._open()
+        except (OSError, sqlite3.OperationalError) as error:
+            self._use_memory(error)
+
+    def _use_memory(self, error: Exception) -> None:
+        logger.warning("the index can't be written and is left as it is: %s", error)
+        self._in_memory = True
+        self._connection = sqlite3.connect(":memory:")
+        self._connection.executescript(_SCHEMA)
 
     def _open(self) -> sqlite3.Connection:
         try:
             connection = self._connect()
         except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
             logger.warning("the index is damaged and built anew: %s", error)
             self._remove()
             return self._connect()
@@ -98,8 +115,10 @@ class Library:
             connection.execute("PRAGMA synchronous=NORMAL")
             if version // 1000 <= SCHEMA_MAJOR:
                 _quick_check(connection)
-                connection.executescript(_SCHEMA)
-                connection.execute(f"PRAGMA user_version = {SCHEMA_MAJOR * 1000 + SCHEMA_MINOR}")
+                if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    connection.executescript(_SCHEMA)
+                    connection.execute(f"PRAGMA user_version = {SCHEMA_MAJOR * 1000 + SCHEMA_MINOR}")
+                _check_schema(connection)
         except sqlite3.DatabaseError:
             connection.close()
             raise
@@ -120,41 +139,65 @@ class Library:
 
     def refresh(self, run: Run) -> None:
         """Take in what the run's journal has gained."""
-        with self._lock.waiting(LOCK_WAIT_S), self._connection:
-            self._ingest(run)
+        self._change(lambda: self._ingest(run))
 
     def refresh_all(self, runs_dir: Path | None = None) -> None:
         """Take in every run of a folder and forget the ones that are gone."""
         runs = list(iter_runs(runs_dir))
-        with self._lock.waiting(LOCK_WAIT_S), self._connection:
+        present = {_bound(run.id) for run in runs}
+
+        def take_in() -> None:
             for run in runs:
                 self._ingest(run)
-            present = {run.id for run in runs}
             for (identifier,) in self._connection.execute("SELECT id FROM runs").fetchall():
                 if identifier not in present:
                     self._forget(identifier)
 
+        self._change(take_in)
+
+    def _change(self, change: Callable[[], None]) -> None:
+        """Change the index as a whole; where that fails, the same is done to an index in memory."""
+        if not self._in_memory:
+            try:
+                with self._lock.waiting(LOCK_WAIT_S), self._connection:
+                    change()
+            except (OSError, sqlite3.DatabaseError) as error:
+                self._connection.close()
+                self._use_memory(error)
+            else:
+                return
+        with self._connection:
+            change()
+
     def _ingest(self, run: Run) -> None:
-        row = self._connection.execute(
-            "SELECT state, journal_offset, created FROM runs WHERE id = ?", (run.id,)
-        ).fetchone()
-        created = run.created_at
-        status, offset = (_status_from_json(row[0]), row[1]) if row else (RunStatus(), 0)
-        size = run.journal_path.stat().st_size if run.journal_path.exists() else 0
-        if row and (created != row[2] or size < offset):
-            # Another run of the same name, or a journal that was restored: begin again.
-            self._forget(run.id)
-            row, status, offset = None, RunStatus(), 0
-        if row and size == offset:
+        identifier = _bound(run.id)
+        row = self._connection.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (identifier,)).fetchone()
+        known = _known(row) if row else None
+        created, size = run.created_at, _size(run.journal_path)
+        status, offset = (known.status, row[-1]) if known else (RunStatus(), 0)
+        if row and (
+            known is None
+            or (known.run, known.created) != (run, created)
+            or size < offset
+            or status.state is RunState.DAMAGED
+        ):
+            # Another run of the same name, a moved one, a restored journal, or damage that may be repaired.
+            self._forget(identifier)
+            known, status, offset = None, RunStatus(), 0
+        if known and size == offset:
             return
+        problem = run.damage()
         reader = JournalReader(run.journal_path, offset)
         try:
             while events := reader.read():
                 for event in events:
                     status.fold(event)
-                self._store_metrics(run.id, events)
+                self._store_metrics(identifier, events)
         except TunesmithError as error:
-            logger.warning("%s: %s", run.id, error.message)
+            logger.warning("%s: %s", ascii(run.id), error.message)
+            problem = problem or (error if error.code != "protocol-mismatch" else None)
+        if problem and not run.is_supervised():
+            status.state = RunState.DAMAGED
         self._store_run(run, status, created, reader.offset)
 
     def _store_run(self, run: Run, status: RunStatus, created: float, offset: int) -> None:
@@ -166,9 +209,9 @@ class Library:
         self._connection.execute(
             "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                run.id,
-                str(run.path),
-                display_name(run),
+                _bound(run.id),
+                _bound(str(run.path)),
+                _bound(display_name(run)),
                 model,
                 data,
                 created,
@@ -178,8 +221,8 @@ class Library:
             ),
         )
 
-    def _store_metrics(self, identifier: str, events: list[Event]) -> None:
-        rows: list[tuple[str, str, int, float | None, float]] = []
+    def _store_metrics(self, identifier: str | bytes, events: list[Event]) -> None:
+        rows: list[tuple[str | bytes, str, int, float | None, float]] = []
         for event in events:
             if event.type == "hello":
                 # Steps after the checkpoint are done again; the old ones were never part of what is kept.
@@ -190,33 +233,29 @@ class Library:
             rows.extend(_metrics_of(identifier, event))
         self._insert(rows)
 
-    def _insert(self, rows: list[tuple[str, str, int, float | None, float]]) -> None:
+    def _insert(self, rows: list[tuple[str | bytes, str, int, float | None, float]]) -> None:
         self._connection.executemany("INSERT OR REPLACE INTO metrics VALUES (?, ?, ?, ?, ?)", rows)
 
     def list_runs(self) -> list[RunSummary]:
         """Return the runs as of the last refresh, newest first, live ones checked for life."""
-        rows = self._connection.execute(
-            "SELECT path, name, model, data, created, state, size_bytes FROM runs ORDER BY created DESC, id DESC"
-        ).fetchall()
-        summaries = []
-        for path, name, model, data, created, state, size_bytes in rows:
-            run = Run(Path(path))
-            status = settle(run, _status_from_json(state))
-            summaries.append(RunSummary(run, name, model, data, created, status, size_bytes))
+        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM runs ORDER BY created DESC, id DESC")
+        summaries = list(filter(None, map(_known, rows.fetchall())))
+        for summary in summaries:
+            settle(summary.run, summary.status)
         return summaries
 
     def series(self, run_id: str, name: str) -> list[tuple[int, float | None, float]]:
         """Return (step, value, seconds since 1970) of one number of a run in order of steps; None = not finite."""
-        return self._connection.execute(
-            "SELECT step, value, t FROM metrics WHERE run = ? AND name = ? ORDER BY step", (run_id, name)
-        ).fetchall()
+        rows = self._connection.execute(
+            "SELECT step, value, t FROM metrics WHERE run = ? AND name = ? ORDER BY step", (_bound(run_id), name)
+        )
+        return [row for row in rows if is_number(row[0]) and (row[1] is None or is_number(row[1])) and is_time(row[2])]
 
     def delete(self, run: Run) -> None:
         """Forget a run; its folder is not touched."""
-        with self._lock.waiting(LOCK_WAIT_S), self._connection:
-            self._forget(run.id)
+        self._change(lambda: self._forget(_bound(run.id)))
 
-    def _forget(self, identifier: str) -> None:
+    def _forget(self, identifier: str | bytes) -> None:
         self._connection.execute("DELETE FROM runs WHERE id = ?", (identifier,))
         self._connection.execute("DELETE FROM metrics WHERE run = ?", (identifier,))
 
@@ -227,15 +266,65 @@ def _quick_check(connection: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError(verdict)
 
 
-def _status_from_json(text: str) -> RunStatus:
-    values: dict[str, Any] = json.loads(text)  # Any: the fields of RunStatus
-    known = {field.name for field in dataclasses.fields(RunStatus)}
-    status = RunStatus(**{name: value for name, value in values.items() if name in known})
-    status.state = RunState(status.state)
-    return status
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Return whether the file itself is at fault, and not the disk or another process."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
 
 
-def _metrics_of(identifier: str, event: Event) -> Iterator[tuple[str, str, int, float | None, float]]:
+def _check_schema(connection: sqlite3.Connection) -> None:
+    """Refuse tables that are not as this version makes them, line breaks aside."""
+    found = connection.execute("SELECT sql FROM sqlite_master WHERE sql NOT NULL ORDER BY name DESC").fetchall()
+    if " ".join(f"{sql};" for (sql,) in found).split() != _SCHEMA.split():
+        raise sqlite3.DatabaseError("its tables are not those of this version")
+
+
+def _bound(text: str) -> str | bytes:
+    """Return a text as SQLite takes it: bytes for a file name that is no valid text."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return os.fsencode(text)
+    return text
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+_COLUMNS = "path, name, model, data, created, state, size_bytes, journal_offset"
+_HINTS = typing.get_type_hints(RunStatus) | {"state": str, "error": dict[str, Any] | None}
+
+
+def _known(row: tuple[Any, ...]) -> RunSummary | None:  # Any: whatever stands in the file
+    """Return a row of the index, or None when a value of it is not of its type."""
+    path, *texts, created, state, size_bytes, offset = row
+    try:
+        values = json.loads(state)
+        status = RunStatus(**{name: value for name, value in values.items() if name in _HINTS})
+        status.state = RunState(status.state)
+        run = Run(Path(os.fsdecode(path)))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    sound = all(_fits(name, value) for name, value in values.items() if name in _HINTS) and is_time(created)
+    if not sound or not all(type(number) is int and 0 <= number < MOST for number in (size_bytes, offset)):
+        return None
+    name, model, data = map(os.fsdecode, texts)
+    return RunSummary(run, name, model, data, created, status, size_bytes)
+
+
+def _fits(name: str, value: object) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and not is_number(value):
+        return False
+    if name == "error":
+        return value is None or isinstance(value, dict)
+    return type_problem(value, _HINTS[name]) is None
+
+
+def _metrics_of(identifier: str | bytes, event: Event) -> Iterator[tuple[str | bytes, str, int, float | None, float]]:
     step = event.data.get("step")
     if not isinstance(step, int):
         return

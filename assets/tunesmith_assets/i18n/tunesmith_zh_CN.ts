@@ -4561,6 +4561,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
     </message>
     <message>
+        <source>{path} is missing or damaged.</source>
+        <translation>{path} 缺失或已损坏。</translation>
+    </message>
+    <message>
+        <source>damaged</source>
+        <translation>已损坏</translation>
+    </message>
+    <message>
         <source>UTF-8</source>
         <translation>UTF-8</translation>
     </message>
@@ -5115,6 +5123,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
     </message>
     <message>
+        <source>Not an ordinary file</source>
+        <translation>不是普通文件</translation>
+    </message>
+    <message>
         <source>Only the samples change.</source>
         <translation>只影响样例。</translation>
     </message>
@@ -5229,6 +5241,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>Too many levels of symbolic links</source>
+        <translation>符号链接层数过多</translation>
     </message>
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
@@ -5709,6 +5725,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>uv: {path}, downloaded from the package index</source>
         <translation>uv：{path}，下载自软件包索引</translation>
+    </message>
+    <message>
+        <source>values are nested too deeply, or a number is too long</source>
+        <translation>值嵌套过深，或某个数字过长</translation>
     </message>
     <message>
         <source>version {major}.{minor} is too old</source>
@@ -9048,6 +9068,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Interrupted</source>
         <translation>已中断</translation>
+    </message>
+    <message>
+        <source>Damaged</source>
+        <translation>已损坏</translation>
     </message>
     <message>
         <source>GPU %1</source>

@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from tunesmith_core.files import open_file
 from tunesmith_core.redact import redact
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.models.log_lines import MAX_LINES
@@ -23,7 +24,7 @@ OUTPUT_LINE_CHARS = 2000
 def read_tail(path: Path, num_bytes: int = OUTPUT_TAIL_BYTES) -> str:
     """The end of a text file, "" when there is none; bytes that are no UTF-8 are replaced."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - num_bytes))
             return file.read().decode("utf-8", "replace")
     except OSError:

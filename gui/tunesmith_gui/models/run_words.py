@@ -26,6 +26,7 @@ _LOOKS = {
     RunState.STOPPED: StateLook("neutral", "stop"),
     RunState.FAILED: StateLook("error", "error"),
     RunState.INTERRUPTED: StateLook("warn", "warning"),
+    RunState.DAMAGED: StateLook("error", "warning"),
 }
 
 
@@ -46,6 +47,7 @@ def state_word(state: RunState) -> str:
         RunState.STOPPED: translate("RunState", "Stopped"),
         RunState.FAILED: translate("RunState", "Failed"),
         RunState.INTERRUPTED: translate("RunState", "Interrupted"),
+        RunState.DAMAGED: translate("RunState", "Damaged"),
     }[state]
 
 

@@ -46,7 +46,7 @@ _STATES = {
     "live": frozenset(state for state in RunState if state.live),
     "finished": frozenset({RunState.FINISHED}),
     "stopped": frozenset({RunState.STOPPED, RunState.INTERRUPTED}),
-    "failed": frozenset({RunState.FAILED}),
+    "failed": frozenset({RunState.FAILED, RunState.DAMAGED}),
 }
 _DETAIL_FROM_PX = 900
 _LIVE_REFRESH_MS = 3000
