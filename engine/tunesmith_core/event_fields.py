@@ -26,7 +26,8 @@ def _are_counts(value: object) -> bool:
     return isinstance(value, list) and all(map(is_count, value))
 
 
-def _are_named_texts(value: object) -> bool:
+def are_named_texts(value: object) -> bool:
+    """Return whether a JSON value gives texts by name."""
     return isinstance(value, dict) and all(map(is_text, value.values()))
 
 
@@ -37,7 +38,7 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "kernels": _are_texts,
     "actions": _are_texts,
     "kept": _are_counts,
-    "artifacts": _are_named_texts,
+    "artifacts": are_named_texts,
 }
 
 

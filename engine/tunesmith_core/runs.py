@@ -220,13 +220,17 @@ class Run(Operation):
 
     def damage(self) -> TunesmithError | None:
         """Return what keeps the run from being read or resumed, None when its header and settings are sound."""
+        return self.examined(self.created_at)[1]
+
+    def examined(self, created_at: float) -> tuple[RunSpec | None, TunesmithError | None]:
+        """Return the settings, None when they can't be read, and what is damaged; see `created_at` and `damage`."""
         try:
-            self.load_spec()
+            spec = self.load_spec()
         except TunesmithError as error:
-            return None if error.code == "spec-too-new" else error
-        if self.created_at:
-            return None
-        return TunesmithError("run-damaged", "{path} is missing or damaged.", path=self.path / "run.json")
+            return None, None if error.code == "spec-too-new" else error
+        if created_at:
+            return spec, None
+        return spec, TunesmithError("run-damaged", "{path} is missing or damaged.", path=self.path / "run.json")
 
     def load_spec(self) -> RunSpec:
         """Return the frozen spec. Raises UserError when it is missing or damaged."""
@@ -314,9 +318,13 @@ def _write_header(folder: Path, spec: RunSpec, name: str) -> None:
 
 def iter_runs(runs_dir: Path | None = None) -> Iterator[Run]:
     """Yield the runs of a data root, oldest first."""
-    parent = runs_dir or paths.runs_dir()
-    found = [(run.created_at, run.id, run) for run in map(Run, _run_folders(parent))]
-    yield from (run for _, _, run in sorted(found, key=lambda each: each[:2]))
+    yield from (run for _, run in dated_runs(runs_dir))
+
+
+def dated_runs(runs_dir: Path | None = None) -> list[tuple[float, Run]]:
+    """Return when the runs of a data root were created, and the runs, oldest first."""
+    found = [(run.created_at, run) for run in map(Run, _run_folders(runs_dir or paths.runs_dir()))]
+    return sorted(found, key=lambda each: (each[0], each[1].id))
 
 
 def _run_folders(parent: Path) -> Iterator[Path]:

@@ -13,19 +13,19 @@ import json
 import logging
 import os
 import sqlite3
-import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
-from tunesmith_core.declared import type_problem
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.json_values import MOST, is_number, is_time
+from tunesmith_core.event_fields import are_named_texts
+from tunesmith_core.json_values import MOST, is_count, is_number, is_text, is_time
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalReader
-from tunesmith_core.runs import Run, RunState, RunStatus, display_name, iter_runs, settle
+from tunesmith_core.runs import Run, RunState, RunStatus, dated_runs, settle
+from tunesmith_core.spec import RunSpec
 
 logger = logging.getLogger(__name__)
 
@@ -139,16 +139,16 @@ class Library:
 
     def refresh(self, run: Run) -> None:
         """Take in what the run's journal has gained."""
-        self._change(lambda: self._ingest(run))
+        self._change(lambda: self._ingest(run, run.created_at))
 
     def refresh_all(self, runs_dir: Path | None = None) -> None:
         """Take in every run of a folder and forget the ones that are gone."""
-        runs = list(iter_runs(runs_dir))
-        present = {_bound(run.id) for run in runs}
+        runs = dated_runs(runs_dir)
+        present = {_bound(run.id) for _, run in runs}
 
         def take_in() -> None:
-            for run in runs:
-                self._ingest(run)
+            for created, run in runs:
+                self._ingest(run, created)
             for (identifier,) in self._connection.execute("SELECT id FROM runs").fetchall():
                 if identifier not in present:
                     self._forget(identifier)
@@ -169,11 +169,11 @@ class Library:
         with self._connection:
             change()
 
-    def _ingest(self, run: Run) -> None:
+    def _ingest(self, run: Run, created: float) -> None:
         identifier = _bound(run.id)
         row = self._connection.execute(f"SELECT {_COLUMNS} FROM runs WHERE id = ?", (identifier,)).fetchone()
         known = _known(row) if row else None
-        created, size = run.created_at, _size(run.journal_path)
+        size = _size(run.journal_path)
         status, offset = (known.status, row[-1]) if known else (RunStatus(), 0)
         if row and (
             known is None
@@ -186,7 +186,7 @@ class Library:
             known, status, offset = None, RunStatus(), 0
         if known and size == offset:
             return
-        problem = run.damage()
+        spec, problem = run.examined(created)
         reader = JournalReader(run.journal_path, offset)
         try:
             while events := reader.read():
@@ -198,20 +198,16 @@ class Library:
             problem = problem or (error if error.code != "protocol-mismatch" else None)
         if problem and not run.is_supervised():
             status.state = RunState.DAMAGED
-        self._store_run(run, status, created, reader.offset)
+        self._store_run(run, spec, status, created, reader.offset)
 
-    def _store_run(self, run: Run, status: RunStatus, created: float, offset: int) -> None:
-        try:
-            spec = run.load_spec()
-            model, data = spec.model.path, spec.data.sources[0].path
-        except TunesmithError:
-            model = data = ""
+    def _store_run(self, run: Run, spec: RunSpec | None, status: RunStatus, created: float, offset: int) -> None:
+        model, data = (spec.model.path, spec.data.sources[0].path) if spec else ("", "")
         self._connection.execute(
             "INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 _bound(run.id),
                 _bound(str(run.path)),
-                _bound(display_name(run)),
+                _bound((spec and spec.name) or run.id),
                 model,
                 data,
                 created,
@@ -295,8 +291,26 @@ def _size(path: Path) -> int:
         return 0
 
 
+def _check_of(annotation: str) -> Callable[[Any], bool]:  # Any: JSON values
+    """Return what tells whether a JSON value fits a field of RunStatus."""
+    kind, _, optional = annotation.partition(" | ")
+    checks: dict[str, Callable[[object], bool]] = {
+        "int": is_count,
+        "float": is_number,
+        "dict[str, str]": are_named_texts,
+    }
+    check = checks.get(kind, _is_object if kind.startswith("dict") else is_text)
+    return (lambda value: value is None or check(value)) if optional else check
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
 _COLUMNS = "path, name, model, data, created, state, size_bytes, journal_offset"
-_HINTS = typing.get_type_hints(RunStatus) | {"state": str, "error": dict[str, Any] | None}
+_CHECKS: dict[str, Callable[[Any], bool]] = {  # Any: JSON values
+    field.name: _check_of(str(field.type)) for field in dataclasses.fields(RunStatus)
+}
 
 
 def _known(row: tuple[Any, ...]) -> RunSummary | None:  # Any: whatever stands in the file
@@ -304,24 +318,16 @@ def _known(row: tuple[Any, ...]) -> RunSummary | None:  # Any: whatever stands i
     path, *texts, created, state, size_bytes, offset = row
     try:
         values = json.loads(state)
-        status = RunStatus(**{name: value for name, value in values.items() if name in _HINTS})
+        status = RunStatus(**{name: value for name, value in values.items() if name in _CHECKS})
         status.state = RunState(status.state)
         run = Run(Path(os.fsdecode(path)))
     except (ValueError, TypeError, AttributeError, RecursionError):
         return None
-    sound = all(_fits(name, value) for name, value in values.items() if name in _HINTS) and is_time(created)
+    sound = all(_CHECKS[name](value) for name, value in values.items() if name in _CHECKS) and is_time(created)
     if not sound or not all(type(number) is int and 0 <= number < MOST for number in (size_bytes, offset)):
         return None
     name, model, data = map(os.fsdecode, texts)
     return RunSummary(run, name, model, data, created, status, size_bytes)
-
-
-def _fits(name: str, value: object) -> bool:
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and not is_number(value):
-        return False
-    if name == "error":
-        return value is None or isinstance(value, dict)
-    return type_problem(value, _HINTS[name]) is None
 
 
 def _metrics_of(identifier: str | bytes, event: Event) -> Iterator[tuple[str | bytes, str, int, float | None, float]]:
@@ -332,4 +338,5 @@ def _metrics_of(identifier: str | bytes, event: Event) -> Iterator[tuple[str | b
     for name in SERIES.get(event.type, ()):
         value = event.data.get(name)
         if name in event.data and (value is None or isinstance(value, (int, float))):
-            yield identifier, prefix + name, step, value, event.t
+            # A whole number may be one that SQLite does not take.
+            yield identifier, prefix + name, step, None if value is None else float(value), event.t

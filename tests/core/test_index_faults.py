@@ -13,6 +13,7 @@ import pytest
 from tests.tiny_run import make_tiny_run
 from tunesmith_core import paths, store
 from tunesmith_core.locks import FileLock
+from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, RunState, open_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
@@ -128,3 +129,11 @@ def test_a_run_of_any_name_is_listed(run: Run) -> None:
 def test_a_newer_spec_is_not_damage(run: Run, make_spec: Callable[..., RunSpec]) -> None:
     run.spec_path.write_text('{"version": 99}')
     assert listed() == [(run.path, RunState.STOPPED)]
+
+
+def test_a_whole_number_beyond_sqlite_is_drawn_as_a_decimal(run: Run) -> None:
+    with contextlib.closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("step", step=4, loss=10**30)
+    with contextlib.closing(Library(paths.library_path())) as library:
+        library.refresh_all()
+        assert library.series(run.id, "loss")[-1][:2] == (4, 1e30)
