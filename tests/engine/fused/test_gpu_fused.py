@@ -449,8 +449,9 @@ def test_layer_takes_few_launches(lengths: tuple[int, ...]) -> None:
 )
 @pytest.mark.parametrize("lengths", [(2048,) * 2, (1500, 700, 1000, 896)], ids=["equal", "varied"])
 def test_plan_foretells_the_peak(policy: str, sends_tiles: bool, lengths: tuple[int, ...]) -> None:
-    model = adapted("llama", BF16, num_hidden_layers=6, hidden_size=1024, intermediate_size=2816, num_attention_heads=8)
     gc.collect()
+    held_before = torch.cuda.memory_allocated()
+    model = adapted("llama", BF16, num_hidden_layers=6, hidden_size=1024, intermediate_size=2816, num_attention_heads=8)
     torch.cuda.empty_cache()
     # Nothing but the step: no optimizer's state is allocated here.
     twin = attach(model, BF16, policy, 4096, optimizer_bytes_per_weight=0.0)
@@ -463,7 +464,8 @@ def test_plan_foretells_the_peak(policy: str, sends_tiles: bool, lengths: tuple[
     torch.cuda.reset_peak_memory_stats()
     for _ in range(2):
         twin.loss_and_gradients(batch, total)
-    peak, planned = torch.cuda.max_memory_allocated(), twin.plan_bytes
+    # What earlier tests of this process still hold is no part of the plan.
+    peak, planned = torch.cuda.max_memory_allocated() - held_before, twin.plan_bytes
     assert peak <= 1.05 * planned + 64 * MIB, f"{peak / MIB:.0f} MiB, planned {planned / MIB:.0f} MiB"
     # A plan that promises far too much room is no plan.
     assert peak >= 0.6 * planned - 192 * MIB, f"{peak / MIB:.0f} MiB, planned {planned / MIB:.0f} MiB"

@@ -1,0 +1,109 @@
+"""Which tests run which line of the program, measured once, so that a mutant is tried with those tests only."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from coverage import CoverageData
+
+SOURCES = ("engine/tunesmith_core", "engine/tunesmith_engine", "installers/tunesmith_setup")
+TESTS = ("tests/core", "tests/setup", "tests/engine")
+PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "-m", "not long", "--tb=no")
+NOT_COPIED = shutil.ignore_patterns(".git", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache", "*.egg-info")
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which tests run which lines.
+
+    Attributes:
+        tests: for each file (relative to the repository) and line the names of tests, as pytest takes them.
+        lines: for each test how many lines it runs.
+    """
+
+    tests: dict[str, dict[int, set[str]]]
+    lines: Counter[str]
+
+    def of(self, path: str, line: int) -> list[str]:
+        """Return the tests that run a line, the most specific first: own test file, then fewest other lines.
+
+        A line that runs when its module is imported belongs to no test: then those count that run the module.
+        """
+        module = self.tests.get(path, {})
+        reached = module.get(line) or set().union(*module.values()) if module else set()
+        stem = Path(path).stem
+        return sorted(reached, key=lambda test: (stem not in test.split("::")[0], self.lines[test], test))
+
+
+def copy_of(repository: Path, folder: Path) -> Path:
+    """Copy what the tests need of the repository into a new folder, and return it."""
+    shutil.copytree(repository, folder, ignore=NOT_COPIED, symlinks=True)
+    return folder
+
+
+def environment_of(repository: Path) -> dict[str, str]:
+    """Return variables with which tests, and the processes that they start, take the program from a folder."""
+    roots = [str(repository / name) for name in ("gui", "engine", "installers", "assets")]
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("COVERAGE_", "PYTEST_"))}
+    return own | {
+        "PYTHONPATH": os.pathsep.join(roots),
+        "TUNESMITH_REPOSITORY": str(repository),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def measure(repository: Path, folder: Path, workers: int) -> Reach:
+    """Run the quick tests once and return which lines each one ran.
+
+    Args:
+        repository: a copy that nothing else uses.
+        folder: an empty one, for what coverage writes.
+        workers: processes at once.
+    """
+    settings = folder / "coveragerc"
+    sources = "\n    ".join(str(repository / name) for name in SOURCES)
+    settings.write_text(
+        f"[run]\nsource =\n    {sources}\ndata_file = {folder / 'data'}\nparallel = true\npatch = subprocess\n"
+        "dynamic_context = test_function\nconcurrency = thread\n"
+    )
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", *PYTEST, *TESTS]
+    command += ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    with (folder / "measured.log").open("wb") as log:
+        subprocess.run(command, cwd=repository, env=environment_of(repository), stdout=log, stderr=log, check=False)
+    subprocess.run(
+        [sys.executable, "-m", "coverage", "combine", f"--rcfile={settings}", "--quiet"],
+        cwd=repository,
+        env=environment_of(repository),
+        check=True,
+    )
+    return _read(folder / "data", repository)
+
+
+def _read(path: Path, repository: Path) -> Reach:
+    data = CoverageData(str(path))
+    data.read()
+    tests: dict[str, dict[int, set[str]]] = {}
+    lines: Counter[str] = Counter()
+    for file in data.measured_files():
+        by_line = tests.setdefault(str(Path(file).relative_to(repository)), {})
+        for line, contexts in data.contexts_by_lineno(file).items():
+            by_line[line] = {name for context in contexts if (name := _test_of(context, repository))}
+            lines.update(by_line[line])
+    return Reach(tests, lines)
+
+
+def _test_of(context: str, repository: Path) -> str | None:
+    """Return how pytest names the test tests.core.test_files.test_writes; None for another function."""
+    parts = context.split(".")
+    for depth in range(len(parts) - 1, 0, -1):
+        file = Path(*parts[:depth]).with_suffix(".py")
+        if re.match(r"test_", file.name) and (repository / file).is_file():
+            return "::".join([file.as_posix(), *parts[depth:]])
+    return None

@@ -1,0 +1,163 @@
+"""Most small faults in the program make a test red: 300 mutants, and what survives is named.
+
+A mutant is tried with the tests that run its line: first the most specific ones, and with all of them before it counts
+as a survivor. A survivor is a line whose tests would not notice a fault, or a fault that changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+
+import pytest
+
+from tests.mutation.mutants import Mutant, mutants_of
+from tests.mutation.reach import PYTEST, Reach, copy_of, environment_of, measure
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PARTS = (
+    "engine/tunesmith_core",
+    "installers/tunesmith_setup",
+    "engine/tunesmith_engine/data",
+    "engine/tunesmith_engine/train",
+)
+SEED = 12
+MUTANTS = 300
+MOST_SURVIVORS = 0.10
+WORKERS = min(os.cpu_count() or 1, 4)
+FIRST_TESTS = 25
+"""Tests that a mutant meets first; most mutants end there."""
+MOST_TESTS = 400
+TRY_S = 300
+"""A mutant whose tests take longer hangs: that is noticed, too."""
+
+SAMPLE = b'''
+"""A module: 1 + 1."""
+from typing import Final
+LIMIT: Final[int] = 3
+
+def ready(a: int, names: list[str]) -> bool:
+    logger.info("read %d", a)
+    names.clear()
+    if names and not a < LIMIT - 1:
+        return f"{a + 1}" in "a" + names[0]
+    return False
+'''
+
+
+def sample(reach: Reach) -> tuple[list[Mutant], int]:
+    """Return as many mutants of each part, of lines that tests run here, and how many stood on lines without a test."""
+    drawn, unreached = [], 0
+    for number, part in enumerate(PARTS):
+        found = [mutant for path in python_files(part) for mutant in mutants_of(REPOSITORY, path)]
+        reached = [mutant for mutant in found if mutant.line in reach.tests.get(mutant.path, {})]
+        unreached += len(found) - len(reached)
+        drawn += random.Random(SEED + number).sample(reached, MUTANTS // len(PARTS))
+    return drawn, unreached
+
+
+def python_files(part: str) -> list[str]:
+    """Return the paths of a part's modules, relative to the repository."""
+    return [str(path.relative_to(REPOSITORY)) for path in sorted((REPOSITORY / part).rglob("*.py"))]
+
+
+def survives(mutant: Mutant, tests: list[str], copy: Path) -> bool:
+    """Try a mutant in a copy of the repository that nobody else uses now."""
+    chosen = tests[:MOST_TESTS]
+    batches = [batch for batch in (chosen[:FIRST_TESTS], chosen[FIRST_TESTS:]) if batch]
+    with written(mutant, copy):
+        return all(passes(batch, copy) for batch in batches)
+
+
+@contextmanager
+def written(mutant: Mutant, copy: Path) -> Iterator[None]:
+    """Put a mutant into a copy of the repository for a while."""
+    file = copy / mutant.path
+    source = file.read_bytes()
+    file.write_bytes(mutant.applied(source))
+    try:
+        yield
+    finally:
+        file.write_bytes(source)
+
+
+def passes(tests: list[str], copy: Path) -> bool:
+    """Whether tests of a copy are green."""
+    names = copy / "tests-to-run.txt"
+    names.write_text("\n".join(tests))
+    command = [sys.executable, *PYTEST, "-x", f"@{names}"]
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment_of(copy), capture_output=True, timeout=TRY_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.timeout(4 * 3600)
+def test_few_of_300_mutants_survive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copies: Queue[Path] = Queue()
+    for number in range(WORKERS):
+        copies.put(copy_of(REPOSITORY, tmp_path / f"copy{number}"))
+    (tmp_path / "coverage").mkdir()
+    reach = measure(tmp_path / "copy0", tmp_path / "coverage", WORKERS + 1)
+    drawn, unreached = sample(reach)
+
+    def survivor(mutant: Mutant) -> Mutant | None:
+        copy = copies.get()
+        try:
+            return mutant if survives(mutant, reach.of(mutant.path, mutant.line), copy) else None
+        finally:
+            copies.put(copy)
+
+    with ThreadPoolExecutor(WORKERS) as pool:
+        survivors = [mutant for mutant in pool.map(survivor, drawn) if mutant]
+    with capsys.disabled():
+        lines = [
+            f"{len(survivors)} of {len(drawn)} mutants survived; {unreached} stood on lines that no test runs here"
+        ]
+        sys.stdout.write("\n".join(["", *lines, *map(str, survivors), ""]))
+    assert len(survivors) <= MOST_SURVIVORS * len(drawn)
+
+
+def test_mutants_are_faults_that_a_program_can_have(tmp_path: Path) -> None:
+    (tmp_path / "sample.py").write_bytes(SAMPLE)
+    found = {str(mutant).split(": ", 1)[1] for mutant in mutants_of(tmp_path, "sample.py")}
+    assert found == {
+        "3  ->  (4)",
+        "names.clear()  ->  pass",
+        "names and not a < LIMIT - 1  ->  (names or not a < LIMIT - 1)",
+        "not a < LIMIT - 1  ->  (a < LIMIT - 1)",
+        "a < LIMIT - 1  ->  (a <= LIMIT - 1)",
+        "LIMIT - 1  ->  (LIMIT + 1)",
+        "1  ->  (2)",
+        'return f"{a + 1}" in "a" + names[0]  ->  return None',
+        "f\"{a + 1}\" in \"a\" + names[0]  ->  (f'{a + 1}' not in 'a' + names[0])",
+        "0  ->  (1)",
+        "False  ->  (True)",
+    }
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_mutant_is_a_program(part: str) -> None:
+    for path in python_files(part)[::5]:
+        source = (REPOSITORY / path).read_bytes()
+        for mutant in mutants_of(REPOSITORY, path):
+            compile(mutant.applied(source), str(mutant), "exec")
+
+
+def test_a_mutant_is_written_and_taken_back(tmp_path: Path) -> None:
+    (tmp_path / "sample.py").write_bytes(SAMPLE)
+    mutant = mutants_of(tmp_path, "sample.py")[0]
+    with written(mutant, tmp_path):
+        assert b"(4)" in (tmp_path / "sample.py").read_bytes()
+    assert (tmp_path / "sample.py").read_bytes() == SAMPLE
