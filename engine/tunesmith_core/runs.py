@@ -227,7 +227,9 @@ class Run(Operation):
         try:
             spec = self.load_spec()
         except TunesmithError as error:
-            return None, None if error.code == "spec-too-new" else error
+            # Values that this version does not take may be another version's, or those of a method that it lacks.
+            sound = error.code == "spec-too-new" or (error.code == "spec-invalid" and self.is_proven())
+            return None, None if sound else error
         if created_at:
             return spec, None
         return spec, TunesmithError("run-damaged", "{path} is missing or damaged.", path=self.path / "run.json")

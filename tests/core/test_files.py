@@ -153,3 +153,18 @@ def test_a_file_that_stays_held_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     failure = wrap(caught.value)
     assert failure.code == "permission-or-antivirus"
     assert "fresh" in failure.message
+
+
+def test_making_content_durable_leaves_nothing_open(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"content")
+
+    def next_descriptor() -> int:
+        descriptor = os.open(file, os.O_RDONLY)
+        os.close(descriptor)
+        return descriptor
+
+    free = next_descriptor()
+    files.fsync_folder(tmp_path)
+    files.fsync_file(file)
+    assert next_descriptor() == free

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -137,3 +138,13 @@ def test_a_whole_number_beyond_sqlite_is_drawn_as_a_decimal(run: Run) -> None:
     with contextlib.closing(Library(paths.library_path())) as library:
         library.refresh_all()
         assert library.series(run.id, "loss")[-1][:2] == (4, 1e30)
+
+
+def test_settings_that_this_version_lacks_are_not_damage(run: Run) -> None:
+    values = json.loads(run.spec_path.read_text())
+    values["objective"]["kind"] = "a method of another program"
+    run.spec_path.write_text(json.dumps(values))
+    assert listed() == [(run.path, RunState.STOPPED)]
+    assert run.status().state is RunState.STOPPED
+    run.spec_path.write_text("[]")
+    assert run.status().state is RunState.DAMAGED

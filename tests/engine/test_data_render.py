@@ -322,6 +322,18 @@ def test_the_tokenizers_own_leading_token_comes_before_plain_texts(
         assert shown(PromptCompletion("Who? ", "Me.", as_chat=False)) == "<|endoftext|>Who? [[Me.<|im_end|>]]"
 
 
+def test_the_tokenizers_own_leading_token_comes_before_no_chat(
+    tokenizer: PreTrainedTokenizerBase, shown: Callable[..., str]
+) -> None:
+    from tokenizers.processors import TemplateProcessing
+
+    plain = shown(CHAT)
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="<|endoftext|> $A", special_tokens=[("<|endoftext|>", 0)]
+    )
+    assert shown(CHAT) == plain
+
+
 def test_a_token_that_reaches_into_the_answer_is_learned(tokenizer: PreTrainedTokenizerBase) -> None:
     core = json.loads(tokenizer.backend_tokenizer.to_str())
     core["model"]["vocab"]["\u0120M"] = len(core["model"]["vocab"])

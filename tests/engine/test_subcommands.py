@@ -72,6 +72,16 @@ def test_preview_shows_what_is_trained(call: Call, spec: RunSpec) -> None:
     assert "".join(trained).startswith("It is 2")
 
 
+def test_preview_lists_a_hundred_bad_rows_and_counts_all(call: Call, spec: RunSpec, tmp_path: Path) -> None:
+    data = tmp_path / "bad.jsonl"
+    data.write_text('{"text": "good"}\n' + '{"text": 1}\n' * 130)
+    spec.data.sources[0].path = str(data)
+    code, result = call(PREVIEW, PreviewSpec(spec, 3))
+    assert code == 0
+    assert (len(result["rows"]), len(result["problems"]), result["num_skipped"]) == (1, 100, 130)
+    assert [problem["line"] for problem in result["problems"]] == list(range(2, 102))
+
+
 def test_plan_check_trains_the_longest_rows(call: Call, spec: RunSpec) -> None:
     code, result = call(PLAN_CHECK, spec)
     assert code == 0

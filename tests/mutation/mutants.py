@@ -109,7 +109,8 @@ def _changed_expressions(node: ast.AST) -> Iterator[ast.expr]:
     elif isinstance(changed, ast.Constant) and isinstance(changed.value, bool):
         changed.value = not changed.value
     elif isinstance(changed, ast.Constant) and isinstance(changed.value, int | float):
-        changed.value = changed.value + 1
+        # One more than a thousand is hardly a fault; twice as much is.
+        changed.value = changed.value * 2 if abs(changed.value) > 1 else changed.value + 1
     else:
         return
     assert isinstance(changed, ast.expr)

@@ -74,7 +74,7 @@ def measure(repository: Path, folder: Path, workers: int) -> Reach:
         "dynamic_context = test_function\nconcurrency = thread\n"
     )
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", *PYTEST, *TESTS]
-    command += ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += ["--ignore", "tests/engine/kernels", "-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
     with (folder / "measured.log").open("wb") as log:
         subprocess.run(command, cwd=repository, env=environment_of(repository), stdout=log, stderr=log, check=False)
     subprocess.run(

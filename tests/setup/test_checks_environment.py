@@ -225,7 +225,7 @@ def test_the_build_of_pytorch_is_read_without_importing_it(
         ("cu124", {"triton-windows": "3.2.0.post21"}, "windows", "ok", "triton-windows 3.2.0.post21 matches"),
         ("cu124", TORCH | {"triton-windows": "3.2.0.post21"}, "windows", "failed", "overwrite each other"),
         ("cu124", TORCH, "windows", "failed", "triton-windows is not installed"),
-        ("cu124", {"triton": "3.4.0"}, "linux", "failed", "which needs 3.2"),
+        ("cu124", TORCH | {"triton": "3.4.0"}, "linux", "failed", "PyTorch 2.6.0+cu124, which needs 3.2"),
     ],
 )
 def test_triton_must_fit_pytorch(profile: str, versions: dict[str, str], system: str, state: str, words: str) -> None:

@@ -128,3 +128,14 @@ def test_who_asks_gets_what_was_asked_for_and_hears_what_speaks_against_it(
 )
 def test_a_gpu_is_called_what_people_call_it(name: str, short: str) -> None:
     assert profiles.short_name(Gpu(index=0, name=name)) == short
+
+
+def test_a_drivers_version_has_at_most_three_numbers() -> None:
+    assert profiles.driver_version("551.61.02.9") == (551, 61, 2)
+    assert profiles.driver_version("none") == ()
+
+
+def test_gpus_of_one_kind_are_counted() -> None:
+    card, other = Gpu(index=0, name="NVIDIA GeForce RTX 3090"), Gpu(index=1, name="Tesla P40")
+    assert profiles._names((card, card, other)) == "2 x RTX 3090 and P40"
+    assert profiles._names((card, other)) == "RTX 3090 and P40"

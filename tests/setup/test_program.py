@@ -235,6 +235,15 @@ def test_the_command_checks_a_folder(packed: Path, capsys: pytest.CaptureFixture
 
 
 @on_linux
+def test_a_folder_without_a_program_is_not_uninstalled(person: Path) -> None:
+    (person / "own").mkdir(parents=True)
+    (person / "own" / "letter.txt").write_text("mine")
+    with pytest.raises(UserError, match="not installed in"):
+        user_program.uninstall(person / "own")
+    assert (person / "own" / "letter.txt").read_text() == "mine"
+
+
+@on_linux
 def test_the_command_installs_and_removes_its_own_program(
     packed: Path, person: Path, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -242,6 +251,7 @@ def test_the_command_installs_and_removes_its_own_program(
     for folder in ("cache", "locks", "runs"):
         (home / folder).mkdir()
     assert command_line.main(["program"]) == 0
+    assert f"installed in {user_program.default_folder()}." in capsys.readouterr().out
     assert program.damaged_files(user_program.default_folder()) == []
     assert command_line.main(["program", "--uninstall"]) == 0
     shown = capsys.readouterr().out
