@@ -257,13 +257,22 @@ def test_an_end_that_cannot_be_written_leaves_the_run_interrupted(
     assert run.journal_path.read_bytes() == b""
 
 
+@pytest.mark.parametrize("fault", ["no file", "own mistake"])
 def test_a_broken_index_does_not_spoil_the_end(
-    supervise: Callable[..., tuple[Run, Supervisor]], home: Path, caplog: pytest.LogCaptureFixture
+    supervise: Callable[..., tuple[Run, Supervisor]],
+    home: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: str,
 ) -> None:
-    (home / "library.sqlite").mkdir()
+    if fault == "no file":
+        (home / "library.sqlite").mkdir()
+    else:
+        monkeypatch.setattr(supervisor.Library, "refresh", lambda *_: 1 // 0)
     run, _ = supervise(["hello"], ["result", "finished"])
     assert run.status().state is RunState.FINISHED
-    assert "index could not be updated" in caplog.text
+    words = {"no file": "index can't be written", "own mistake": "index could not be updated"}
+    assert words[fault] in caplog.text
 
 
 def test_a_second_supervisor_is_refused(make_spec: Make, fake_engine: Script) -> None:
