@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import threading
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tunesmith_core import files, protocol
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.protocol import (
     CommandInbox,
     Event,
@@ -206,3 +207,19 @@ def test_a_command_that_is_held_for_a_moment_is_not_lost(tmp_path: Path, monkeyp
     assert read_command(tmp_path / "gone.json") is None
     assert [command.name for command in inbox.poll()] == ["stop"]
     assert inbox.poll() == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EACCES, "permission-or-antivirus"), (errno.EISDIR, "run-damaged")])
+def test_a_journal_that_can_not_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: str
+) -> None:
+    path = tmp_path / "events.jsonl"
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, "No", str(path))
+
+    monkeypatch.setattr(files, "open_file", refuse)
+    with pytest.raises(TunesmithError) as caught:
+        JournalReader(path).read()
+    assert caught.value.code == code
+    assert "events.jsonl" in caught.value.message

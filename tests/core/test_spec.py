@@ -112,6 +112,7 @@ def test_a_newer_version_is_refused_politely() -> None:
     [
         (b'{"version": 1,\n oops}', "line 2, column 2"),
         (b"\xff\xfe\x00", "not UTF-8"),
+        (b'{"version": ' + b"1" * 5000 + b"}", "a number is too long"),
         (None, "No such file"),
     ],
 )
