@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core import process_identity
+from tunesmith_core import locks, process_identity
 from tunesmith_core.locks import FileLock, is_locked
 from tunesmith_core.process_identity import ProcessIdentity, current, identify
 
@@ -33,12 +33,52 @@ def test_one_holds_it_at_a_time(tmp_path: Path) -> None:
     lock.release()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such modes")
+def test_a_lock_file_is_its_owners(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "a.lock"):
+        assert (tmp_path / "a.lock").stat().st_mode & 0o7777 == 0o600
+
+
+def test_looking_and_being_refused_leave_nothing_open(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+
+    def next_descriptor() -> int:
+        descriptor = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+        os.close(descriptor)
+        return descriptor
+
+    with FileLock(path):
+        before = next_descriptor()
+        assert is_locked(path)
+        assert not FileLock(path).acquire()
+        assert next_descriptor() == before
+    assert not is_locked(path)
+    assert next_descriptor() < before
+
+
+def test_waiting_looks_now_and_then_and_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, path = 0.0, tmp_path / "a.lock"
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        assert 0 < seconds <= 1
+        now_s += seconds
+
+    monkeypatch.setattr(locks.time, "monotonic", lambda: now_s)
+    monkeypatch.setattr(locks.time, "sleep", sleep)
+    with FileLock(path), pytest.raises(TimeoutError, match=r"a\.lock is locked"), FileLock(path).waiting(3):
+        pass
+    assert 3 < now_s <= 4
+    other = FileLock(path)
+    with other.waiting(0):
+        assert other.held
+    assert not other.held
+
+
 def test_two_that_only_look_do_not_see_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.lock"
     path.touch()
     seen = []
-    from tunesmith_core import locks
-
     probe = locks._probe
 
     def look_twice(descriptor: int) -> None:

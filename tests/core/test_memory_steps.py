@@ -53,6 +53,20 @@ def test_a_step_can_be_taken_until_nothing_is_left(step: Any) -> None:
     assert num_taken > 0
 
 
+def test_a_context_is_cut_to_no_less_than_256_tokens() -> None:
+    lengths = {
+        length: with_changes(RunSpec(), {"data.context_length": length}) for length in (340, 341, 342, 384, 1000)
+    }
+    step = next(step for step in MEMORY_STEPS if step.name == "context")
+    assert {length: dict(step.changes(spec)) for length, spec in lengths.items()} == {
+        340: {},
+        341: {},
+        342: {"data.context_length": 256},
+        384: {"data.context_length": 256},
+        1000: {"data.context_length": 704},
+    }
+
+
 def test_nothing_is_left_of_the_smallest() -> None:
     assert steps_left(with_changes(RunSpec(), SMALL)) == []
 

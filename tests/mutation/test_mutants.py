@@ -2,12 +2,16 @@
 
 A mutant is tried with the tests that run its line: first the most specific ones, and with all of them before it counts
 as a survivor. A survivor is a line whose tests would not notice a fault, or a fault that changes nothing.
+
+Where one command may not take long enough, TUNESMITH_MUTATION_FOLDER names a folder that keeps what was measured and
+tried: the same command again continues there. It is emptied by hand after any change.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,7 +35,7 @@ PARTS = (
 SEED = 12
 MUTANTS = 300
 MOST_SURVIVORS = 0.10
-WORKERS = min(os.cpu_count() or 1, 4)
+WORKERS = os.cpu_count() or 1
 FIRST_TESTS = 25
 """Tests that a mutant meets first; most mutants end there."""
 MOST_TESTS = 400
@@ -105,27 +109,32 @@ def passes(tests: list[str], copy: Path) -> bool:
 @pytest.mark.long
 @pytest.mark.timeout(4 * 3600)
 def test_few_of_300_mutants_survive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(os.environ.get("TUNESMITH_MUTATION_FOLDER") or tmp_path)
     copies: Queue[Path] = Queue()
     for number in range(WORKERS):
-        copies.put(copy_of(REPOSITORY, tmp_path / f"copy{number}"))
-    (tmp_path / "coverage").mkdir()
-    reach = measure(tmp_path / "copy0", tmp_path / "coverage", WORKERS + 1)
+        # One of a command that was stopped may still hold a mutant.
+        shutil.rmtree(folder / f"copy{number}", ignore_errors=True)
+        copies.put(copy_of(REPOSITORY, folder / f"copy{number}"))
+    reach = measure(folder / "copy0", folder, WORKERS + 1)
     drawn, unreached = sample(reach)
+    noticed, survived = folder / "noticed.txt", folder / "survived.txt"
+    tried = {line for file in (noticed, survived) if file.exists() for line in file.read_text().splitlines()}
 
-    def survivor(mutant: Mutant) -> Mutant | None:
+    def try_one(mutant: Mutant) -> None:
         copy = copies.get()
         try:
-            return mutant if survives(mutant, reach.of(mutant.path, mutant.line), copy) else None
+            lives = survives(mutant, reach.of(mutant.path, mutant.line), copy)
         finally:
             copies.put(copy)
+        with (survived if lives else noticed).open("a") as file:
+            file.write(f"{mutant!r}\n")
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        survivors = [mutant for mutant in pool.map(survivor, drawn) if mutant]
+        list(pool.map(try_one, (mutant for mutant in drawn if repr(mutant) not in tried)))
+    survivors = survived.read_text().splitlines() if survived.exists() else []
     with capsys.disabled():
-        lines = [
-            f"{len(survivors)} of {len(drawn)} mutants survived; {unreached} stood on lines that no test runs here"
-        ]
-        sys.stdout.write("\n".join(["", *lines, *map(str, survivors), ""]))
+        counts = f"{len(survivors)} of {len(drawn)} mutants survived; {unreached} stood on lines that no test runs here"
+        sys.stdout.write("\n".join(["", counts, *(str(mutant) for mutant in drawn if repr(mutant) in survivors), ""]))
     assert len(survivors) <= MOST_SURVIVORS * len(drawn)
 
 
