@@ -114,6 +114,42 @@ def test_a_reused_pid_is_another_process() -> None:
     assert not ProcessIdentity(me.pid, me.start, "another boot").alive()
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "is_one"),
+    [
+        ("pid", 0, True),
+        ("pid", 2**32 - 1, True),
+        ("pid", 2**32, False),
+        ("pid", -1, False),
+        ("pid", True, False),
+        ("pid", 1.0, False),
+        ("start", 0, True),
+        ("start", 2**64 - 1, True),
+        ("start", 2**64, False),
+        ("start", -1, False),
+        ("boot", 3, False),
+        ("boot", "", True),
+    ],
+)
+def test_only_what_a_system_can_tell_is_an_identity(key: str, value: object, is_one: bool) -> None:
+    values = {"pid": 7, "start": 8, "boot": "b", key: value}
+    if is_one:
+        assert ProcessIdentity.from_dict(values).to_dict() == values
+    else:
+        with pytest.raises(ValueError, match="no process"):
+            ProcessIdentity.from_dict(values)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="reads /proc")
+def test_the_start_is_told_in_ticks_since_the_computer_started() -> None:
+    uptime_s = float(Path("/proc/uptime").read_text().split()[0])
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        identity = identify(child.pid)
+        later_s = float(Path("/proc/uptime").read_text().split()[0])
+    assert identity is not None
+    assert uptime_s - 1 <= identity.start / os.sysconf("SC_CLK_TCK") <= later_s + 1
+
+
 def test_a_zombie_does_not_run() -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     deadline = time.monotonic() + 10

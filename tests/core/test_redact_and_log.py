@@ -61,6 +61,15 @@ def test_home_and_user_name_are_replaced(person: pytest.MonkeyPatch) -> None:
     assert redact.redact("/srv/people/wilhelmina/x: wilhelmina, not wilhelminas") == "~/x: <user>, not wilhelminas"
 
 
+def test_names_and_homes_count_from_a_length_on(person: pytest.MonkeyPatch) -> None:
+    person.setattr(redact.Path, "home", lambda: PurePosixPath("/abc"))
+    person.setattr(redact.getpass, "getuser", lambda: "anna")
+    assert redact.redact("/abc/x anna") == "/abc/x <user>"
+    redact._home.cache_clear()
+    person.setattr(redact.Path, "home", lambda: PurePosixPath("/abcd"))
+    assert redact.redact("/abcd/x") == "~/x"
+
+
 @pytest.mark.parametrize("name", ["root", "bob"])
 def test_common_and_short_names_are_words(person: pytest.MonkeyPatch, name: str) -> None:
     person.setenv("HOME", "/")

@@ -160,6 +160,9 @@ def test_early_stopping_needs_something_to_evaluate() -> None:
     values = good()
     values["evaluation"] |= {"early_stopping": 2, "percent": 0.0}
     assert "evaluation.early_stopping needs evaluation data" in problem_of(values)
+    for enough in ({"early_stopping": 0}, {"percent": 1.0}, {"path": "held-out.jsonl"}):
+        values["evaluation"] |= {"early_stopping": 2, "percent": 0.0, "path": ""} | enough
+        assert RunSpec.from_dict(values, "a.json").problems() == []
 
 
 def test_a_newer_version_is_refused_politely() -> None:
