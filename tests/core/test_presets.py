@@ -50,6 +50,18 @@ def test_every_rung_of_the_memory_ladder_suits_its_card_with_the_same_effective_
     assert totals == sorted(totals, reverse=True)
 
 
+def test_presets_differ_in_rank_speed_and_length() -> None:
+    values = {
+        name: [value for path, value in changes.items() if path != "schedule.scheduler"]
+        for name, changes in presets.PRESETS.items()
+    }
+    assert values == {
+        "balanced": [16, 32.0, 2e-4, 3.0, 0],
+        "fast-try": [8, 16.0, 3e-4, 1.0, 60],
+        "best-quality": [64, 64.0, 1e-4, 3.0, 0],
+    }
+
+
 def test_the_rungs_go_from_generous_to_sparing() -> None:
     rungs = [
         (changes["schedule.micro_batch_size"], changes["data.context_length"], changes["optimizer.name"])
