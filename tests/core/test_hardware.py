@@ -42,7 +42,9 @@ def test_the_processor_is_named_by_windows_or_by_its_kind(monkeypatch: pytest.Mo
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the file is Linux's")
 def test_memory_is_read_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "meminfo").write_text("MemTotal:       24586 kB\nMemFree: 3 kB\nMemAvailable:    4097 kB\nHugePages_Total: 0\n")
+    (tmp_path / "meminfo").write_text(
+        "MemTotal:       24586 kB\nMemFree: 3 kB\nMemAvailable:    4097 kB\nHugePages_Total: 0\n"
+    )
     monkeypatch.setattr(hardware, "Path", lambda _: tmp_path / "meminfo")
     assert hardware.host_memory() == (24586 * 1024, 4097 * 1024)
 

@@ -97,7 +97,9 @@ def test_a_value_of_another_type_is_read_again(run: Run, change: str) -> None:
     assert listed() == [(run.path, RunState.STOPPED)]
 
 
-@pytest.mark.parametrize("change", ["value = 'x'", "value = 1e300", "t = -1.0", "t = 'x'", "step = 'x'", "step = 1e300"])
+@pytest.mark.parametrize(
+    "change", ["value = 'x'", "value = 1e300", "t = -1.0", "t = 'x'", "step = 'x'", "step = 1e300"]
+)
 def test_a_point_of_another_type_is_left_out(run: Run, change: str) -> None:
     with contextlib.closing(Library(paths.library_path())) as library:
         library.refresh_all()

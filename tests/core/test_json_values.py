@@ -90,7 +90,7 @@ def test_numbers_counts_and_times_have_their_ranges(value: object, number: bool,
 
 
 def test_the_largest_numbers_are_those_that_can_be_stored_and_drawn() -> None:
-    assert json_values.MOST == 2**sys.float_info.mant_dig
+    assert 2**sys.float_info.mant_dig == json_values.MOST
     assert json_values.LARGEST == 1e39
     assert math.isfinite(json_values.LARGEST**2)
 

@@ -405,7 +405,7 @@ def test_the_most_sparing_level_keeps_two_layers_on_the_device() -> None:
     assert fused_memory.logit_bytes(SMALL_VOCABULARY, 2, 16384, "saver") == logits
     few_layers = dataclasses.replace(SMALL_VOCABULARY, num_layers=1)
     assert taken(SMALL_VOCABULARY) - taken(few_layers) == 16384 * 2 * HIDDEN
-    # Without adapters neither attention (twice: it is kept, and it is the block) nor three buffers have columns of them.
+    # Without adapters neither attention (twice: kept, and as the block) nor three buffers have columns of them.
     no_adapters = dataclasses.replace(SMALL_VOCABULARY, linear_shapes={})
     assert taken(SMALL_VOCABULARY) - taken(no_adapters) == 16384 * 2 * (64 + 64 + 3 * 64)
 

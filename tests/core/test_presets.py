@@ -67,7 +67,13 @@ def test_the_rungs_go_from_generous_to_sparing() -> None:
         (changes["schedule.micro_batch_size"], changes["data.context_length"], changes["optimizer.name"])
         for changes in presets.MEMORY_LADDER.values()
     ]
-    assert rungs == [(4, 2048, "adamw"), (1, 2048, "adamw"), (2, 2048, "adamw"), (1, 2048, "adamw"), (1, 512, "adamw_8bit")]
+    assert rungs == [
+        (4, 2048, "adamw"),
+        (1, 2048, "adamw"),
+        (2, 2048, "adamw"),
+        (1, 2048, "adamw"),
+        (1, 512, "adamw_8bit"),
+    ]
     sparing = [changes["hardware.activation_checkpointing"] for changes in presets.MEMORY_LADDER.values()]
     assert sparing == [False, True, True, True, True]
     kinds = [changes["quantization.kind"] for changes in presets.MEMORY_LADDER.values()]

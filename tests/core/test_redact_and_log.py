@@ -135,10 +135,20 @@ def test_lines_are_written_when_they_end_and_cut_when_they_are_long(tmp_path: Pa
     assert path.read_text() == "one\n"
     log.write(b"1mtwo\nthree")
     assert path.read_text() == "one\ntwo\n"
-    log.write(b"x" * (capped_log.MAX_LINE_BYTES - 6))
+    log.write(b"x" * (64 * 1024 - 6))
     assert path.stat().st_size == 8
     log.write(b"x")
-    assert path.stat().st_size == 8 + capped_log.MAX_LINE_BYTES
+    assert path.stat().st_size == 8 + 64 * 1024
+    log.close()
+
+
+def test_a_log_takes_8_mib(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    log = CappedLog(path)
+    lines = b"line\n" * 100_000
+    for number in range(1, 18):
+        log.write(lines)
+        assert (log.num_dropped_bytes > 0) == (number * len(lines) > 8 << 20)
     log.close()
 
 

@@ -15,7 +15,6 @@ from tunesmith_core.declared import FieldProblem, read_section
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec, iter_settings
 
-
 ABOVE_0 = 1e-300
 
 

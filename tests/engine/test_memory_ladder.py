@@ -60,9 +60,13 @@ class Ladder(MemoryLadder):
 
 def rungs(ladder: Ladder) -> list[str]:
     """Step down to the end and return what was told."""
-    with pytest.raises(TunesmithError) as caught:
+
+    def step_down() -> None:
         while True:
             ladder.step_down(Message("Full."))
+
+    with pytest.raises(TunesmithError) as caught:
+        step_down()
     assert caught.value.code == "cuda-oom"
     assert caught.value.message == "Full. Even one example at a time with the fewest activations does not fit."
     return [words.removeprefix("cuda-oom: Full. ") for words in ladder.told]

@@ -6,7 +6,6 @@ Tests that are red without any mutant are left out: they would notice every one.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -122,5 +121,6 @@ def _read(path: Path, repository: Path, green: set[str]) -> Reach:
 def _node_of(test: str, repository: Path) -> str:
     """Return how pytest names the test tests.core.test_files.test_writes on its command line."""
     parts = test.split(".")
-    depth = next(depth for depth in range(len(parts), 0, -1) if (repository / Path(*parts[:depth])).with_suffix(".py").is_file())
-    return "::".join([Path(*parts[:depth]).with_suffix(".py").as_posix(), *parts[depth:]])
+    files = (Path(*parts[:depth]).with_suffix(".py") for depth in range(len(parts), 0, -1))
+    file = next(file for file in files if (repository / file).is_file())
+    return "::".join([file.as_posix(), *parts[len(file.parts) :]])

@@ -49,6 +49,8 @@ LIMIT: Final[int] = 3
 
 def ready(a: int, names: list[str]) -> bool:
     logger.info("read %d", a)
+    files.crashpoint("ready.before")
+    json.dumps(names, indent=2)
     names.clear()
     if names and not a < LIMIT - 1:
         return f"{a + 1}" in "a" + names[0]
@@ -143,6 +145,7 @@ def test_mutants_are_faults_that_a_program_can_have(tmp_path: Path) -> None:
     found = {str(mutant).split(": ", 1)[1] for mutant in mutants_of(tmp_path, "sample.py")}
     assert found == {
         "3  ->  (6)",
+        "json.dumps(names, indent=2)  ->  pass",
         "names.clear()  ->  pass",
         "names and not a < LIMIT - 1  ->  (names or not a < LIMIT - 1)",
         "not a < LIMIT - 1  ->  (a < LIMIT - 1)",
