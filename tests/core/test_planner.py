@@ -394,6 +394,15 @@ def test_the_fused_model_keeps_less_from_level_to_level(
     assert taken == 8192 * (per_token + attention) + block
 
 
+def test_a_long_batch_takes_the_mlp_by_tiles() -> None:
+    per_token = 2 * (LAYERS * 4096 + 10304 + 4096 + 3 * (HIDDEN + 64)) + 4 * 32 * 2
+    # 20,000 tokens take attention by 4 groups of heads.
+    attention = 5000 * (2 * (3 * 4096 + 2 * 1024) + 8 * 4096)
+    block = 2 * 16384 * (14400 + 28736) - 2 * 1024 * (1000 + 4 * HIDDEN)
+    taken = fused_memory.activation_bytes(fused(), SMALL_VOCABULARY, 2, 20_000, "full")
+    assert taken == 20_000 * per_token + attention + block
+
+
 def test_the_most_sparing_level_keeps_two_layers_on_the_device() -> None:
     def taken(card: ModelCard) -> int:
         return fused_memory.activation_bytes(fused(), card, 2, 16384, "saver")

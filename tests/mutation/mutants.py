@@ -35,6 +35,8 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 PLAIN_CONDITIONS = ast.Name | ast.Attribute | ast.Call
 """Those that no other operator changes."""
 
+PATIENCE = ("POLL_S", "PATIENCE_S", "RETRY_S", "TIMEOUT_S", "WAIT_S")
+
 LOGIC: dict[type[ast.boolop], type[ast.boolop]] = {ast.And: ast.Or, ast.Or: ast.And}
 
 
@@ -127,7 +129,7 @@ def _code(tree: ast.AST) -> Iterator[ast.AST]:
             if not isinstance(child, ast.AST) or isinstance(child, ast.JoinedStr) or _is_for_types(child):
                 continue
             # Another indent of JSON is the same JSON.
-            if isinstance(child, ast.keyword) and child.arg == "indent":
+            if _is_patience(child) or (isinstance(child, ast.keyword) and child.arg == "indent"):
                 continue
             yield child
             yield from _code(child)
@@ -135,6 +137,17 @@ def _code(tree: ast.AST) -> Iterator[ast.AST]:
 
 def _is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def _is_patience(node: ast.AST) -> bool:
+    """Whether a constant says how long to wait or how often to look.
+
+    Another one changes when something is seen and not what; only a test that depends on the computer's speed could tell.
+    """
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return False
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return isinstance(target, ast.Name) and target.id.endswith(PATIENCE)
 
 
 def _is_text(node: ast.BinOp) -> bool:

@@ -6,6 +6,7 @@ Tests that are red without any mutant are left out: they would notice every one.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -29,19 +30,21 @@ class Reach:
     Attributes:
         tests: for each file (relative to the repository) and line the names of tests, as pytest takes them.
         lines: for each test how many lines it runs.
+        naming: for the name of each module the tests of the files that name it.
     """
 
     tests: dict[str, dict[int, set[str]]]
     lines: Counter[str]
+    naming: dict[str, set[str]]
 
     def of(self, path: str, line: int) -> list[str]:
         """Return the tests that run a line, the most specific first: own test file, then fewest other lines.
 
-        A line that runs when its module is imported belongs to no test: then those count that run the module.
+        A line that runs when its module is imported belongs to no test: then those count that run the module, or may
+        look at what it holds.
         """
-        module = self.tests.get(path, {})
-        reached = module.get(line) or set().union(*module.values()) if module else set()
-        stem = Path(path).stem
+        module, stem = self.tests.get(path, {}), Path(path).stem
+        reached = module.get(line) or set().union(*module.values(), self.naming.get(stem, ()))
         return sorted(reached, key=lambda test: (stem not in test.split("::")[0], self.lines[test], test))
 
 
@@ -115,7 +118,18 @@ def _read(path: Path, repository: Path, green: set[str]) -> Reach:
         for line, contexts in data.contexts_by_lineno(file).items():
             by_line[line] = {_node_of(context, repository) for context in green.intersection(contexts)}
             lines.update(by_line[line])
-    return Reach(tests, lines)
+    return Reach(tests, lines, _naming({Path(file).stem for file in tests}, green, repository))
+
+
+def _naming(modules: set[str], green: set[str], repository: Path) -> dict[str, set[str]]:
+    naming: dict[str, set[str]] = {}
+    nodes = [_node_of(test, repository) for test in green]
+    files = {node.partition("::")[0] for node in nodes}
+    words = {file: set(re.findall(r"\w+", (repository / file).read_text(encoding="utf-8"))) for file in files}
+    for node in nodes:
+        for module in modules & words[node.partition("::")[0]]:
+            naming.setdefault(module, set()).add(node)
+    return naming
 
 
 def _node_of(test: str, repository: Path) -> str:

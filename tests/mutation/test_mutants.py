@@ -14,6 +14,7 @@ import random
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from queue import Queue
 import pytest
 
 from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.reach import PYTEST, Reach, copy_of, environment_of, measure
+from tests.mutation.reach import PYTEST, Reach, _green_tests, copy_of, environment_of, measure
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -46,6 +47,7 @@ SAMPLE = b'''
 """A module: 1 + 1."""
 from typing import Final
 LIMIT: Final[int] = 3
+ANSWER_POLL_S = 0.5
 
 def ready(a: int, names: list[str]) -> bool:
     logger.info("read %d", a)
@@ -173,3 +175,23 @@ def test_a_mutant_is_written_and_taken_back(tmp_path: Path) -> None:
     with written(mutant, tmp_path):
         assert b"(6)" in (tmp_path / "sample.py").read_bytes()
     assert (tmp_path / "sample.py").read_bytes() == SAMPLE
+
+
+def test_a_line_meets_the_tests_that_run_it_or_else_those_that_can_see_it() -> None:
+    own, other, reader = "tests/core/test_a.py::test_x", "tests/core/test_b.py::test_y", "tests/core/test_b.py::test_z"
+    lines = Counter({own: 50, other: 3})
+    reach = Reach({"core/a.py": {1: set(), 2: {own, other}, 3: {other}}}, lines, {"a": {reader}})
+    assert reach.of("core/a.py", 2) == [own, other], "the module's own test file comes first"
+    assert reach.of("core/a.py", 3) == [other]
+    assert reach.of("core/a.py", 1) == [own, reader, other]
+    assert reach.of("core/none.py", 1) == []
+
+
+def test_a_red_test_notices_nothing(tmp_path: Path) -> None:
+    (tmp_path / "outcomes.xml").write_text(
+        '<testsuites><testsuite><testcase classname="tests.a.test_b" name="test_x[1]"/>'
+        '<testcase classname="tests.a.test_b" name="test_x[2]"><failure/></testcase>'
+        '<testcase classname="tests.a.test_b" name="test_y"><error/></testcase>'
+        '<testcase classname="tests.a.test_b" name="test_z[a b]"/></testsuite></testsuites>'
+    )
+    assert _green_tests(tmp_path / "outcomes.xml") == {"tests.a.test_b.test_z"}
