@@ -204,7 +204,8 @@ def test_an_epoch_takes_each_row_once_in_an_order_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "percent", "num_eval"), [(100, 5.0, 5), (2, 5.0, 1), (2, 99.0, 1), (3, 99.0, 2), (3, 50.0, 2), (1, 50.0, 0), (100, 0.0, 0), (9, 1.0, 1)]
+    ("num_rows", "percent", "num_eval"),
+    [(100, 5.0, 5), (2, 5.0, 1), (2, 99.0, 1), (3, 99.0, 2), (3, 50.0, 2), (1, 50.0, 0), (100, 0.0, 0), (9, 1.0, 1)],
 )
 def test_the_split_keeps_rows_on_both_sides(num_rows: int, percent: float, num_eval: int) -> None:
     train, held_out = split_rows(num_rows, percent, 42)
