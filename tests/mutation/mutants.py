@@ -142,7 +142,7 @@ def _is_for_types(node: ast.AST) -> bool:
 def _is_patience(node: ast.AST) -> bool:
     """Whether a constant says how long to wait or how often to look.
 
-    Another one changes when something is seen and not what; only a test that depends on the computer's speed could tell.
+    Another one changes when something is seen and not what: only a test that goes by the computer's speed could tell.
     """
     if not isinstance(node, ast.Assign | ast.AnnAssign):
         return False
