@@ -161,3 +161,6 @@ def test_what_is_no_text_stays_as_it_is(tokenizer: PreTrainedTokenizerBase) -> N
     assert "<" not in stand_in
     assert literals.restored(f"a{stand_in}b") == ("a<|im_end|>b", [(1, 11)])
     assert (literals.counts["<|im_end|>"], literals.num_rows) == (1, 1)
+    literals.count("<|im_end|>a", "b<|im_end|>")
+    literals.count("c")
+    assert (literals.counts["<|im_end|>"], literals.num_rows) == (3, 2)

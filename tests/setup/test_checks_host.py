@@ -12,6 +12,7 @@ import pytest
 
 from tests.setup.conftest import RecordedProgress
 from tunesmith_core import files, paths, placement
+from tunesmith_core.errors import UserError
 from tunesmith_core.machine import Disk, Machine, PythonCandidate, Wsl
 from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup.checks import base, disk, host
@@ -102,6 +103,11 @@ def test_a_fix_says_whether_it_needs_the_person_and_the_network(
     fix = verify(check, machine, progress).fix
     assert fix is not None
     assert (fix.action, fix.automatic, fix.needs_network) == (action, automatic, needs_network)
+
+
+def test_main_memory_is_judged_at_7_gib(progress: RecordedProgress) -> None:
+    for num_bytes, state in ((7 * GIB, "ok"), (7 * GIB - 1, "warning")):
+        assert verify(host.Memory(), having(LINUX, ram_total_bytes=num_bytes), progress).state == state
 
 
 def test_what_windows_has_left_is_judged_at_8_gib(progress: RecordedProgress) -> None:
@@ -255,12 +261,16 @@ class Stumbling(Check):
         raise PermissionError(13, "Permission denied", "/somewhere")
 
 
-def test_a_check_that_stumbles_is_unknown_and_stops_no_other(progress: RecordedProgress) -> None:
+def test_a_check_that_stumbles_is_unknown_and_stops_no_other(
+    progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results = base.verify_all([Stumbling(), host.Memory(), host.LongPaths()], LINUX, progress)
     assert [result.state for result in results] == ["unknown", "ok"]
     assert "/somewhere" in results[0].message
     assert not any(result.state is State.FAILED for result in results)
     assert results[0].id == "stumbling"
+    monkeypatch.setattr(Stumbling, "verify", lambda *_: (_ for _ in ()).throw(UserError("usage", "x", context="why")))
+    assert base.verify(Stumbling(), LINUX, progress).evidence == "why"
     with pytest.raises(Exception, match="has no repair"):
         Stumbling().fix(progress)
 
