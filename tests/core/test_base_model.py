@@ -40,6 +40,7 @@ def hashed(folder: Path) -> BaseModel:
     model = BaseModel(folder, None)
     model.hash_in_background()
     if model._thread:
+        assert model._thread.daemon, "a run may end meanwhile"
         model._thread.join()
     return model
 
@@ -72,6 +73,44 @@ def test_changed_samples_are_noticed_whatever_the_date(large: Path) -> None:
         BaseModel(large.parent, model.notes).check()
     assert caught.value.code == "resume-refused"
     assert caught.value.message.endswith("Changed since: model.safetensors.")
+
+
+@pytest.mark.parametrize(
+    ("place", "is_sampled"),
+    [
+        (0, True),
+        (999, True),
+        (1_000, False),
+        (4_000, False),
+        (5_000, True),
+        (SIZE // 2, True),
+        (-4_096, True),
+        (-1, True),
+    ],
+)
+def test_the_head_and_blocks_up_to_the_end_are_sampled(large: Path, place: int, is_sampled: bool) -> None:
+    before = note(large).sampled
+    change(large, place, keep_date=True)
+    assert (note(large).sampled != before) == is_sampled
+
+
+def test_a_note_of_an_earlier_version_still_fits(tmp_path: Path) -> None:
+    """The samples of a file of 4 MiB and a byte; with others every checkpoint would be refused."""
+    path = tmp_path / "model.safetensors"
+    block = bytes(range(251))
+    path.write_bytes((block * (4 * 2**20 // len(block) + 1))[: 4 * 2**20])
+    assert note(path).sampled == note(path).sha256 == files.sha256_file(path)
+    with path.open("ab") as file:
+        file.write(b"!")
+    assert note(path).sampled == "17e2117b507e8e692d66662903ad205345c32ff1ce30c7515d8c001f0dd86613"
+    assert note(path).sha256 == ""
+
+
+def test_small_files_are_read_whole_at_once(large: Path) -> None:
+    for num_bytes, is_whole in ((10_000, True), (10_001, False)):
+        large.write_bytes(bytes(num_bytes))
+        assert bool(note(large).sha256) == is_whole
+        assert note(large).num_bytes == num_bytes
 
 
 def unsampled(path: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 
 from tunesmith_core import bounded
 
@@ -28,8 +29,22 @@ def test_only_answers_that_come_in_time_count() -> None:
     def fail() -> int:
         raise RuntimeError("broken")
 
-    questions = {"good": lambda: 1, "hangs": lambda: int(release.wait(60)), "fails": fail}
+    threads: list[threading.Thread] = []
+
+    def hang() -> int:
+        threads.append(threading.current_thread())
+        return int(release.wait(60))
+
     try:
-        assert bounded.ask_all(questions, 0.3) == {"good": 1}
+        assert bounded.ask_all({"good": lambda: 1, "hangs": hang, "fails": fail}, 0.3) == {"good": 1}
+        assert [thread.daemon for thread in threads] == [True], "it would keep the program from ending"
     finally:
         release.set()
+
+
+def test_answers_are_waited_for() -> None:
+    def slow() -> int:
+        time.sleep(0.1)
+        return 1
+
+    assert bounded.ask_all({"a": slow, "b": slow}, 60) == {"a": 1, "b": 1}

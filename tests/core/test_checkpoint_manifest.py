@@ -45,6 +45,14 @@ def test_a_manifest_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert manifest.spec == RunSpec()
 
 
+def test_the_seal_does_not_go_by_the_order_and_takes_only_numbers_of_json() -> None:
+    values = {"a": 1, "b": {"c": 2, "d": [3.5]}}
+    assert sealed({"b": {"d": [3.5], "c": 2}, "a": 1})["sha256"] == sealed(values)["sha256"]
+    assert sealed(sealed(values)) == sealed(values)
+    with pytest.raises(ValueError, match="JSON"):
+        sealed({"a": float("nan")})
+
+
 KEYS = ("step", "run", "spec", "fingerprint", "files", "base_model", "sha256")
 
 

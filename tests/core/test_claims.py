@@ -76,8 +76,12 @@ def test_what_a_dead_process_left_is_taken_over(tmp_path: Path) -> None:
     assert not claims.is_taken(lock)
     assert claims.take(lock)
     assert claims.is_taken(lock)
-    claims.drop(lock)
-    assert list(tmp_path.iterdir()) == []
+    os.utime(claims.claim_path(lock), (1, 1))
+    assert claims.is_taken(lock), "its process is alive, however old it is"
+    assert os.name == "nt" or claims.claim_path(lock).stat().st_mode & 0o7777 == 0o600
+    for _ in range(2):
+        claims.drop(lock)
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_claim_that_names_nobody_is_being_written_or_old(tmp_path: Path) -> None:
@@ -98,6 +102,7 @@ def test_who_was_faster_is_not_robbed(tmp_path: Path, monkeypatch: pytest.Monkey
         context.setattr(claims, "is_taken", lambda _: False)
         assert not claims.take(lock)
     assert claims.is_taken(lock)
+    assert not claims._remove_dead(claim)
     assert list(tmp_path.iterdir()) == [claim]
 
 
@@ -105,8 +110,10 @@ def test_a_claim_that_keeps_coming_back_is_left(tmp_path: Path, monkeypatch: pyt
     lock = tmp_path / "setup.lock"
     claims.claim_path(lock).write_text("{")
     monkeypatch.setattr(claims, "is_taken", lambda _: False)
-    monkeypatch.setattr(claims, "_remove_dead", lambda _: True)
+    removed: list[Path] = []
+    monkeypatch.setattr(claims, "_remove_dead", lambda path: not removed.append(path))
     assert not claims.take(lock)
+    assert removed == [claims.claim_path(lock)] * 2
 
 
 def test_a_claim_that_is_gone_meanwhile_is_no_obstacle(tmp_path: Path) -> None:

@@ -37,6 +37,34 @@ def test_a_switched_folder_leaves_the_earlier_one_under_the_other_name(
     assert os.listdir(tmp_path / "tmp") == ["a"]
 
 
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_switch_is_on_the_disk_when_it_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    exchange, exchanged = folder_switch._exchange, []
+
+    def try_it(first: Path, second: Path) -> bool:
+        exchanged.append(can_exchange and exchange(first, second))
+        return exchanged[-1]
+
+    monkeypatch.setattr(folder_switch, "_exchange", try_it)
+    staging, final = folder_of(tmp_path / "tmp" / "a", "new"), folder_of(tmp_path / "adapter", "old")
+    left_over = folder_of(tmp_path / "tmp" / f"{folder_switch.EARLIER_PREFIX}adapter", "older")
+    synced: list[tuple[Path, str]] = []
+    monkeypatch.setattr(files, "fsync_folder", lambda path: synced.append((path, (final / "content").read_text())))
+    folder_switch.switch_folder(staging, final)
+    assert synced == [(staging, "old"), (tmp_path, "new"), (tmp_path / "tmp", "new")]
+    assert left_over.exists() == exchanged[0], "it is in the way of renaming only"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux exchanges two folders")
+def test_two_folders_change_places_at_once(tmp_path: Path) -> None:
+    first, second = folder_of(tmp_path / "1", "1"), folder_of(tmp_path / "2", "2")
+    if folder_switch._exchange(first, second):
+        assert [(path / "content").read_text() for path in (first, second)] == ["2", "1"]
+    assert not folder_switch._exchange(first, tmp_path / "none")
+
+
 KILLS = [
     (True, "folder.before-switch", "old"),
     (True, "folder.after-switch", "new"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import platform
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,23 @@ def test_gpus_come_first_and_the_cpu_last(monkeypatch: pytest.MonkeyPatch) -> No
     assert (second.gpu_index, second.free_bytes) == (1, 0)
     assert (cpu.device, cpu.gpu_index) == ("cpu", None)
     assert cpu.total_bytes == cpu.host_total_bytes == first.host_total_bytes
+
+
+def test_the_processor_is_named_by_windows_or_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer_with(monkeypatch, library=Reading(gpus=()), program=None)
+    monkeypatch.setenv("PROCESSOR_IDENTIFIER", "Intel64 Family 6")
+    assert hardware.detect_hardware()[-1].name == "Intel64 Family 6"
+    monkeypatch.delenv("PROCESSOR_IDENTIFIER")
+    assert hardware.detect_hardware()[-1].name == platform.machine()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the file is Linux's")
+def test_memory_is_read_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "meminfo").write_text(
+        "MemTotal:       24586 kB\nMemFree: 3 kB\nMemAvailable:    4097 kB\nHugePages_Total: 0\n"
+    )
+    monkeypatch.setattr(hardware, "Path", lambda _: tmp_path / "meminfo")
+    assert hardware.host_memory() == (24586 * 1024, 4097 * 1024)
 
 
 @pytest.mark.parametrize("library", [None, Reading(problem="Driver Not Loaded")])

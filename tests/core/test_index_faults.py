@@ -97,6 +97,18 @@ def test_a_value_of_another_type_is_read_again(run: Run, change: str) -> None:
     assert listed() == [(run.path, RunState.STOPPED)]
 
 
+@pytest.mark.parametrize(
+    "change", ["value = 'x'", "value = 1e300", "t = -1.0", "t = 'x'", "step = 'x'", "step = 1e300"]
+)
+def test_a_point_of_another_type_is_left_out(run: Run, change: str) -> None:
+    with contextlib.closing(Library(paths.library_path())) as library:
+        library.refresh_all()
+        whole = library.series(run.id, "loss")
+        with contextlib.closing(sqlite3.connect(paths.library_path())) as other, other:
+            other.execute(f"UPDATE metrics SET {change} WHERE name = 'loss' AND step = ?", (whole[0][0],))
+        assert library.series(run.id, "loss") == whole[1:]
+
+
 def test_a_moved_data_root_lists_its_runs_where_they_are(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     listed()
     moved = paths.data_root().with_name("moved")

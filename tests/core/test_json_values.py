@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from dataclasses import asdict
 from typing import Any
 
 import pytest
 
-from tunesmith_core.json_values import read
+from tunesmith_core import json_values
+from tunesmith_core.json_values import is_count, is_number, is_time, read
 from tunesmith_core.setup_messages import Finding, Fix, Part, Plan, State
 
 
@@ -47,3 +50,60 @@ def test_what_does_not_fit_is_refused(kind: type, told: Any) -> None:
 def test_a_plan_adds_up() -> None:
     plan = Plan((Part("a", 1, 20), Part("b"), Part("c", 2, 30)))
     assert (plan.download_bytes, plan.disk_bytes) == (3, 50)
+
+
+def test_halves_of_characters_are_replaced_wherever_they_stand() -> None:
+    told = json_values.parse(b'\xef\xbb\xbf{"a\\ud800": ["\\uDFFF!", {"b": "\\ud83d\\ude00"}], "c": [1, null, 2.5]}')
+    assert told == {"a?": ["?!", {"b": "\U0001f600"}], "c": [1, None, 2.5]}
+    assert json_values.parse(b'"\\\\ud800"') == "\\ud800"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5000])
+def test_what_is_too_deep_or_too_long_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match="nested too deeply, or a number is too long"):
+        json_values.parse(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("value", "number", "count", "time"),
+    [
+        (0, True, True, True),
+        (-1, True, False, False),
+        (-0.5, True, False, False),
+        (2.5, True, False, True),
+        (True, False, False, False),
+        (None, False, False, False),
+        ("1", False, False, False),
+        (json_values.MOST - 1, True, True, False),
+        (json_values.MOST, True, False, False),
+        (10**11, True, True, True),
+        (10**11 + 1, True, True, False),
+        (json_values.LARGEST, True, False, False),
+        (-json_values.LARGEST, True, False, False),
+        (json_values.LARGEST * 1.001, False, False, False),
+        (float("nan"), False, False, False),
+        (float("inf"), False, False, False),
+    ],
+)
+def test_numbers_counts_and_times_have_their_ranges(value: object, number: bool, count: bool, time: bool) -> None:
+    assert (is_number(value), is_count(value), is_time(value)) == (number, count, time)
+
+
+def test_the_largest_numbers_are_those_that_can_be_stored_and_drawn() -> None:
+    assert 2**sys.float_info.mant_dig == json_values.MOST
+    assert json_values.LARGEST == 1e39
+    assert math.isfinite(json_values.LARGEST**2)
+
+
+@pytest.mark.parametrize("kind", [int, float, str])
+def test_only_a_decimal_number_may_be_whole(kind: type) -> None:
+    fitting = {int: [1], float: [1, 1.5], str: ["1"]}[kind]
+    for value in (1, 1.5, "1"):
+        if value in fitting:
+            assert read(kind, value) == value
+        else:
+            with pytest.raises(TypeError, match=f"is not of type {kind.__name__}"):
+                read(kind, value)
+    assert read(kind, None) is None
+    assert read(tuple[kind, ...], [fitting[0]]) == (fitting[0],)
+    assert read(kind | None, fitting[0]) == fitting[0]

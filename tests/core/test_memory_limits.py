@@ -43,6 +43,20 @@ def test_without_limits_nothing_is_said(groups: Path, monkeypatch: pytest.Monkey
     assert limit_words() is None
 
 
+def test_what_a_group_may_use_counts_up_to_what_no_machine_has(groups: Path) -> None:
+    for num_bytes, is_limit in ((memory_limits.UNLIMITED_BYTES - 1, True), (memory_limits.UNLIMITED_BYTES, False)):
+        (groups / "outer" / "memory.max").write_text(str(num_bytes))
+        assert (limit_words() is not None) == is_limit
+    assert memory_limits.UNLIMITED_BYTES == 2**60
+
+
+def test_a_group_may_have_a_colon_in_its_name(groups: Path) -> None:
+    memory_limits.OWN_GROUP.write_text("0::/a:b:c\n")
+    (groups / "a:b:c").mkdir()
+    (groups / "a:b:c" / "memory.max").write_text(str(2 * GIB))
+    assert limit_words() == "Its control group may use 2.0 GiB of memory."
+
+
 def test_the_tightest_limit_is_named(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (groups / "memory" / "old" / "memory.limit_in_bytes").write_text(f"{8 * GIB}\n")
     assert limit_words() == "Its control group may use 8.0 GiB of memory."

@@ -53,6 +53,26 @@ def test_a_step_can_be_taken_until_nothing_is_left(step: Any) -> None:
     assert num_taken > 0
 
 
+def test_a_context_is_cut_to_no_less_than_256_tokens() -> None:
+    lengths = {
+        length: with_changes(RunSpec(), {"data.context_length": length}) for length in (340, 341, 342, 384, 1000)
+    }
+    step = next(step for step in MEMORY_STEPS if step.name == "context")
+    assert {length: dict(step.changes(spec)) for length, spec in lengths.items()} == {
+        340: {},
+        341: {},
+        342: {"data.context_length": 256},
+        384: {"data.context_length": 256},
+        1000: {"data.context_length": 704},
+    }
+
+
+def test_a_rank_is_halved_to_no_less_than_4() -> None:
+    step = next(step for step in MEMORY_STEPS if step.name == "rank")
+    ranks = {rank: dict(step.changes(with_changes(RunSpec(), {"adapter.rank": rank}))) for rank in (4, 5, 9, 16)}
+    assert ranks == {4: {}, 5: {"adapter.rank": 4}, 9: {"adapter.rank": 4}, 16: {"adapter.rank": 8}}
+
+
 def test_nothing_is_left_of_the_smallest() -> None:
     assert steps_left(with_changes(RunSpec(), SMALL)) == []
 

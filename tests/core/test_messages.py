@@ -153,3 +153,9 @@ def test_what_python_says_about_json_is_said_in_our_words(broken: str) -> None:
 
 def test_our_own_words_about_json_stay() -> None:
     assert json_problem(Message("brackets are nested too deeply")) == "brackets are nested too deeply"
+
+
+def test_the_language_in_force_is_told() -> None:
+    for chosen, told in (("zh_CN", "zh_CN"), ("en", "en"), ("", "en")):
+        messages.use_language(chosen)
+        assert messages.language() == told

@@ -79,6 +79,9 @@ def test_other_names_and_missing_numbers_have_their_usual_meaning(tmp_path: Path
         ("---\nlicense: mit\n---\n", "mit"),
         ('---\nlicense: other\nlicense_name: "my terms"\n---\n', "my terms"),
         ("# A model\n", "Apache-2.0"),
+        ("license: 'a:b:c'\n", "a:b:c"),
+        ("\n" * 39 + "license: mit\n", "mit"),
+        ("\n" * 40 + "license: mit\n", "Apache-2.0"),
     ],
 )
 def test_the_models_own_card_tells_the_licence_first(tmp_path: Path, head: str, licence: str) -> None:
@@ -124,3 +127,28 @@ def test_the_list_holds_usable_models_only(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert [card.name for card in list_models(tmp_path)] == ["a", "b"]
     assert list_models(tmp_path / "none") == []
+
+
+def test_a_number_that_is_no_size_is_not_taken(tmp_path: Path) -> None:
+    config = CONFIG | {"vocab_size": 0, "head_dim": None, "intermediate_size": -5, "num_attention_heads": 1}
+    card = read_model_card(write_model(tmp_path / "m", config | {"num_key_value_heads": "2"}))
+    assert (card.vocab_size, card.head_dim, card.intermediate_size) == (32, 8, 32)
+    assert (card.num_heads, card.num_kv_heads) == (1, 1)
+
+
+def test_heads_are_64_wide_where_nobody_says_how_many(tmp_path: Path) -> None:
+    card = read_model_card(write_model(tmp_path / "m", {"model_type": "rwkv", "hidden_size": 192}))
+    assert (card.num_heads, card.head_dim) == (3, 64)
+
+
+def test_layers_are_counted_by_the_names_of_tensors_and_experts_are_none(tmp_path: Path) -> None:
+    shapes = {
+        "model.layers.0.mlp.experts.0.up_proj.weight": [16, 8],
+        "model.layers.1.mlp.experts.7.up_proj.weight": [16, 8],
+    }
+    assert read_model_card(write_model(tmp_path / "m", {"model_type": "rwkv"}, shapes)).num_layers == 2
+
+
+def test_a_model_without_matrices_has_the_smallest_sizes(tmp_path: Path) -> None:
+    card = read_model_card(write_model(tmp_path / "m", {"model_type": "rwkv"}, {"norm.weight": [8]}))
+    assert (card.vocab_size, card.hidden_size, card.num_layers, card.num_heads, card.head_dim) == (1, 1, 1, 1, 1)

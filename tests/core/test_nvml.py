@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -91,6 +92,8 @@ def test_the_library_is_looked_for_where_the_subsystem_for_linux_keeps_it(monkey
     monkeypatch.setattr(ctypes, "CDLL", load)
     assert nvml.read() == nvml.Reading(driver=Driver(version="552.44", cuda_version=(12, 4)), gpus=())
     assert len(set(asked)) == 2
+    if sys.platform == "linux":
+        assert asked == ["libnvidia-ml.so.1", "/usr/lib/wsl/lib/libnvidia-ml.so.1"]
 
 
 def test_no_library_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,3 +102,8 @@ def test_no_library_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ctypes, "CDLL", fail)
     assert nvml.read() is None
+
+
+@pytest.mark.parametrize(("number", "version"), [(11080, (11, 8)), (12000, (12, 0)), (13010, (13, 1))])
+def test_the_version_of_cuda_is_told_in_two_numbers(number: int, version: tuple[int, int]) -> None:
+    assert nvml.ask(FakeNvml(answers() | {"cuda": number})).driver == Driver(version="552.44", cuda_version=version)

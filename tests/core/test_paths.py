@@ -30,10 +30,11 @@ def test_the_data_root_is_chosen_by_variable_then_by_system(tmp_path: Path, monk
 
 def test_a_recorded_root_is_used_as_far_as_it_makes_sense(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TUNESMITH_HOME", raising=False)
-    monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA" if os.name == "nt" else "XDG_DATA_HOME", str(tmp_path / "not" / "yet"))
     default = paths.default_root()
     assert (paths.data_root(), paths.root_before()) == (default, None)
-    paths.record_root(tmp_path / "模型 here")
+    for name in ("elsewhere", "模型 here"):
+        paths.record_root(tmp_path / name)
     assert (paths.data_root(), paths.root_before()) == (tmp_path / "模型 here", default)
     for nonsense in (b"", b"relative", b"\xff\xfe"):
         (default / paths.ROOT_RECORD).write_bytes(nonsense)

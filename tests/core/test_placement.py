@@ -59,7 +59,7 @@ def test_environments_leave_a_root_that_compilers_can_not_use(root: str, words: 
 
 def test_short_folders_are_on_the_same_drive_and_short() -> None:
     folders = list(short_folders(PureWindowsPath("d:\\训练\\x")))
-    assert folders[:3] == [PureWindowsPath(f"D:\\Tunesmith{number}") for number in ("", 2, 3)]
+    assert folders == [PureWindowsPath(f"D:\\Tunesmith{number}") for number in ("", *range(2, 100))]
     assert all(needs_short_folder(folder) is None for folder in folders)
 
 
@@ -108,7 +108,8 @@ def test_a_root_that_can_hold_everything_does(drive: Path, monkeypatch: pytest.M
     root = drive / "root"
     monkeypatch.setattr(placement, "needs_short_folder", lambda _root: None)
     record_work_folder(root, silent, windows=True)
-    assert json.loads((root / "config" / "placement.json").read_text())["work_folder"] == str(root)
+    record = json.loads((root / "config" / "placement.json").read_text())
+    assert record == {"version": 1, "work_folder": str(root)}
     monkeypatch.setattr(placement, "needs_short_folder", lambda _root: "stricter now")
     assert work_folder(root, windows=True) == root
 
@@ -133,13 +134,18 @@ def test_a_folder_that_happens_to_have_the_name_is_left_alone(drive: Path, conte
 def test_what_was_begun_before_the_choice_was_recorded_goes_on(drive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = drive / ("x" * 30)
     chosen = work_folder(root, windows=True)
-    (chosen / "cache").mkdir(parents=True)
-    assert work_folder(root, windows=True) == chosen
+    for room in ("cache", "envs", "tmp"):
+        (chosen / room).mkdir(parents=True)
+        assert work_folder(root, windows=True) == chosen
     (chosen / "notes.txt").touch()
     assert work_folder(root, windows=True) != chosen
     (chosen / "notes.txt").unlink()
-    monkeypatch.setattr(placement.os, "listdir", lambda _: (_ for _ in ()).throw(PermissionError))
-    assert work_folder(root, windows=True) != chosen
+    with monkeypatch.context() as patch:
+        patch.setattr(placement.os, "listdir", lambda _: (_ for _ in ()).throw(PermissionError))
+        assert work_folder(root, windows=True) != chosen
+    for _ in range(2):
+        record_work_folder(root, ignore, windows=True)
+        assert json.loads((chosen / placement.OWNER).read_text()) == {"version": 1, "data_root": str(root)}
 
 
 def test_a_lost_record_is_found_again_by_the_mark_in_the_short_folder(drive: Path) -> None:
@@ -199,6 +205,7 @@ def test_a_drive_that_takes_no_short_folder_is_told(drive: Path, monkeypatch: py
         ("C:\\Program Files\\Tunesmith", "belongs to the operating system"),
         ("D:\\Programs\\Tunesmith\\data", "the program's own folder"),
         ("D:\\programs\\tunesmith", "the program's own folder"),
+        ("D:\\" + "x" * 97, None),
         ("D:\\" + "x" * 98, "has 101 characters"),
     ],
 )

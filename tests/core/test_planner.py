@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.core.test_model_cards import write_model
-from tunesmith_core import planner
+from tunesmith_core import fused_memory, planner
 from tunesmith_core.model_cards import ModelCard
 from tunesmith_core.planner import Hardware, plan
 from tunesmith_core.spec import RunSpec
@@ -127,6 +127,34 @@ def test_activations_and_logits_follow_the_tokens_of_a_batch() -> None:
     assert (short.certainty, plan(make(), gpu(24), card=CARD).certainty) == ("medium", "low")
 
 
+def test_activations_are_counted_layer_by_layer() -> None:
+    norms = 2 * 4 * HIDDEN
+    # 16 bits: three casts of the input, then query, key, value and output, and the cast of the output.
+    attention = 2 * (3 * HIDDEN + 4 * HIDDEN + HIDDEN)
+    mlp = 2 * (2 * HIDDEN + 4 * WIDE)
+    layer = norms + attention + mlp + 2 * 7 * 16
+    assert planner.activation_bytes_per_token(make(), CARD, 2) == LAYERS * layer
+    checkpointing = make({"hardware.activation_checkpointing": True})
+    assert planner.activation_bytes_per_token(checkpointing, CARD, 2) == LAYERS * 2 * HIDDEN + layer
+    # 32 bits: the adapters share their input.
+    wide = norms + 4 * (HIDDEN + 4 * HIDDEN) + 4 * (HIDDEN + 4 * WIDE) + 4 * 7 * 16
+    assert planner.activation_bytes_per_token(make(), CARD, 4) == LAYERS * wide
+
+
+def test_what_autograd_keeps_beyond_the_count() -> None:
+    tokens, counted = 4 * 2048, planner.activation_bytes_per_token(make(), CARD, 4) * 4 * 2048
+    rows = {"schedule.micro_batch_size": 4}
+    assert part("activations", {**rows, "model.dtype": "float32"}) == round(counted * 1.65)
+    assert part("activations", rows, CPU) == round(counted * 2.2)
+    narrow = planner.activation_bytes_per_token(make(), CARD, 2) * tokens
+    assert part("activations", {**rows, "adapter.dora": True}) == round(narrow * 1.9)
+    assert part("logits", rows) == tokens * VOCAB * (2 + 12)
+    assert part("logits", {**rows, "model.dtype": "float32"}) == tokens * VOCAB * (4 + 12)
+    assert part("logits", rows, CPU) == tokens * VOCAB * 12
+    assert part("logits", {**rows, "model.dtype": "bfloat16"}, CPU) == tokens * VOCAB * 14
+    assert (part("runtime"), part("runtime", hardware=CPU)) == (round(0.6 * GIB), round(0.6 * GIB))
+
+
 def test_verdicts_go_by_the_share_of_free_memory() -> None:
     total = plan(make(), gpu(1), card=CARD).total_bytes
     for share, verdict in ((0.74, "fits"), (0.76, "tight"), (0.99, "tight"), (1.01, "exceeds")):
@@ -135,6 +163,28 @@ def test_verdicts_go_by_the_share_of_free_memory() -> None:
         assert planned.ratio == pytest.approx(share, rel=1e-3)
         assert bool(planned.fixes) == (verdict != "fits")
     assert sum(planned.parts.values()) == planned.total_bytes
+
+
+def free(num_bytes: int) -> Hardware:
+    return dataclasses.replace(gpu(1), free_bytes=num_bytes)
+
+
+def test_verdicts_change_right_behind_their_limits() -> None:
+    specs = (make({"data.context_length": length}) for length in range(512, 1024))
+    spec = next(spec for spec in specs if plan(spec, gpu(1), card=CARD).least_bytes % 3 == 0)
+    least = plan(spec, gpu(1), card=CARD).least_bytes
+
+    def planned(num_bytes: int) -> planner.Plan:
+        return plan(spec, free(num_bytes), card=CARD, longest_tokens=spec.data.context_length)
+
+    assert [planned(least * 4 // 3 - less).verdict for less in (0, 1)] == ["fits", "tight"]
+    assert [bool(planned(least * 4 // 3 - less).fixes) for less in (0, 1)] == [False, True]
+    assert [planned(least - less).verdict for less in (0, 1)] == ["tight", "exceeds"]
+    assert planned(0).ratio == planned(0).total_bytes
+    # One token is the shortest row that there may be.
+    shortest = plan(spec, gpu(1), card=CARD, longest_tokens=1).least_bytes
+    verdicts = [plan(spec, free(shortest - less), card=CARD).verdict for less in (0, 1)]
+    assert verdicts == ["unmeasured", "exceeds"]
 
 
 def test_what_only_rows_of_the_whole_context_exceed_is_unmeasured() -> None:
@@ -191,6 +241,8 @@ def test_a_4_bit_base_is_suggested_where_there_is_a_gpu() -> None:
 
 def test_a_fix_that_saves_nothing_is_left_out() -> None:
     bare = dataclasses.replace(CARD, linear_shapes={})
+    four_bits = make({"quantization.kind": "nf4"})
+    assert plan(four_bits, gpu(24), card=bare).parts["weights"] == CARD.num_parameters * 2
     labels = [fix.label for fix in plan(make(), gpu(1), card=bare).fixes]
     assert not any("4-bit" in label for label in labels)
 
@@ -203,8 +255,16 @@ def test_steps_and_time_are_told_when_rows_and_speed_are_known() -> None:
     assert known.total_steps == 3 * 148
     assert known.seconds == (round(444 * 0.85), round(444 * 1.25))
     assert plan(make(), gpu(24), card=CARD, num_rows=1240).seconds is None
-    own_file = plan(make({"evaluation.path": "e"}), gpu(24), card=CARD, num_rows=1240)
-    assert own_file.total_steps == 3 * 155
+    slow = plan(make(), gpu(24), card=CARD, num_rows=1240, longest_tokens=1000, step_s=2.5)
+    assert slow.seconds == (round(444 * 2.5 * 0.85), round(444 * 2.5 * 1.25))
+    own_file = plan(make({"evaluation.path": "e"}), gpu(24), card=CARD, num_rows=1241)
+    assert own_file.total_steps == 3 * 156
+
+
+def test_one_row_at_least_is_trained_on() -> None:
+    one_by_one = {"schedule.micro_batch_size": 1, "schedule.gradient_accumulation_steps": 1, "schedule.epochs": 1.0}
+    spec = make({**one_by_one, "evaluation.percent": 90.0})
+    assert [plan(spec, gpu(24), card=CARD, num_rows=rows).total_steps for rows in (1, 2, 3, 20)] == [1, 1, 1, 2]
 
 
 def test_disk_counts_checkpoints_and_the_adapter() -> None:
@@ -307,3 +367,72 @@ def test_what_runs_unfused_is_planned_as_plain_pytorch(changes: dict[str, Any]) 
     planned = plan(fused(changes), gpu(80), card=CARD)
     assert planned.parts == plan(fused({**changes, "hardware.kernels": False}), gpu(80), card=CARD).parts
     assert planned.least_bytes == planned.total_bytes
+
+
+SMALL_VOCABULARY = dataclasses.replace(CARD, vocab_size=1000)
+"""With a large one the head takes more than a block of the layers, which then doesn't count."""
+
+
+@pytest.mark.parametrize(
+    ("level", "kept", "shared", "num_sums", "mlp"),
+    [
+        ("none", 2 * 4096 + 10304 + 28736, 0, 33, 14400),
+        ("mlp", 2 * 4096 + 10304, 0, 33, 14400 + 28736),
+        ("smart", 2 * 4096, 10304, 2, 14400 + 28736),
+        ("full", 4096, 10304 + 4096, 2, 14400 + 28736),
+    ],
+)
+def test_the_fused_model_keeps_less_from_level_to_level(
+    level: str, kept: int, shared: int, num_sums: int, mlp: int
+) -> None:
+    """Of each token 10304 numbers are attention's (query, key, value, output, adapters), 28736 gate and up."""
+    per_token = 2 * (LAYERS * kept + shared + 3 * (HIDDEN + 64)) + 4 * 32 * num_sums
+    attention = 2 * (3 * 4096 + 2 * 1024) + 8 * 4096
+    # The head works where the block of a layer does.
+    block = 2 * 8192 * mlp - 2 * 1024 * (1000 + 4 * HIDDEN)
+    taken = fused_memory.activation_bytes(fused(), SMALL_VOCABULARY, 2, 8192, level)
+    assert taken == 8192 * (per_token + attention) + block
+
+
+def test_a_long_batch_takes_the_mlp_by_tiles() -> None:
+    per_token = 2 * (LAYERS * 4096 + 10304 + 4096 + 3 * (HIDDEN + 64)) + 4 * 32 * 2
+    # 20,000 tokens take attention by 4 groups of heads.
+    attention = 5000 * (2 * (3 * 4096 + 2 * 1024) + 8 * 4096)
+    block = 2 * 16384 * (14400 + 28736) - 2 * 1024 * (1000 + 4 * HIDDEN)
+    taken = fused_memory.activation_bytes(fused(), SMALL_VOCABULARY, 2, 20_000, "full")
+    assert taken == 20_000 * per_token + attention + block
+
+
+def test_the_most_sparing_level_keeps_two_layers_on_the_device() -> None:
+    def taken(card: ModelCard) -> int:
+        return fused_memory.activation_bytes(fused(), card, 2, 16384, "saver")
+
+    per_token = 2 * (2 * HIDDEN + 10304 + HIDDEN + 3 * (HIDDEN + 64)) + 4 * 32 * 2
+    inside = 2048 * (2 * (3 * 4096 + 2 * 1024) + 8 * 4096)
+    logits = 2 * 512 * (1000 + 4 * HIDDEN)
+    assert taken(SMALL_VOCABULARY) == 16384 * per_token + inside + 2 * 16384 * 10304 - logits
+    assert fused_memory.logit_bytes(SMALL_VOCABULARY, 2, 16384, "saver") == logits
+    few_layers = dataclasses.replace(SMALL_VOCABULARY, num_layers=1)
+    assert taken(SMALL_VOCABULARY) - taken(few_layers) == 16384 * 2 * HIDDEN
+    # Without adapters neither attention (twice: kept, and as the block) nor three buffers have columns of them.
+    no_adapters = dataclasses.replace(SMALL_VOCABULARY, linear_shapes={})
+    assert taken(SMALL_VOCABULARY) - taken(no_adapters) == 16384 * 2 * (64 + 64 + 3 * 64)
+
+
+def test_long_batches_go_by_as_many_groups_of_heads_as_there_are() -> None:
+    # 4096 numbers a token: 8192 tokens at once, and 8 heads of keys can't be cut into more than 8 groups.
+    tokens = (8192, 8193, 16384, 16385, 65536, 10**6)
+    at_once = [fused_memory.tokens_at_once(CARD, each, "full") for each in tokens]
+    assert at_once == [8192, 4097, 8192, 4097, 8192, 125_000]
+
+
+def test_a_fused_run_comes_to_one_row_with_the_least_kept() -> None:
+    spec, planned = fused(), plan(fused(), gpu(24), card=CARD, longest_tokens=700)
+    num = planner.num_adapter_parameters(spec, CARD)
+    runtime = round(0.6 * GIB) + 96 * 2**20
+    assert (planned.parts["adapter"], planned.parts["runtime"]) == (num * (4 + 4 + 2), runtime)
+    least = planned.parts["adapter"] + runtime
+    least += fused_memory.weight_bytes(spec, CARD, 2, embedding_on_host=True)
+    least += fused_memory.activation_bytes(spec, CARD, 2, 700, "saver")
+    least += fused_memory.logit_bytes(CARD, 2, 700, "saver")
+    assert planned.least_bytes == least

@@ -14,7 +14,7 @@ from tests.conftest import write_safetensors
 from tests.parquet_files import parquet_of
 from tunesmith_core import devices, files, paths, preflight
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.model_folder import INDEX_NAME, is_hub_id, open_model_folder, read_safetensors_shapes
+from tunesmith_core.model_folder import INDEX_NAME, ModelFolder, is_hub_id, open_model_folder, read_safetensors_shapes
 from tunesmith_core.spec import RunSpec
 
 Make = Callable[..., RunSpec]
@@ -24,6 +24,9 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 
 @pytest.fixture
 def spec(fake_engine: object, make_spec: Make) -> RunSpec:
     return make_spec("p")
+
+
+COPIES = 3 * 3
 
 
 def refused(spec: RunSpec, code: str, words: str = "") -> None:
@@ -219,7 +222,19 @@ def test_room_on_the_disk_is_reckoned(spec: RunSpec, monkeypatch: pytest.MonkeyP
     # 4 bytes x rank x (4 + 8) for the one linear layer; embeddings get no adapter.
     assert open_model_folder(Path(spec.model.path)).adapter_bytes(16) == 4 * 16 * 12
     monkeypatch.setattr(files, "free_bytes", lambda _path: preflight.MIN_FREE_BYTES - 1)
-    refused(spec, "disk-full", "63 MiB are free")
+    refused(spec, "disk-full", "63 MiB are free. The checkpoints of this run need 64 MiB.")
+    monkeypatch.setattr(files, "free_bytes", lambda _path: preflight.MIN_FREE_BYTES)
+    preflight.check(spec)
+
+
+def test_the_checkpoints_of_a_large_adapter_need_room(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint holds weights and two moments; three exist while one takes the place of another."""
+    monkeypatch.setattr(ModelFolder, "adapter_bytes", lambda _self, rank: rank << 20)
+    needed = COPIES * 16 << 20
+    monkeypatch.setattr(files, "free_bytes", lambda _path: needed - 1)
+    refused(spec, "disk-full", f"{COPIES * 16 - 1} MiB are free. The checkpoints of this run need {COPIES * 16} MiB.")
+    monkeypatch.setattr(files, "free_bytes", lambda _path: needed)
+    preflight.check(spec)
 
 
 def test_a_folder_that_cannot_be_written(spec: RunSpec, home: Path) -> None:

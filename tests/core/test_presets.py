@@ -50,6 +50,41 @@ def test_every_rung_of_the_memory_ladder_suits_its_card_with_the_same_effective_
     assert totals == sorted(totals, reverse=True)
 
 
+def test_presets_differ_in_rank_speed_and_length() -> None:
+    values = {
+        name: [value for path, value in changes.items() if path != "schedule.scheduler"]
+        for name, changes in presets.PRESETS.items()
+    }
+    assert values == {
+        "balanced": [16, 32.0, 2e-4, 3.0, 0],
+        "fast-try": [8, 16.0, 3e-4, 1.0, 60],
+        "best-quality": [64, 64.0, 1e-4, 3.0, 0],
+    }
+
+
+def test_the_rungs_go_from_generous_to_sparing() -> None:
+    rungs = [
+        (changes["schedule.micro_batch_size"], changes["data.context_length"], changes["optimizer.name"])
+        for changes in presets.MEMORY_LADDER.values()
+    ]
+    assert rungs == [
+        (4, 2048, "adamw"),
+        (1, 2048, "adamw"),
+        (2, 2048, "adamw"),
+        (1, 2048, "adamw"),
+        (1, 512, "adamw_8bit"),
+    ]
+    sparing = [changes["hardware.activation_checkpointing"] for changes in presets.MEMORY_LADDER.values()]
+    assert sparing == [False, True, True, True, True]
+    kinds = [changes["quantization.kind"] for changes in presets.MEMORY_LADDER.values()]
+    assert kinds == ["none", "none", "nf4", "nf4", "nf4"]
+
+
+@pytest.mark.parametrize(("free_gib", "card_gib"), [(96, 96), (24, 96), (16, 16), (12, 16), (8, 8)])
+def test_a_card_of_each_size_gets_its_rung(free_gib: int, card_gib: int) -> None:
+    assert presets.suggest(CARD, gpu(free_gib)) == presets.MEMORY_LADDER[card_gib]
+
+
 def test_the_most_generous_rung_that_fits_is_suggested() -> None:
     kinds = [presets.suggest(CARD, gpu(free_gib))["quantization.kind"] for free_gib in (140, 6)]
     assert kinds == ["none", "nf4"]

@@ -61,6 +61,15 @@ def test_home_and_user_name_are_replaced(person: pytest.MonkeyPatch) -> None:
     assert redact.redact("/srv/people/wilhelmina/x: wilhelmina, not wilhelminas") == "~/x: <user>, not wilhelminas"
 
 
+def test_names_and_homes_count_from_a_length_on(person: pytest.MonkeyPatch) -> None:
+    person.setattr(redact.Path, "home", lambda: PurePosixPath("/abc"))
+    person.setattr(redact.getpass, "getuser", lambda: "anna")
+    assert redact.redact("/abc/x anna") == "/abc/x <user>"
+    redact._home.cache_clear()
+    person.setattr(redact.Path, "home", lambda: PurePosixPath("/abcd"))
+    assert redact.redact("/abcd/x") == "~/x"
+
+
 @pytest.mark.parametrize("name", ["root", "bob"])
 def test_common_and_short_names_are_words(person: pytest.MonkeyPatch, name: str) -> None:
     person.setenv("HOME", "/")
@@ -98,11 +107,17 @@ def test_a_flood_keeps_head_and_tail_and_counts_the_rest(tmp_path: Path) -> None
     path = tmp_path / "a.log"
     log = CappedLog(path, cap_bytes=4000)
     lines = [b"line %06d\n" % number for number in range(10_000)]
+    before = 0
     for line in lines:
         log.write(line)
-        assert path.stat().st_size <= 4000 + len(line)
+        size = path.stat().st_size
+        assert size <= 4000 + len(line)
+        # Half of the cap is the head, a quarter of it is the tail.
+        assert size > before or 3000 <= size <= 3050
+        before = size
     log.close()
     text = path.read_text()
+    assert text.index("\n[...") == 2000
     assert text.startswith("line 000000\n")
     assert text.endswith("line 009999\n")
     shown = [line for line in text.splitlines() if line.startswith("line ")]
@@ -111,6 +126,40 @@ def test_a_flood_keeps_head_and_tail_and_counts_the_rest(tmp_path: Path) -> None
     kept = len(text.encode()) - len(mark) - 2
     assert log.num_dropped_bytes + kept == sum(map(len, lines))
     assert len(shown) < 400
+
+
+def test_lines_are_written_when_they_end_and_cut_when_they_are_long(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    log = CappedLog(path)
+    log.write(b"one\n\x1b[3")
+    assert path.read_text() == "one\n"
+    log.write(b"1mtwo\nthree")
+    assert path.read_text() == "one\ntwo\n"
+    log.write(b"x" * (64 * 1024 - 6))
+    assert path.stat().st_size == 8
+    log.write(b"x")
+    assert path.stat().st_size == 8 + 64 * 1024
+    log.close()
+
+
+def test_a_log_takes_8_mib(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    log = CappedLog(path)
+    lines = b"line\n" * 100_000
+    for number in range(1, 18):
+        log.write(lines)
+        assert (log.num_dropped_bytes > 0) == (number * len(lines) > 8 << 20)
+    log.close()
+
+
+def test_a_log_of_just_the_cap_is_kept_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    log = CappedLog(path, cap_bytes=4000)
+    log.write(b"123456789\n" * 400)
+    assert (path.stat().st_size, log.num_dropped_bytes) == (4000, 0)
+    log.write(b"\n")
+    assert log.num_dropped_bytes > 0
+    log.close()
 
 
 def test_a_line_without_end_does_not_grow_in_memory(tmp_path: Path) -> None:
@@ -142,5 +191,9 @@ def test_the_tail_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     path.write_text("\n".join(map(str, range(100))))
     assert tail_of(path, num_lines=2) == "98\n99"
-    assert tail_of(path, max_bytes=3) == "\n99".strip("\n") or tail_of(path, max_bytes=3).endswith("99")
+    assert tail_of(path, max_bytes=3) == "\n99"
+    assert tail_of(path, max_bytes=5) == "98\n99"
+    assert tail_of(path) == "\n".join(map(str, range(60, 100)))
+    path.write_text("0123")
+    assert tail_of(path, max_bytes=5) == "0123"
     assert tail_of(tmp_path / "none") == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,6 +64,8 @@ def test_the_oldest_waiting_run_is_first(make_spec: Make) -> None:
     assert (first.is_first(), second.is_first(), other.is_first()) == (True, False, True)
     first.give_back()
     assert second.is_first(), "it has its turn already"
+    # Another version of the program must sort them alike.
+    assert re.fullmatch(r"\d{13}\.\d{6}-[0-9a-f]{12}\.json", second.path.name)
     assert old.leased("engine") is None
 
 

@@ -169,6 +169,31 @@ def test_numbers_are_folded_too() -> None:
     assert (status.error, status.ended_at, status.started_at, status.state.live) == (None, None, 1.0, True)
 
 
+def test_a_resumed_run_is_where_its_checkpoint_was() -> None:
+    steps: list[tuple[str, dict[str, object]]] = [("setup", {"total_steps": 9}), ("step", {"step": 4})]
+    assert fold(*steps, ("hello", {"resumed_from_step": 3})).step == 3
+    assert fold(*steps, ("hello", {})).step == 4
+    assert fold(*steps, ("setup", {})).total_steps == 0
+
+
+def test_what_a_killed_engine_left_is_brought_to_an_end(make_spec: Make) -> None:
+    run = create_run(make_spec("r"))
+    (run.tmp_path / "earlier-adapter").mkdir(parents=True)
+    (run.tmp_path / "half").touch()
+    run.sweep()
+    assert not run.tmp_path.exists()
+
+
+@pytest.mark.parametrize(("name", "values"), [("run.json", {"version": "1"}), ("spec.json", {"version": True})])
+def test_a_folder_is_proven_to_be_a_run_by_header_and_settings(
+    make_spec: Make, name: str, values: dict[str, object]
+) -> None:
+    run = create_run(make_spec("r"))
+    assert run.is_proven()
+    files.atomic_write_json(run.path / name, files.read_json(run.path / name) | values)
+    assert not run.is_proven()
+
+
 def test_a_live_state_without_a_supervisor_is_interrupted(make_spec: Make) -> None:
     run = create_run(make_spec("r"))
     JournalWriter(run.journal_path).write("hello")

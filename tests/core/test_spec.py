@@ -15,6 +15,8 @@ from tunesmith_core.declared import FieldProblem, read_section
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec, iter_settings
 
+ABOVE_0 = 1e-300
+
 
 def good() -> dict[str, Any]:
     spec = RunSpec(name="n")
@@ -27,6 +29,64 @@ def problem_of(values: object) -> str:
         RunSpec.from_dict(values, "a.json")
     assert caught.value.code == "spec-invalid"
     return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("path", "default", "lowest", "highest"),
+    [
+        ("data.context_length", 2048, 8, 1_048_576),
+        ("data.skip_bad_rows", False, None, None),
+        ("adapter.rank", 16, 1, 4096),
+        ("adapter.alpha", 32.0, ABOVE_0, None),
+        ("adapter.dropout", 0.0, 0.0, 0.95),
+        ("adapter.rslora", False, None, None),
+        ("adapter.dora", False, None, None),
+        ("optimizer.learning_rate", 2e-4, ABOVE_0, 1.0),
+        ("optimizer.weight_decay", 0.0, 0.0, 1.0),
+        ("optimizer.beta1", 0.9, 0.0, 0.9999),
+        ("optimizer.beta2", 0.999, 0.0, 0.999999),
+        ("optimizer.epsilon", 1e-8, ABOVE_0, 1.0),
+        ("optimizer.max_grad_norm", 1.0, 0.0, None),
+        ("schedule.epochs", 3.0, ABOVE_0, 10_000.0),
+        ("schedule.max_steps", 0, 0, None),
+        ("schedule.micro_batch_size", 2, 1, 4096),
+        ("schedule.gradient_accumulation_steps", 4, 1, 4096),
+        ("schedule.warmup_steps", 5, 0, None),
+        ("schedule.seed", 42, 0, 2**31 - 1),
+        ("schedule.shuffle", True, None, None),
+        ("evaluation.percent", 5.0, 0.0, 50.0),
+        ("evaluation.every_steps", 0, 0, None),
+        ("evaluation.early_stopping", 0, 0, None),
+        ("evaluation.sample_every_steps", 0, 0, None),
+        ("evaluation.sample_max_tokens", 64, 1, 4096),
+        ("saving.every_minutes", 10.0, ABOVE_0, 1440.0),
+        ("saving.every_steps", 0, 0, None),
+        ("saving.keep", 2, 2, 1000),
+        ("hardware.kernels", True, None, None),
+        ("hardware.fp8_weights", False, None, None),
+        ("hardware.activation_checkpointing", False, None, None),
+        ("hardware.cpu_threads", 0, 0, 1024),
+    ],
+)
+def test_a_setting_has_its_default_and_takes_its_whole_range(
+    path: str, default: float, lowest: float | None, highest: float | None
+) -> None:
+    setting = next(each for each in iter_settings() if each.path == path)
+    assert setting.default == default
+
+    def problem(value: float) -> str | None:
+        return declared.value_problem(value, setting.declaration)
+
+    step = 1 if isinstance(default, int) else 1e-6
+    if lowest is not None:
+        below, words = (0, "must be above 0") if lowest == ABOVE_0 else (lowest - step, "must be at least")
+        assert problem(lowest) is None
+        assert words in str(problem(below))
+    if highest is not None:
+        assert problem(highest) is None
+        assert "must be at most" in str(problem(highest + step))
+    elif not isinstance(default, bool):
+        assert problem(10**15) is None
 
 
 def test_a_spec_survives_json() -> None:
@@ -99,6 +159,9 @@ def test_early_stopping_needs_something_to_evaluate() -> None:
     values = good()
     values["evaluation"] |= {"early_stopping": 2, "percent": 0.0}
     assert "evaluation.early_stopping needs evaluation data" in problem_of(values)
+    for enough in ({"early_stopping": 0}, {"percent": 1.0}, {"path": "held-out.jsonl"}):
+        values["evaluation"] |= {"early_stopping": 2, "percent": 0.0, "path": ""} | enough
+        assert RunSpec.from_dict(values, "a.json").problems() == []
 
 
 def test_a_newer_version_is_refused_politely() -> None:

@@ -53,6 +53,13 @@ def test_a_long_text_is_cut() -> None:
     assert len(told) < 500
 
 
+def test_a_text_is_shown_as_it_was_written_up_to_a_length() -> None:
+    for num_more, end in ((147, '"'), (148, "…")):
+        text = "好" * 150 + " "
+        (told,) = check_resumable(spec(), with_changes(spec(), {"data.system_prompt": text + "是" * num_more}))
+        assert told.startswith(f'data.system_prompt: "" -> "{text}{"是" * 147}{end}. ')
+
+
 def test_another_data_file_is_named() -> None:
     (words,) = check_resumable(spec(), with_changes(spec(), {"data.sources[0].path": "/other.jsonl"}))
     assert words.startswith("data.sources: ")

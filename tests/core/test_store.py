@@ -89,6 +89,9 @@ def test_another_run_of_the_same_name_begins_again(library: Library, make_spec: 
     run.journal_path.write_bytes(run.journal_path.read_bytes()[:500])
     library.refresh(run)
     assert 0 < len(library.series(run.id, "loss")) < 5
+    run.journal_path.write_bytes(b"")
+    library.refresh(run)
+    assert library.series(run.id, "loss") == []
 
 
 def test_a_damaged_spec_or_a_newer_journal_does_not_hide_a_run(

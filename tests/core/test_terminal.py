@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import sys
 from typing import Any
 
@@ -24,10 +26,66 @@ def test_a_table_is_aligned_whatever_the_letters() -> None:
 
 def test_sizes_come_in_the_unit_that_suits_them() -> None:
     assert [terminal.size(2**power * 1.5) for power in (9, 20, 30)] == ["0.8 KiB", "1.5 MiB", "1.5 GiB"]
+    assert [terminal.size(2**power) for power in (20, 30)] == ["1.0 MiB", "1.0 GiB"]
+    assert (terminal.gib(2**30 * 1.256), terminal.number(1.5), terminal.number(None)) == ("1.26 GiB", "1.5000", "-")
+
+
+def test_what_is_said_arrives_at_once_in_any_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = {"stdout": io.BytesIO(), "stderr": io.BytesIO()}
+    for name, end in streams.items():
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(end, encoding="ascii"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    terminal.prepare()
+    arrived = streams["stdout"]
+    for speak, text in (
+        (lambda: terminal.say("a 名"), "a \\u540d\n"),
+        (lambda: terminal.say_json({"名": 1}), '{\n  "\\u540d": 1\n}\n'),
+        (lambda: terminal.say_event(Event(1, 2.0, "x", {"a": "名"})), '{"seq":1,"t":2.0,"type":"x","a":"\\u540d"}\n'),
+    ):
+        before = len(arrived.getvalue())
+        speak()
+        assert arrived.getvalue()[before:].decode().replace("\r", "") == text
+    terminal.note("b 名")
+    assert streams["stderr"].getvalue().strip() == b"b \\u540d"
+    terminal.show_error(UserError("disk-full", "x"))
+    assert b"error[disk-full]" in streams["stderr"].getvalue()
+
+
+def test_json_keeps_the_letters_of_people(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.say_json({"名": "字"})
+    terminal.say_event(Event(1, 2.0, "x", {"a": "名"}))
+    assert capsys.readouterr().out == '{\n  "名": "字"\n}\n{"seq":1,"t":2.0,"type":"x","a":"名"}\n'
+
+
+def test_a_stream_that_can_not_be_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", object())
+    terminal.prepare()
+
+
+@pytest.mark.parametrize(
+    ("error", "platform", "has_left"),
+    [
+        (BrokenPipeError(), "linux", True),
+        (BrokenPipeError(), "win32", True),
+        (OSError(errno.EINVAL, "x"), "win32", True),
+        (OSError(errno.EINVAL, "x"), "linux", False),
+        (OSError(errno.EINVAL, "x", "file"), "win32", False),
+        (OSError(errno.EIO, "x"), "win32", False),
+        (ValueError(), "win32", False),
+    ],
+)
+def test_a_reader_that_has_left_is_told_from_other_errors(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, platform: str, has_left: bool
+) -> None:
+    monkeypatch.setattr(terminal.sys, "platform", platform)
+    assert terminal.reader_has_left(error) == has_left
 
 
 def test_spans_of_time() -> None:
-    assert [terminal.duration(seconds) for seconds in (5, 65, 7500)] == ["5 s", "1 min 05 s", "2 h 05 min"]
+    spans = {-3: "0 s", 5: "5 s", 59.4: "59 s", 60: "1 min 00 s", 65: "1 min 05 s", 3599: "59 min 59 s"}
+    spans |= {3600: "1 h 00 min", 7500: "2 h 05 min", 90_000: "25 h 00 min"}
+    assert {seconds: terminal.duration(seconds) for seconds in spans} == spans
 
 
 def test_progress_is_drawn_in_place_on_a_terminal(
@@ -55,7 +113,14 @@ def test_elsewhere_steps_are_told_rarely(capsys: pytest.CaptureFixture[str]) -> 
     progress = terminal.Progress()
     for step in range(1, 101):
         progress.show(Event(step, 1000.0 + step, "step", {"step": step, "loss": 1.0}))
-    assert 9 <= len(capsys.readouterr().out.splitlines()) <= 11
+    told = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["1/?", "11/?", "21/?", "31/?", "41/?", "51/?", "61/?", "71/?", "81/?", "91/?"]
+    progress.show(Event(101, 1100.0, "setup", {"total_steps": 102}))
+    for step in (101, 102):
+        progress.show(Event(step, 1101.0, "step", {"step": step, "loss": 1.0, "step_s": 2.0}))
+    assert capsys.readouterr().out == "step 101/102  loss 1.0000  2 s left\nstep 102/102  loss 1.0000\n"
+    progress.show(Event(103, 1111.0, "step", {"loss": 1.0, "step_s": 2.0}))
+    assert capsys.readouterr().out == "step None/102  loss 1.0000  3 min 24 s left\n"
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,38 @@ def test_deleting_and_restoring(home: Path, make_spec: Make) -> None:
         assert library.list_runs() == []
     assert list(iter_runs()) == []
     assert [each.id for each in trash.deleted_runs()] == [run.id]
+    origin = files.read_json(deleted.folder / trash.ORIGIN)
+    assert origin == {"version": 1, "path": str(run.path), "deleted_at": deleted.deleted_at}
     assert trash.restore(deleted) == run
     assert tree(run.path) == before
     assert list(paths.trash_dir().iterdir()) == []
+
+
+def test_a_run_comes_back_where_its_folder_is_gone(home: Path, tmp_path: Path, make_spec: Make) -> None:
+    place = tmp_path / "deep" / "er"
+    place.mkdir(parents=True)
+    run = create_run(make_spec("d"), place)
+    deleted = trash.delete(run, force=True)
+    place.rmdir()
+    place.parent.rmdir()
+    assert trash.restore(deleted) == run
+    assert run.spec_path.is_file()
+
+
+def test_a_run_that_can_not_be_moved_leaves_nothing_in_the_trash(
+    home: Path, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run(make_spec("d"))
+
+    def refuse(_source: Path, _target: Path) -> None:
+        raise PermissionError(errno.EACCES, "in use")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trash, "_move", refuse)
+        with pytest.raises(EnvironmentProblem):
+            trash.delete(run)
+    assert list(paths.trash_dir().iterdir()) == []
+    assert run.spec_path.is_file()
 
 
 def test_a_place_that_is_taken_stays_so(home: Path, make_spec: Make) -> None:

@@ -188,6 +188,20 @@ def test_no_clipping_when_none_is_asked_for() -> None:
     assert not torch.allclose(*changes)
 
 
+def test_tiny_gradients_are_clipped_as_torch_does() -> None:
+    settings = OptimizerSpec(max_grad_norm=1e-6, epsilon=1e-6, learning_rate=1e-2)
+    ours, theirs = (torch.nn.Parameter(torch.zeros(256)) for _ in range(2))
+    adamw = ArenaAdamW(AdapterArena({"a": ours}), settings, scaled=False)
+    usual = torch.optim.AdamW([theirs], lr=1e-2, eps=1e-6, weight_decay=0.0)
+    for size in (1e-6 / 16, 1e-7, 1e-9):
+        ours.grad.fill_(size)
+        adamw.update(1e-2)
+        theirs.grad = torch.full((256,), size)
+        torch.nn.utils.clip_grad_norm_([theirs], 1e-6)
+        usual.step()
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=0.0)
+
+
 class TestLossScale:
     """The rule of torch.amp.GradScaler, by the device alone."""
 

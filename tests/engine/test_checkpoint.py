@@ -145,6 +145,21 @@ def test_full_disk_is_seen_before_anything_is_written(
     assert _names(checkpoints) == []
 
 
+def test_a_checkpoint_needs_a_fifth_more_room_than_its_numbers(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = {"a": torch.zeros(5 << 20, dtype=torch.bfloat16)}
+    snapshot = _snapshot(2, adapter=large, optimizer={}, random={})
+    for free_bytes, has_room in (((12 << 20) - 1, False), (12 << 20, True)):
+        monkeypatch.setattr(files, "free_bytes", lambda _, free_bytes=free_bytes: free_bytes)
+        if has_room:
+            checkpoints.save(snapshot, {})
+        else:
+            with pytest.raises(EnvironmentProblem, match="a checkpoint needs 10 MiB, but only 12 MiB are free"):
+                checkpoints.save(snapshot, {})
+    assert _names(checkpoints) == ["step-000002"]
+
+
 def test_failing_write_leaves_nothing_behind(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoints.save(_snapshot(1), {})
 

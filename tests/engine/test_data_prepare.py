@@ -198,10 +198,14 @@ def test_an_epoch_takes_each_row_once_in_an_order_of_its_own() -> None:
     assert first != second
     assert first == epoch_order(50, 42, 0, True) != epoch_order(50, 43, 0, True)
     assert epoch_order(5, 42, 3, False) == [0, 1, 2, 3, 4]
+    # A run of an earlier version is resumed with the rows that it has not seen.
+    assert epoch_order(5, 42, 0, True) == [1, 2, 0, 3, 4]
+    assert split_rows(10, 20.0, 42)[1] == [3, 4]
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "percent", "num_eval"), [(100, 5.0, 5), (2, 5.0, 1), (3, 50.0, 2), (1, 50.0, 0), (100, 0.0, 0)]
+    ("num_rows", "percent", "num_eval"),
+    [(100, 5.0, 5), (2, 5.0, 1), (2, 99.0, 1), (3, 99.0, 2), (3, 50.0, 2), (1, 50.0, 0), (100, 0.0, 0), (9, 1.0, 1)],
 )
 def test_the_split_keeps_rows_on_both_sides(num_rows: int, percent: float, num_eval: int) -> None:
     train, held_out = split_rows(num_rows, percent, 42)
@@ -257,6 +261,19 @@ def test_the_preview_shows_the_cut_and_whole_characters(
     assert row["segments"][1]["text"].startswith("😀é")
 
 
+def test_the_preview_lists_a_hundred_problems_and_counts_what_is_not_learned(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    rows: list[Any] = ["bad"] * 105 + [{"prompt": "x" * 40, "completion": "y"}, {"prompt": "x", "completion": "y"}]
+    path = write_rows(tmp_path / "mixed.jsonl", rows)
+    shown = preview(
+        tiny_spec(data={"path": path, "context_length": 16, "format": "prompt-completion-raw"}), tokenizer, 1
+    )
+    assert [problem["line"] for problem in shown["problems"]] == list(range(1, 101))
+    assert (shown["num_skipped"], shown["num_rows"], shown["num_cut"], shown["num_untrained"]) == (105, 2, 1, 1)
+    assert [row["line"] for row in shown["rows"]] == [106]
+
+
 def test_the_preview_looks_at_so_many_rows_only(
     tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +288,9 @@ def test_a_histogram_covers_every_length() -> None:
     assert bars[0]["from_tokens"] == 0
     assert bars[-1]["to_tokens"] > 100
     assert all(one["to_tokens"] == other["from_tokens"] for one, other in itertools.pairwise(bars))
+    # At most 24 of equal width, and the last one holds the longest.
+    shapes = [(len(bars), bars[0]["to_tokens"]) for bars in (histogram([longest]) for longest in (0, 23, 24, 100))]
+    assert shapes == [(1, 1), (24, 1), (13, 2), (21, 5)]
 
 
 def test_statistics_are_plain_numbers(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:

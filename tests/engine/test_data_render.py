@@ -84,6 +84,7 @@ NO_STOP = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 NEVER_PROMPTS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+NO_HEADERS = "{% for m in messages %}{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}> {% endif %}"
 HIDES_ANSWERS = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}"
 REPEATS = "{% for m in messages %}|{{ m.content }}|{{ m.content }}{% endfor %}"
 
@@ -160,6 +161,7 @@ def test_chatml_without_marks_learns_answers_and_their_ends(shown: Callable[...,
             "[user]Who?#[assistant][[Me.<|im_end|>]][user]Sure?#[assistant][[Yes\nsure<|im_end|>]]",
         ),
         (OPENS_THINKING, "Who?<|im_start|>[[Me.<|im_end|>]]Sure?<|im_start|>[[Yes\nsure<|im_end|>]]"),
+        (NO_HEADERS, "Who?<|im_end|>\n[[Me.<|im_end|>]]\nSure?<|im_end|>\n[[Yes\nsure<|im_end|>]]\n"),
         (PLAIN, "user: Who?\n\nassistant: [[Me.\n\n]]user: Sure?\n\nassistant: [[Yes\nsure\n\n]]"),
         (
             NEVER_PROMPTS,

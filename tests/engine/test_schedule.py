@@ -13,7 +13,7 @@ NAMES_IN_TRANSFORMERS = {"linear": "linear", "cosine": "cosine", "constant": "co
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "constant"])
-@pytest.mark.parametrize(("warmup", "total"), [(0, 10), (5, 60), (1, 1), (10, 10), (20, 10)])
+@pytest.mark.parametrize(("warmup", "total"), [(0, 10), (5, 60), (1, 1), (9, 10), (10, 10), (20, 10)])
 def test_learning_rate_is_that_of_transformers(name: str, warmup: int, total: int) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     theirs = get_scheduler(NAMES_IN_TRANSFORMERS[name], optimizer, num_warmup_steps=warmup, num_training_steps=total)

@@ -1,4 +1,7 @@
-"""Which tests run which line of the program, measured once, so that a mutant is tried with those tests only."""
+"""Which tests run which line of the program, measured once, so that a mutant is tried with those tests only.
+
+Tests that are red without any mutant are left out: they would notice every one.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 from coverage import CoverageData
 
@@ -26,19 +30,21 @@ class Reach:
     Attributes:
         tests: for each file (relative to the repository) and line the names of tests, as pytest takes them.
         lines: for each test how many lines it runs.
+        naming: for the name of each module the tests of the files that name it.
     """
 
     tests: dict[str, dict[int, set[str]]]
     lines: Counter[str]
+    naming: dict[str, set[str]]
 
     def of(self, path: str, line: int) -> list[str]:
         """Return the tests that run a line, the most specific first: own test file, then fewest other lines.
 
-        A line that runs when its module is imported belongs to no test: then those count that run the module.
+        A line that runs when its module is imported belongs to no test: then those count that run the module, or may
+        look at what it holds.
         """
-        module = self.tests.get(path, {})
-        reached = module.get(line) or set().union(*module.values()) if module else set()
-        stem = Path(path).stem
+        module, stem = self.tests.get(path, {}), Path(path).stem
+        reached = module.get(line) or set().union(*module.values(), self.naming.get(stem, ()))
         return sorted(reached, key=lambda test: (stem not in test.split("::")[0], self.lines[test], test))
 
 
@@ -56,17 +62,24 @@ def environment_of(repository: Path) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(roots),
         "TUNESMITH_REPOSITORY": str(repository),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
     }
 
 
 def measure(repository: Path, folder: Path, workers: int) -> Reach:
-    """Run the quick tests once and return which lines each one ran.
+    """Run the quick tests once, unless the folder holds what came of it, and return which lines each one ran.
 
     Args:
         repository: a copy that nothing else uses.
-        folder: an empty one, for what coverage writes.
+        folder: where coverage and pytest write.
         workers: processes at once.
     """
+    if not (folder / "data").is_file():
+        _run_tests(repository, folder, workers)
+    return _read(folder / "data", repository, _green_tests(folder / "outcomes.xml"))
+
+
+def _run_tests(repository: Path, folder: Path, workers: int) -> None:
     settings = folder / "coveragerc"
     sources = "\n    ".join(str(repository / name) for name in SOURCES)
     settings.write_text(
@@ -75,6 +88,7 @@ def measure(repository: Path, folder: Path, workers: int) -> Reach:
     )
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", *PYTEST, *TESTS]
     command += ["--ignore", "tests/engine/kernels", "-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += [f"--junitxml={folder / 'outcomes.xml'}"]
     with (folder / "measured.log").open("wb") as log:
         subprocess.run(command, cwd=repository, env=environment_of(repository), stdout=log, stderr=log, check=False)
     subprocess.run(
@@ -83,10 +97,18 @@ def measure(repository: Path, folder: Path, workers: int) -> Reach:
         env=environment_of(repository),
         check=True,
     )
-    return _read(folder / "data", repository)
 
 
-def _read(path: Path, repository: Path) -> Reach:
+def _green_tests(outcomes: Path) -> set[str]:
+    """Return the tests (tests.core.test_files.test_writes) that never failed, with whatever values they ran."""
+    green, red = set(), set()
+    for case in ElementTree.parse(outcomes).iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name', '').partition('[')[0]}"
+        (green if case.find("failure") is None and case.find("error") is None else red).add(name)
+    return green - red
+
+
+def _read(path: Path, repository: Path, green: set[str]) -> Reach:
     data = CoverageData(str(path))
     data.read()
     tests: dict[str, dict[int, set[str]]] = {}
@@ -94,16 +116,25 @@ def _read(path: Path, repository: Path) -> Reach:
     for file in data.measured_files():
         by_line = tests.setdefault(str(Path(file).relative_to(repository)), {})
         for line, contexts in data.contexts_by_lineno(file).items():
-            by_line[line] = {name for context in contexts if (name := _test_of(context, repository))}
+            by_line[line] = {_node_of(context, repository) for context in green.intersection(contexts)}
             lines.update(by_line[line])
-    return Reach(tests, lines)
+    return Reach(tests, lines, _naming({Path(file).stem for file in tests}, green, repository))
 
 
-def _test_of(context: str, repository: Path) -> str | None:
-    """Return how pytest names the test tests.core.test_files.test_writes; None for another function."""
-    parts = context.split(".")
-    for depth in range(len(parts) - 1, 0, -1):
-        file = Path(*parts[:depth]).with_suffix(".py")
-        if re.match(r"test_", file.name) and (repository / file).is_file():
-            return "::".join([file.as_posix(), *parts[depth:]])
-    return None
+def _naming(modules: set[str], green: set[str], repository: Path) -> dict[str, set[str]]:
+    naming: dict[str, set[str]] = {}
+    nodes = [_node_of(test, repository) for test in green]
+    files = {node.partition("::")[0] for node in nodes}
+    words = {file: set(re.findall(r"\w+", (repository / file).read_text(encoding="utf-8"))) for file in files}
+    for node in nodes:
+        for module in modules & words[node.partition("::")[0]]:
+            naming.setdefault(module, set()).add(node)
+    return naming
+
+
+def _node_of(test: str, repository: Path) -> str:
+    """Return how pytest names the test tests.core.test_files.test_writes on its command line."""
+    parts = test.split(".")
+    files = (Path(*parts[:depth]).with_suffix(".py") for depth in range(len(parts), 0, -1))
+    file = next(file for file in files if (repository / file).is_file())
+    return "::".join([file.as_posix(), *parts[len(file.parts) :]])

@@ -2,14 +2,19 @@
 
 A mutant is tried with the tests that run its line: first the most specific ones, and with all of them before it counts
 as a survivor. A survivor is a line whose tests would not notice a fault, or a fault that changes nothing.
+
+Where one command may not take long enough, TUNESMITH_MUTATION_FOLDER names a folder that keeps what was measured and
+tried: the same command again continues there. It is emptied by hand after any change.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +24,7 @@ from queue import Queue
 import pytest
 
 from tests.mutation.mutants import Mutant, mutants_of
-from tests.mutation.reach import PYTEST, Reach, copy_of, environment_of, measure
+from tests.mutation.reach import PYTEST, Reach, _green_tests, copy_of, environment_of, measure
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PARTS = (
@@ -31,7 +36,7 @@ PARTS = (
 SEED = 12
 MUTANTS = 300
 MOST_SURVIVORS = 0.10
-WORKERS = min(os.cpu_count() or 1, 4)
+WORKERS = os.cpu_count() or 1
 FIRST_TESTS = 25
 """Tests that a mutant meets first; most mutants end there."""
 MOST_TESTS = 400
@@ -42,9 +47,12 @@ SAMPLE = b'''
 """A module: 1 + 1."""
 from typing import Final
 LIMIT: Final[int] = 3
+ANSWER_POLL_S = 0.5
 
 def ready(a: int, names: list[str]) -> bool:
     logger.info("read %d", a)
+    files.crashpoint("ready.before")
+    json.dumps(names, indent=2)
     names.clear()
     if names and not a < LIMIT - 1:
         return f"{a + 1}" in "a" + names[0]
@@ -105,27 +113,32 @@ def passes(tests: list[str], copy: Path) -> bool:
 @pytest.mark.long
 @pytest.mark.timeout(4 * 3600)
 def test_few_of_300_mutants_survive(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path(os.environ.get("TUNESMITH_MUTATION_FOLDER") or tmp_path)
     copies: Queue[Path] = Queue()
     for number in range(WORKERS):
-        copies.put(copy_of(REPOSITORY, tmp_path / f"copy{number}"))
-    (tmp_path / "coverage").mkdir()
-    reach = measure(tmp_path / "copy0", tmp_path / "coverage", WORKERS + 1)
+        # One of a command that was stopped may still hold a mutant.
+        shutil.rmtree(folder / f"copy{number}", ignore_errors=True)
+        copies.put(copy_of(REPOSITORY, folder / f"copy{number}"))
+    reach = measure(folder / "copy0", folder, WORKERS + 1)
     drawn, unreached = sample(reach)
+    noticed, survived = folder / "noticed.txt", folder / "survived.txt"
+    tried = {line for file in (noticed, survived) if file.exists() for line in file.read_text().splitlines()}
 
-    def survivor(mutant: Mutant) -> Mutant | None:
+    def try_one(mutant: Mutant) -> None:
         copy = copies.get()
         try:
-            return mutant if survives(mutant, reach.of(mutant.path, mutant.line), copy) else None
+            lives = survives(mutant, reach.of(mutant.path, mutant.line), copy)
         finally:
             copies.put(copy)
+        with (survived if lives else noticed).open("a") as file:
+            file.write(f"{mutant!r}\n")
 
     with ThreadPoolExecutor(WORKERS) as pool:
-        survivors = [mutant for mutant in pool.map(survivor, drawn) if mutant]
+        list(pool.map(try_one, (mutant for mutant in drawn if repr(mutant) not in tried)))
+    survivors = survived.read_text().splitlines() if survived.exists() else []
     with capsys.disabled():
-        lines = [
-            f"{len(survivors)} of {len(drawn)} mutants survived; {unreached} stood on lines that no test runs here"
-        ]
-        sys.stdout.write("\n".join(["", *lines, *map(str, survivors), ""]))
+        counts = f"{len(survivors)} of {len(drawn)} mutants survived; {unreached} stood on lines that no test runs here"
+        sys.stdout.write("\n".join(["", counts, *(str(mutant) for mutant in drawn if repr(mutant) in survivors), ""]))
     assert len(survivors) <= MOST_SURVIVORS * len(drawn)
 
 
@@ -134,6 +147,7 @@ def test_mutants_are_faults_that_a_program_can_have(tmp_path: Path) -> None:
     found = {str(mutant).split(": ", 1)[1] for mutant in mutants_of(tmp_path, "sample.py")}
     assert found == {
         "3  ->  (6)",
+        "json.dumps(names, indent=2)  ->  pass",
         "names.clear()  ->  pass",
         "names and not a < LIMIT - 1  ->  (names or not a < LIMIT - 1)",
         "not a < LIMIT - 1  ->  (a < LIMIT - 1)",
@@ -161,3 +175,23 @@ def test_a_mutant_is_written_and_taken_back(tmp_path: Path) -> None:
     with written(mutant, tmp_path):
         assert b"(6)" in (tmp_path / "sample.py").read_bytes()
     assert (tmp_path / "sample.py").read_bytes() == SAMPLE
+
+
+def test_a_line_meets_the_tests_that_run_it_or_else_those_that_can_see_it() -> None:
+    own, other, reader = "tests/core/test_a.py::test_x", "tests/core/test_b.py::test_y", "tests/core/test_b.py::test_z"
+    lines = Counter({own: 50, other: 3})
+    reach = Reach({"core/a.py": {1: set(), 2: {own, other}, 3: {other}}}, lines, {"a": {reader}})
+    assert reach.of("core/a.py", 2) == [own, other], "the module's own test file comes first"
+    assert reach.of("core/a.py", 3) == [other]
+    assert reach.of("core/a.py", 1) == [own, reader, other]
+    assert reach.of("core/none.py", 1) == []
+
+
+def test_a_red_test_notices_nothing(tmp_path: Path) -> None:
+    (tmp_path / "outcomes.xml").write_text(
+        '<testsuites><testsuite><testcase classname="tests.a.test_b" name="test_x[1]"/>'
+        '<testcase classname="tests.a.test_b" name="test_x[2]"><failure/></testcase>'
+        '<testcase classname="tests.a.test_b" name="test_y"><error/></testcase>'
+        '<testcase classname="tests.a.test_b" name="test_z[a b]"/></testsuite></testsuites>'
+    )
+    assert _green_tests(tmp_path / "outcomes.xml") == {"tests.a.test_b.test_z"}

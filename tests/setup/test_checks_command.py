@@ -51,6 +51,7 @@ def test_programs_get_json_or_events(capsys: pytest.CaptureFixture[str], tmp_pat
     assert run("--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is True
+    assert 0 <= answer["seconds"] < 600
     assert [finding["id"] for finding in answer["findings"]] == ["memory", "variables"]
     assert answer["machine"]["ram_total_bytes"] == 32 * GIB
     assert run("--operation", str(tmp_path)) == 0

@@ -83,6 +83,7 @@ def test_what_is_not_there_is_told_apart(check: Check, home: Path) -> None:
     assert (finding.state, finding.code) == ("failed", "environment-missing")
     assert finding.fix is not None
     assert not finding.fix.automatic, "installing is asked for by the person"
+    assert finding.fix.needs_network
     (home / "envs" / "train-cpu-1").mkdir(parents=True)
     finding = look(check)
     assert "can't be read" in finding.message
@@ -111,6 +112,9 @@ def test_damaged_files_and_strangers_are_counted_and_named() -> None:
     assert look(check).state == "ok"
     site = folder / "lib/python3.11/site-packages"
     (site / "torch/version.py").unlink()
+    first = look(check).fix
+    assert first is not None
+    assert (first.label, first.action, first.automatic) == ("Repair the environment", "repair-environment", True)
     for number in range(30):
         (site / f"stranger-{number}.pth").write_text("import os")
     finding = look(check)
@@ -184,6 +188,8 @@ def test_the_files_of_the_program_are_compared_with_what_was_packed(
     finding = look(check)
     assert (finding.state, finding.code) == ("failed", "environment-damaged")
     assert "app/tunesmith_core/start.py" in finding.message
+    assert finding.fix is not None
+    assert (finding.fix.automatic, finding.fix.needs_network) == (False, True)
 
 
 # Packages
@@ -276,6 +282,8 @@ def test_a_lock_of_another_version_is_no_damage(locks: Path) -> None:
     (locks / "tiny.txt").write_text("torch==2.7.0 \\\n")
     finding = look(packages.Libraries())
     assert (finding.state, finding.code) == ("warning", None)
+    assert finding.fix is not None
+    assert (finding.fix.automatic, finding.fix.needs_network) == (False, True)
     (locks / "tiny.txt").unlink()
     assert look(packages.Libraries()).state == "unknown"
 
@@ -330,6 +338,9 @@ def test_the_installed_build_is_judged_by_the_gpu(
     finding = look(gpu.GpuServed(), machine)
     assert (finding.state, finding.code) == (state, code)
     assert words in finding.message
+    if finding.fix:
+        by_person = finding.fix.action == "open-driver-page"
+        assert (finding.fix.automatic, finding.fix.needs_network) == (not by_person, True)
 
 
 def test_another_profile_is_installed_beside(monkeypatch: pytest.MonkeyPatch, progress: RecordedProgress) -> None:
@@ -343,12 +354,15 @@ def test_gpu_memory_is_a_snapshot_with_names() -> None:
     assert look(gpu.GpuMemory(), Machine(system="linux")).state == "unknown"
     assert look(gpu.GpuMemory()).message == "No NVIDIA GPU."
     assert look(gpu.GpuMemory(), Machine(system="linux", gpus=(Gpu(index=0, name="x"),))).state == "unknown"
-    assert look(gpu.GpuMemory(), WITH_GPU).state == "ok"
+    free = look(gpu.GpuMemory(), WITH_GPU)
+    assert (free.state, free.message) == ("ok", "NVIDIA GeForce RTX 3060: 11.0 GiB of 12.0 GiB free.")
     holders = (GpuProcess(pid=7, name="chrome", used_bytes=2 * GIB), GpuProcess(pid=8))
     full = Gpu(index=0, name="RTX 3060", total_bytes=12 * GIB, free_bytes=2 * GIB, processes=holders)
     finding = look(gpu.GpuMemory(), Machine(system="linux", gpus=(full,)))
     assert (finding.state, finding.code) == ("warning", "cuda-oom")
     assert finding.message == "RTX 3060: 2.0 GiB of 12.0 GiB free. Held by: chrome (2.0 GiB), pid 8."
+    assert finding.fix is not None
+    assert not finding.fix.automatic, "whose programs they are, only the person knows"
     assert "chrome (pid 7): 2.0 GiB" in finding.evidence
     assert "unknown program (pid 8): size unknown" in finding.evidence
 
@@ -406,6 +420,8 @@ def test_broken_environments_beside_are_found_and_removed(progress: RecordedProg
     assert "train-cpu-5: incomplete" in finding.evidence
     check.fix(progress)
     assert sorted(path.name for path in paths.envs_dir().iterdir() if path.is_dir()) == [current.name, good.name]
+    removed = sorted(line.strip() for line in progress.lines if "Removed" in line)
+    assert removed == [f"Removed {name}" for name in ("launcher-4", "train-cpu-3", "train-cpu-5")]
 
 
 def test_half_built_folders_are_removed_when_nobody_builds(home: Path, progress: RecordedProgress) -> None:
@@ -418,12 +434,17 @@ def test_half_built_folders_are_removed_when_nobody_builds(home: Path, progress:
     ]
     for folder in half_built:
         folder.mkdir(parents=True)
+    note = home / "envs" / "train-cpu-2.building-78"
+    note.write_text("a file is nobody's half-built environment")
     with FileLock(home / "locks" / "setup.lock"):
         assert "running right now" in look(check).message
     finding = look(check)
     assert "Incomplete folders: 3." in finding.message
     check.fix(progress)
     assert not any(folder.exists() for folder in half_built)
+    assert note.exists()
+    removed = {line.strip() for line in progress.lines if "Removed" in line}
+    assert removed == {f"Removed {folder}" for folder in half_built}
 
 
 def test_the_order_is_that_of_the_playbook() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from tests.setup.conftest import RecordedProgress
 from tunesmith_core import files, paths, placement
+from tunesmith_core.errors import UserError
 from tunesmith_core.machine import Disk, Machine, PythonCandidate, Wsl
 from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup.checks import base, disk, host
@@ -88,6 +89,35 @@ def test_facts_are_judged(
 
 
 @pytest.mark.parametrize(
+    ("check", "machine", "action", "automatic", "needs_network"),
+    [
+        (host.Memory(), having(WINDOWS, commit_used_bytes=38 * GIB), "open-page-file-settings", False, False),
+        (host.VcRuntime(), having(WINDOWS, vc_runtime=(14, 16)), "install-vc-runtime", False, True),
+        (host.WslState(), having(WINDOWS, wsl=Wsl(state="failed")), "install-wsl", False, True),
+        (host.ProgramPython(), LINUX, "retry", False, True),
+    ],
+)
+def test_a_fix_says_whether_it_needs_the_person_and_the_network(
+    check: Check, machine: Machine, action: str, automatic: bool, needs_network: bool, progress: RecordedProgress
+) -> None:
+    fix = verify(check, machine, progress).fix
+    assert fix is not None
+    assert (fix.action, fix.automatic, fix.needs_network) == (action, automatic, needs_network)
+
+
+def test_main_memory_is_judged_at_7_gib(progress: RecordedProgress) -> None:
+    for num_bytes, state in ((7 * GIB, "ok"), (7 * GIB - 1, "warning")):
+        assert verify(host.Memory(), having(LINUX, ram_total_bytes=num_bytes), progress).state == state
+
+
+def test_what_windows_has_left_is_judged_at_8_gib(progress: RecordedProgress) -> None:
+    for left_bytes, state in ((8 * GIB, "ok"), (8 * GIB - 1, "failed")):
+        machine = having(WINDOWS, commit_limit_bytes=30 * GIB, commit_used_bytes=30 * GIB - left_bytes)
+        assert verify(host.Memory(), machine, progress).state == state
+    assert verify(host.Memory(), having(WINDOWS, commit_limit_bytes=0, commit_used_bytes=0), progress).state == "failed"
+
+
+@pytest.mark.parametrize(
     ("root", "machine", "state", "code"),
     [
         ("C:\\Tunesmith", WINDOWS, "ok", None),
@@ -151,6 +181,32 @@ def test_free_space_is_compared_with_what_a_run_needs(
     assert (finding.fix is None) if label is None else (finding.fix is not None and label in finding.fix.label)
 
 
+@pytest.mark.parametrize(
+    ("free_bytes", "state"),
+    [(10 * GIB, "ok"), (10 * GIB - 1, "warning"), (2 * GIB, "warning"), (2 * GIB - 1, "failed")],
+)
+def test_free_space_is_judged_at_2_and_10_gib(
+    home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, free_bytes: int, state: str
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, free_bytes))
+    finding = verify(disk.FreeSpace(), LINUX, progress)
+    assert finding.state == state
+    assert f" free at {home}" in finding.message
+    if finding.fix:
+        assert (finding.fix.action, finding.fix.automatic) == ("free-disk", False)
+
+
+@pytest.mark.parametrize(("cache_bytes", "is_offered"), [(GIB // 4, False), (GIB // 4 + 1, True)])
+def test_caches_are_worth_clearing_from_a_quarter_of_a_gib(
+    home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, cache_bytes: int, is_offered: bool
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(0, 0, GIB))
+    sparse_cache(cache_bytes)
+    fix = verify(disk.FreeSpace(), LINUX, progress).fix
+    assert fix is not None
+    assert (fix.action == "clear-compile-caches") == fix.automatic == is_offered
+
+
 def test_several_full_drives_give_the_worst_verdict(
     home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +230,12 @@ def sparse_cache(num_bytes: int) -> Path:
 def test_large_compile_caches_are_offered_and_cleared(home: Path, progress: RecordedProgress) -> None:
     check = disk.CompileCaches()
     assert verify(check, LINUX, progress).state == "ok"
+    folder = sparse_cache(GIB - 1)
+    assert verify(check, LINUX, progress).state == "ok"
+    with (folder / "big.cubin").open("wb") as file:
+        file.truncate(GIB)
+    assert verify(check, LINUX, progress).state == "warning"
+    shutil.rmtree(folder)
     folder = sparse_cache(4 * GIB)
     finding = verify(check, LINUX, progress)
     assert finding.state == "warning"
@@ -181,7 +243,10 @@ def test_large_compile_caches_are_offered_and_cleared(home: Path, progress: Reco
     assert finding.fix.label == "Clear 4.0 GiB"
     disk.FreeSpace().fix(progress)
     assert not folder.exists()
+    assert "Removed the compile caches (4.0 GiB)" in progress.text
+    sparse_cache(2 * GIB)
     check.fix(progress)
+    assert "Removed the compile caches (2.0 GiB)" in progress.text
     assert verify(check, LINUX, progress).state == "ok"
 
 
@@ -196,12 +261,16 @@ class Stumbling(Check):
         raise PermissionError(13, "Permission denied", "/somewhere")
 
 
-def test_a_check_that_stumbles_is_unknown_and_stops_no_other(progress: RecordedProgress) -> None:
+def test_a_check_that_stumbles_is_unknown_and_stops_no_other(
+    progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
     results = base.verify_all([Stumbling(), host.Memory(), host.LongPaths()], LINUX, progress)
     assert [result.state for result in results] == ["unknown", "ok"]
     assert "/somewhere" in results[0].message
     assert not any(result.state is State.FAILED for result in results)
     assert results[0].id == "stumbling"
+    monkeypatch.setattr(Stumbling, "verify", lambda *_: (_ for _ in ()).throw(UserError("usage", "x", context="why")))
+    assert base.verify(Stumbling(), LINUX, progress).evidence == "why"
     with pytest.raises(Exception, match="has no repair"):
         Stumbling().fix(progress)
 

@@ -121,6 +121,16 @@ def test_without_a_terminal_one_is_opened(
     assert built == []
 
 
+def test_a_terminal_that_was_opened_for_it_opens_no_other(
+    home: Path, screen: None, built: list[str], programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script(programs / "konsole", f"open({str(tmp_path / 'terminal')!r}, 'w').write('')")
+    assert command_line.main(["start", "--own-terminal"]) == 0
+    assert built == ["launcher"]
+    wait_for(home / "started")
+    assert not (tmp_path / "terminal").exists()
+
+
 def test_without_any_terminal_it_is_built_nevertheless(
     home: Path, screen: None, built: list[str], programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

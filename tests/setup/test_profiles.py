@@ -9,6 +9,7 @@ from tunesmith_core.machine import Driver, Gpu, Machine
 from tunesmith_setup.environments import profiles
 
 RTX_3060 = Gpu(index=0, name="NVIDIA GeForce RTX 3060", compute_capability=(8, 6))
+B200 = Gpu(index=0, name="NVIDIA B200", compute_capability=(10, 0))
 RTX_5090 = Gpu(index=0, name="NVIDIA GeForce RTX 5090", compute_capability=(12, 0))
 GTX_1080 = Gpu(index=1, name="NVIDIA GeForce GTX 1080", compute_capability=(6, 1))
 GTX_960 = Gpu(index=1, name="NVIDIA GeForce GTX 960", compute_capability=(5, 2))
@@ -35,6 +36,8 @@ def warnings(choice: profiles.Choice) -> list[str]:
         ("windows", "528.24", RTX_3060, False),
         ("linux", "570.26", RTX_5090, True),
         ("linux", "565.77", RTX_5090, False),
+        ("linux", "570.26", B200, True),
+        ("linux", "570.25", B200, False),
         ("windows", "570.65", RTX_5090, True),
         ("windows", "566.36", RTX_5090, False),
         ("linux", "unreadable", RTX_5090, True),
@@ -42,7 +45,7 @@ def warnings(choice: profiles.Choice) -> list[str]:
 )
 def test_a_driver_below_the_floor_is_a_problem(system: str, driver: str, gpu: Gpu, fits: bool) -> None:
     choice = profiles.choose(computer(gpu, driver=driver, system=system))
-    assert choice.profile.name == ("cu128" if gpu is RTX_5090 else "cu124")
+    assert choice.profile.name == ("cu124" if gpu is RTX_3060 else "cu128")
     assert choice.problem == (None if fits else "driver-too-old")
     assert ("or newer" in choice.sentence) is not fits
 

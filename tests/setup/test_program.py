@@ -255,7 +255,10 @@ def test_the_command_installs_and_removes_its_own_program(
     assert program.damaged_files(user_program.default_folder()) == []
     assert command_line.main(["program", "--uninstall"]) == 0
     shown = capsys.readouterr().out
+    assert "Tunesmith was removed." in shown
     assert f"Kept: {home / 'runs'}" in shown
     assert os.listdir(home) == ["runs"]
     assert everything(person) == []
+    (home / "cache").mkdir()
     assert command_line.main(["program", "--uninstall", "--prefix", str(person)]) == 2
+    assert (home / "cache").exists(), "nothing goes before the program was found"

@@ -100,7 +100,10 @@ def test_the_person_is_asked_about_each_fault(
     check = Sick(helps=True)
     sick.append(check)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys.stdin, "readline", lambda: answer, raising=False)
+    flushed: list[None] = []
+    monkeypatch.setattr(sys.stdout, "flush", lambda: flushed.append(None), raising=False)
+    # Without it the question would not be on the screen yet.
+    monkeypatch.setattr(sys.stdin, "readline", lambda: answer if flushed else "", raising=False)
     assert run() == (0 if num_fixes else 3)
     assert check.num_fixes == num_fixes
     assert "Heal it? [y/N]" in capsys.readouterr().out

@@ -101,7 +101,10 @@ def test_the_person_is_asked(
     answer: str, code: int, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys.stdin, "readline", lambda: answer, raising=False)
+    flushed: list[None] = []
+    monkeypatch.setattr(sys.stdout, "flush", lambda: flushed.append(None), raising=False)
+    # Without it the question would not be on the screen yet.
+    monkeypatch.setattr(sys.stdin, "readline", lambda: answer if flushed else "", raising=False)
     assert run() == code
     assert (home / "envs").exists() == bool(code)
     assert "[y/N]" in capsys.readouterr().out
@@ -151,8 +154,12 @@ def test_what_can_not_be_removed_is_named(
         remove(path, **options)
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
+    for name, num_mib in (("cache", 3), ("envs", 5)):
+        (home / name / "big").write_bytes(bytes(num_mib << 20))
     assert run("--yes") == 3
-    assert f"{home / 'cache'} can't be removed: Permission denied" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"{home / 'cache'} can't be removed: Permission denied" in shown
+    assert "Freed 5 MiB.\nNot removed: 1." in shown
 
 
 @pytest.mark.parametrize("point", ["uninstall.unpointed", "uninstall.removed"])

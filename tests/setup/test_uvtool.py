@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,7 @@ def python_with(tmp_path: Path, *, pip: bool, venv: bool) -> Path:
     body = f"""
 import shutil
 from pathlib import Path
+from typing import Any
 if args[1:3] == ['-m', 'pip'] and {pip}:
     assert '--require-hashes' in args and args[-1].endswith('uv.txt')
     shutil.copy({str(wheel)!r}, args[args.index('--dest') + 1])
@@ -126,8 +129,17 @@ def test_without_pip_and_venv_the_command_that_helps_is_named(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=False, venv=False)))
     monkeypatch.setattr(system_libraries, "apt_install", lambda *_: apt_works)
+    run, quiet = subprocess.run, []
+
+    def counted(command: list[str], **options: Any) -> Any:
+        if "venv" in command:
+            quiet.append(options["capture_output"])
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", counted)
     with pytest.raises(EnvironmentProblem, match="uv is not installed") as caught:
         uvtool.obtain(progress)
+    assert quiet == [True] * (2 if apt_works else 1), "once more where its package was installed"
     assert "-m pip install uv" in caught.value.hint
     assert not (paths.data_root() / "tools").exists()
 

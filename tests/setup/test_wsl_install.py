@@ -241,8 +241,11 @@ def test_the_command_does_it_all(
 def test_the_person_is_asked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], answer: str, agreed: bool
 ) -> None:
+    flushed: list[None] = []
     monkeypatch.setattr(sys, "stdin", io.StringIO(answer))
+    monkeypatch.setattr(sys.stdout, "flush", lambda: flushed.append(None), raising=False)
     step = Step("x", "Do it.", ("wsl.exe", "--help"))
     assert command.ask(step) is agreed
+    assert flushed, "the question is on the screen before an answer is read"
     assert "wsl.exe --help" in capsys.readouterr().out
     assert command.agree(step)

@@ -1,0 +1,70 @@
+"""Examples that are longer than the context: what is cut, and what the person is told."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tunesmith_engine.data.cuts import Cuts
+from tunesmith_engine.data.example import IGNORED_LABEL, Example
+
+
+def example(num_tokens: int, learned: range) -> Example:
+    """An example of which the tokens of a range are learned."""
+    ids = np.arange(num_tokens, dtype=np.int32)
+    labels = np.where(np.isin(ids, list(learned)), ids, IGNORED_LABEL).astype(np.int32)
+    return Example(ids, labels)
+
+
+def test_an_example_of_just_the_limit_is_whole() -> None:
+    cuts, whole = Cuts(4), example(4, range(1, 4))
+    assert cuts.cut(whole) is whole
+    assert (cuts.num_rows, cuts.num_cut, cuts.longest_tokens, cuts.notes()) == (1, 0, 4, {})
+
+
+def test_a_longer_one_is_cut_to_a_copy_of_its_own() -> None:
+    cuts, long = Cuts(4), example(6, range(0))
+    cut = cuts.cut(long)
+    assert cut.input_ids.tolist() == [0, 1, 2, 3]
+    assert cut.labels.tolist() == [IGNORED_LABEL] * 4
+    assert cut.input_ids.base is None
+    assert cut.labels.base is None, "a view would keep the whole row in memory"
+    assert (cuts.num_cut, cuts.num_open, cuts.longest_tokens) == (1, 0, 6)
+
+
+@pytest.mark.parametrize(
+    ("learned", "is_open"),
+    [
+        (range(3, 5), True),
+        (range(6), True),
+        (range(2, 4), False),
+        (range(4, 6), False),
+        (range(5, 6), False),
+        (range(1), False),
+    ],
+)
+def test_an_answer_is_open_when_it_goes_on_behind_the_limit(learned: range, is_open: bool) -> None:
+    cuts = Cuts(4)
+    cuts.cut(example(6, learned))
+    assert cuts.num_open == is_open
+
+
+def test_the_person_is_told_how_many_and_what_would_keep_them() -> None:
+    cuts = Cuts(4)
+    for row in (example(3, range(3)), example(9, range(2)), example(5, range(1, 4))):
+        cuts.cut(row)
+    assert cuts.notes() == {
+        "dataset-rows-cut": "Rows cut at the context length of 4 tokens: 2 of 3. "
+        "To keep every row whole, raise the context length to 9 tokens, or skip longer rows."
+    }
+    cuts.cut(example(6, range(6)))
+    assert "3 of 4. In 1 of them, the end of an answer is lost" in cuts.notes()["dataset-rows-cut"]
+
+
+def test_the_first_token_is_never_learned() -> None:
+    assert [example(4, learned).num_trained_tokens for learned in (range(1), range(2), range(1, 4), range(4))] == [
+        0,
+        1,
+        3,
+        3,
+    ]
