@@ -73,7 +73,7 @@ def generate(
         do_sample=False,
         max_new_tokens=max_tokens,
         use_cache=True,
-        pad_token_id=padding_id(tokenizer),
+        pad_token_id=padding_id(tokenizer, model.get_base_model().config),
         eos_token_id=sorted(end for end in ends if end is not None) or None,
     )
     with untouched_training(model, compute.device), compute.autocast():
