@@ -64,6 +64,11 @@ def shortened(value: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
 
 
+def brief(value: Any) -> Any:  # Any: a JSON value
+    """Return a value as it is, or shortened to a text where it is long."""
+    return value if len(str(value)) <= MOST_SHOWN else shortened(value)
+
+
 def _whole(value: Any) -> Any:  # Any: JSON values
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()

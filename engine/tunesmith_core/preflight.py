@@ -10,9 +10,9 @@ from pathlib import Path
 from tunesmith_core import datafmt, devices, environments, files, paths
 from tunesmith_core.datafmt import encoding
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
-from tunesmith_core.messages import Message, joined
+from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import ModelFolder, local_folder, open_model_folder
-from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec import RunSpec, told
 from tunesmith_core.spec_sections import WSL, SourceSpec
 from tunesmith_core.wsl.guest import Guest
 
@@ -33,7 +33,7 @@ def check(spec: RunSpec) -> None:
     """
     problems = spec.problems()
     if problems:
-        raise TunesmithError("spec-invalid", joined([problem.message for problem in problems], "\n"))
+        raise TunesmithError("spec-invalid", told(problems, "\n"))
     if spec.hardware.system == WSL:
         Guest.load()
     else:

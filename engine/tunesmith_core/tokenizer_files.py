@@ -121,7 +121,7 @@ def _tokens_problem(value: Any) -> Message | None:  # Any: a JSON value
 
 def _decoder_problem(value: Any) -> Message | None:  # Any: a JSON value
     sound = isinstance(value, dict) and all(
-        number.isascii() and number.isdigit() and len(number) <= 10 and isinstance(token, dict)  # noqa: PLR2004
+        number.isascii() and number.isdigit() and len(number) <= 10 and isinstance(token, dict)
         for number, token in value.items()
     )
     return _tokens_problem(value) if sound else Message("must be an object of tokens by their numbers")

@@ -284,7 +284,9 @@ def test_a_config_that_cuts_the_model_is_refused(folder: Path) -> None:
     open_model_folder(folder)
 
 
-@pytest.mark.parametrize("spare", ["model.layers.2.eh_proj.weight", "vision.layers.2.mlp.up_proj.weight", "other.weight"])
+@pytest.mark.parametrize(
+    "spare", ["model.layers.2.eh_proj.weight", "vision.layers.2.mlp.up_proj.weight", "other.weight"]
+)
 def test_a_head_for_further_tokens_is_no_layer(folder: Path, spare: str) -> None:
     write_safetensors(folder / "model.safetensors", layers(0, 1, spare=spare))
     edit(folder / "config.json", num_hidden_layers=2)
@@ -488,4 +490,3 @@ def test_one_bad_folder_does_not_hide_the_good_ones(folder: Path) -> None:
     bad.mkdir()
     (bad / "config.json").write_text('{"model_type": "x", "quantization_config": {}}')
     assert [card.path for card in list_models(folder.parent)] == [folder]
-

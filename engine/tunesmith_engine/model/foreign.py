@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_engine.failures import translate
@@ -75,9 +75,9 @@ def reading(path: Path, task: str) -> Iterator[None]:
         ) from error
 
 
-def refused(path: Path, template: str, /, **values: object) -> TunesmithError:
+def refused(path: Path, template: str, /, **values: str | int | list[int]) -> TunesmithError:
     """Return the error about what a file of a model says."""
-    return UserError("model-files-missing-or-corrupt", template, path=path, **values)
+    return TunesmithError("model-files-missing-or-corrupt", Message(template, path=path, **values))
 
 
 def _reason(error: Exception) -> str:

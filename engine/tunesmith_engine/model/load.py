@@ -206,7 +206,10 @@ def _check_complete(folder: Path, model: torch.nn.Module, info: dict[str, Any]) 
         )
     if missing := sorted(info["missing_keys"]):
         raise refused(
-            folder, "{path}: {num_missing} weights are missing, such as {name}.", num_missing=len(missing), name=missing[0]
+            folder,
+            "{path}: {num_missing} weights are missing, such as {name}.",
+            num_missing=len(missing),
+            name=missing[0],
         )
     shapes = open_model_folder(folder).shapes
     if left_out := sorted(name for name in info["unexpected_keys"] if _has_a_place(name, shapes.get(name), model)):
@@ -260,7 +263,11 @@ def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder
         UserError: `model-files-missing-or-corrupt` when it can't, or when weights are no numbers.
         RunFailure: `nan-loss` when its prediction is no number.
     """
-    with torch.no_grad(), compute.autocast(), reading(folder, "the model can't predict with the settings in config.json"):
+    with (
+        torch.no_grad(),
+        compute.autocast(),
+        reading(folder, "the model can't predict with the settings in config.json"),
+    ):
         logits = model(input_ids=input_ids[None].to(compute.device), use_cache=False).logits
     if bool(logits.isfinite().all()):
         return

@@ -15,6 +15,7 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
 
@@ -114,7 +115,7 @@ def _check_names(model: nn.Module, names: list[str]) -> None:
         raise TunesmithError(
             "lora-target-modules-missing",
             "The model has no layer named {names}. Its linear layers are {known}.",
-            names=", ".join(missing),
+            names=shortened(", ".join(missing)),
             known=", ".join(sorted(linear | stacked)),
         )
 

@@ -66,6 +66,7 @@ def prepare_process(place: Path) -> list[Any]:
 
     cli_specs.conduct = lambda _kind, spec: Answer(spec)
     environments.training_python = lambda: Path(sys.executable)
+
     def train(run: Any) -> None:
         with Host(run) as host:
             phases.run(host)

@@ -1,4 +1,4 @@
-"""Model folders that went wrong in one place each, by a fixed seed: what a person may have downloaded, cut or edited."""
+"""Model folders that went wrong in one place each, by a fixed seed: downloaded in part, cut or edited."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.engine.foreign.odd_values import NUMBERS, ODD_SETTINGS, QUANTIZATIONS, TOKENIZER_ODD
 from tests.run_mutations import BYTES, DEEP, _changed, remove
 
 KINDS = ("llama", "qwen2", "qwen3", "gpt2")
@@ -20,200 +21,6 @@ ANY, REFUSED, TRAINS = "any", "refused", "trains"
 
 Made = tuple[str, str]
 """What was done, and what has to come of it."""
-
-NUMBERS: tuple[str, ...] = (
-    "0", "-1", "1", "3", "7", "63", "65", "1.5", "64.0", "1e3", "-64", "1e308", "NaN", "Infinity", "-Infinity", "1e999",
-    str(2**31), str(2**40), str(2**63), "9" * 400, "9" * 5000, '"64"', '"x"', '""', "true", "false", "null", "[]", "{}",
-    "[64]", "[64, 64]", '{"a": 64}', '"\\ud800"', DEEP, '{"__float__": "x"}', '{"__float__": "NaN"}',
-)  # fmt: skip
-
-QUANTIZATIONS: tuple[Any, ...] = (
-    {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True},
-    {"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"},
-    {"quant_method": "hqq", "quant_config": {"weight_quant_params": {"nbits": 4, "group_size": 64}}},
-    {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int4WeightOnlyConfig", "_data": {}}}},
-    {"quant_method": "torchao", "quant_type": "int8_weight_only"},
-    {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {}},
-    {"quant_method": "quark", "export": {}, "global_quant_config": {}},
-    {"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
-    {"quant_method": "fbgemm_fp8"},
-    {"quant_method": "mxfp4", "modules_to_not_convert": []},
-    {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
-    {"load_in_8bit": True},
-    {"quant_method": "eetq"},
-    {"quant_method": "aqlm", "in_group_size": 8},
-    {"quant_method": "vptq"},
-    {"quant_method": "spqr", "beta1": 16, "beta2": 16},
-    {"quant_method": "fp_quant"},
-    {"quant_method": "higgs", "bits": 4},
-    {"quant_method": "auto-round", "bits": 4},
-    {"quant_method": "bitnet"},
-    {"quant_method": "sinq"},
-    {"quant_method": "modelopt", "quant_algo": "FP8"},
-    {"quant_method": "of-tomorrow", "bits": 1},
-    {"quant_method": 7},
-    {"bits": 4},
-    {},
-    [],
-    "gptq",
-    4,
-    True,
-)
-
-ODD_SETTINGS: tuple[dict[str, Any], ...] = (
-    {"rope_scaling": {"type": "linear"}},
-    {"rope_scaling": {"rope_type": "yarn", "factor": "4"}},
-    {"rope_scaling": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": []}},
-    {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0}},
-    {"rope_scaling": "linear"},
-    {"rope_scaling": [4]},
-    {"rope_scaling": {"rope_type": "of-tomorrow", "factor": 2}},
-    {"rope_parameters": {"rope_type": "default", "rope_theta": "x"}},
-    {"rope_parameters": {"rope_type": "default", "rope_theta": -1}},
-    {"rope_parameters": {"rope_type": "default", "rope_theta": 0}},
-    {"rope_parameters": {"full_attention": {"rope_type": "default"}}},
-    {"rope_parameters": 7},
-    {"rope_theta": None},
-    {"rope_theta": 0},
-    {"partial_rotary_factor": 3.7},
-    {"partial_rotary_factor": "x"},
-    {"partial_rotary_factor": -0.5},
-    {"layer_types": ["full_attention"]},
-    {"layer_types": ["full_attention"] * 9},
-    {"layer_types": ["of-tomorrow"] * 2},
-    {"layer_types": "full_attention"},
-    {"layer_types": [1, 2]},
-    {"layer_types": ["sliding_attention"] * 2, "sliding_window": None},
-    {"sliding_window": -5, "use_sliding_window": True},
-    {"sliding_window": "x", "use_sliding_window": True, "max_window_layers": 0},
-    {"dtype": "float99"},
-    {"dtype": "int8"},
-    {"dtype": 7},
-    {"dtype": ["float32"]},
-    {"torch_dtype": "nn"},
-    {"dtype": {"": "float32"}},
-    {"hidden_act": "of-tomorrow"},
-    {"hidden_act": 7},
-    {"hidden_act": None},
-    {"activation_function": "of-tomorrow"},
-    {"num_attention_heads": 3},
-    {"num_attention_heads": 5, "n_head": 5},
-    {"num_key_value_heads": 3},
-    {"num_key_value_heads": 0},
-    {"num_key_value_heads": 8},
-    {"head_dim": 7},
-    {"head_dim": 0},
-    {"head_dim": -16},
-    {"num_hidden_layers": 0, "n_layer": 0},
-    {"num_hidden_layers": 1, "n_layer": 1},
-    {"num_hidden_layers": 3, "n_layer": 3},
-    {"num_hidden_layers": 10**9, "n_layer": 10**9},
-    {"vocab_size": 1},
-    {"vocab_size": 10**9},
-    {"vocab_size": 0},
-    {"vocab_size": 100},
-    {"hidden_size": 63, "n_embd": 63},
-    {"hidden_size": 10**7, "n_embd": 10**7},
-    {"intermediate_size": 0, "n_inner": 0},
-    {"intermediate_size": 10**8, "n_inner": 10**8},
-    {"max_position_embeddings": 0, "n_positions": 0},
-    {"max_position_embeddings": 4, "n_positions": 4},
-    {"max_position_embeddings": 10**12, "n_positions": 10**12},
-    {"rms_norm_eps": -1.0},
-    {"rms_norm_eps": float("nan"), "layer_norm_epsilon": float("nan")},
-    {"rms_norm_eps": "1e-6", "layer_norm_epsilon": "1e-6"},
-    {"attention_dropout": 7.0, "attn_pdrop": 7.0},
-    {"attention_dropout": -0.1, "attn_pdrop": -0.1, "resid_pdrop": 2},
-    {"attention_dropout": "x", "attn_pdrop": "x"},
-    {"pad_token_id": 10**6},
-    {"pad_token_id": -10**6},
-    {"pad_token_id": [1, 2]},
-    {"pad_token_id": "x"},
-    {"pad_token_id": 1.5},
-    {"pad_token_id": True},
-    {"eos_token_id": 10**6},
-    {"eos_token_id": ["x"]},
-    {"eos_token_id": {}},
-    {"bos_token_id": -7},
-    {"bos_token_id": "x"},
-    {"tie_word_embeddings": "x"},
-    {"tie_word_embeddings": 1},
-    {"tie_word_embeddings": True},
-    {"architectures": ["BertModel"]},
-    {"architectures": "LlamaForCausalLM"},
-    {"architectures": [7]},
-    {"architectures": None},
-    {"model_type": "bert"},
-    {"model_type": "t5"},
-    {"model_type": "clip"},
-    {"model_type": "of-tomorrow"},
-    {"model_type": ["llama"]},
-    {"model_type": ""},
-    {"model_type": "gpt2"},
-    {"model_type": "mamba"},
-    {"model_type": "mistral"},
-    {"model_type": "gemma3"},
-    {"model_type": "qwen2_moe"},
-    {"model_type": "../../evil"},
-    {"is_encoder_decoder": "x"},
-    {"is_encoder_decoder": True},
-    {"is_decoder": False},
-    {"use_cache": "x"},
-    {"pretraining_tp": 2},
-    {"pretraining_tp": "x"},
-    {"pretraining_tp": 0},
-    {"attention_bias": True},
-    {"mlp_bias": True},
-    {"text_config": {}},
-    {"text_config": 7},
-    {"text_config": {"hidden_size": "x"}},
-    {"problem_type": "x"},
-    {"id2label": 7},
-    {"id2label": {"a": "b"}},
-    {"num_labels": -1},
-    {"num_labels": "x"},
-    {"label2id": []},
-    {"output_attentions": True},
-    {"output_attentions": "x"},
-    {"output_hidden_states": True},
-    {"return_dict": False},
-    {"return_dict": "x"},
-    {"torchscript": True},
-    {"chunk_size_feed_forward": 7},
-    {"initializer_range": "x"},
-    {"initializer_range": -1},
-    {"transformers_version": 7},
-    {"transformers_version": "99.0.0"},
-    {"generation_config": 7},
-    {"name_or_path": 7},
-    {"_name_or_path": {}},
-    {"attn_implementation": "flash_attention_2"},
-    {"_attn_implementation": "evil/kernel"},
-    {"_attn_implementation_internal": ["x"]},
-    {"experts_implementation": "evil/kernel"},
-    {"_experts_implementation": "evil/kernel"},
-    {"auto_map": {"AutoConfig": "evil.Config", "AutoModelForCausalLM": "evil.Model"}},
-    {"auto_map": 7},
-    {"trust_remote_code": True},
-    {"base_model_tp_plan": {"x": "y"}},
-    {"base_model_pp_plan": 7},
-    {"attribute_map": {"hidden_size": "x"}},
-    {"keys_to_ignore_at_inference": 7},
-    {"to_dict": "x"},
-    {"__class__": "x"},
-    {"from_dict": 7},
-    {"_attn_implementation_autoset": 7},
-    {"scale_attn_weights": "x"},
-    {"scale_attn_by_inverse_layer_idx": "x"},
-    {"reorder_and_upcast_attn": True},
-    {"add_cross_attention": True},
-    {"use_kernel": "evil/kernel"},
-    {"kernel_config": {"RMSNorm": "evil/kernel"}},
-    {"hub_kernels": {"x": "evil/kernel"}},
-    {"use_hub_kernels": True},
-    {"fsdp": 1, "tp_plan": "auto"},
-    {"distributed_config": {"enable_expert_parallel": True}},
-)  # fmt: skip
 
 
 def _edit(path: Path, **changes: Any) -> None:
@@ -279,50 +86,6 @@ def fewer_layers(folder: Path, _chance: random.Random) -> Made:
 # Tokenizer and generation
 
 
-TOKENIZER_ODD: tuple[tuple[str, dict[str, Any]], ...] = (
-    *(("tokenizer_config.json", {name: value})
-      for name in ("eos_token", "pad_token", "bos_token", "unk_token")
-      for value in (7, None, [], {}, True, "not there", "", {"content": 7}, {"content": "x", "__type": "AddedToken"},
-                    "x" * 70_000, "a\x00b", ["<|im_end|>"])),
-    *(("tokenizer_config.json", {"tokenizer_class": value})
-      for value in (7, "", "OfTomorrowTokenizer", "BertTokenizer", "LlamaTokenizer", "GPT2Tokenizer", ["x"],
-                    "../evil.Tokenizer", "BartTokenizerFast", "TokenizersBackend", "MistralCommonTokenizer")),
-    *(("tokenizer_config.json", {"chat_template": value})
-      for value in (7, [], {}, [{"name": "default"}], [{"name": "x", "template": "y"}], {"default": "x"}, [7], True,
-                    "{% for %}", "{{ 1/0 }}", "")),
-    *(("tokenizer_config.json", {"model_max_length": value}) for value in ("x", -1, 0, None, [], 1e300, True, 2**70)),
-    *(("tokenizer_config.json", {"added_tokens_decoder": value})
-      for value in (7, [], {"x": {}}, {"-1": {"content": "a"}}, {"999999": {"content": "<far>", "special": True}},
-                    {"5": 7}, {"5": {"content": 7}}, {"5": {"content": "", "special": True}}, {"1e3": {"content": "x"}},
-                    {"3": {"content": "x", "lstrip": "x"}}, {str(2**70): {"content": "x"}})),
-    *(("tokenizer_config.json", {"additional_special_tokens": value})
-      for value in (7, "x", [7], [None], [{"a": 1}], ["x"] * 1000, {"a": "b"}, [""])),
-    *(("tokenizer_config.json", {"extra_special_tokens": value}) for value in (7, "x", [7], {"a": 7}, {"a": None}, [])),
-    *(("tokenizer_config.json", changes) for changes in (
-        {"auto_map": {"AutoTokenizer": ["evil.Tok", "evil.Fast"]}}, {"auto_map": 7}, {"padding_side": "up"},
-        {"padding_side": 7}, {"truncation_side": "x"}, {"model_input_names": 7}, {"model_input_names": ["x"]},
-        {"clean_up_tokenization_spaces": "x"}, {"add_bos_token": "x"}, {"add_eos_token": True}, {"add_bos_token": True},
-        {"add_prefix_space": True}, {"legacy": "x"}, {"tokenizer_file": "/etc/passwd"}, {"vocab_file": 7},
-        {"name_or_path": "../../x"}, {"backend": "of-tomorrow"}, {"backend": "sentencepiece"}, {"backend": 7},
-        {"is_fast": False}, {"use_fast": False}, {"split_special_tokens": True}, {"split_special_tokens": "x"},
-        {"special_tokens_map_file": "x"}, {"response_schema": 7}, {"__type": "AddedToken"}, {"self": 1},
-        {"tokenizer_object": "x"}, {"vocab": 7}, {"merges": 7}, {"trust_remote_code": True}, {"fix_mistral_regex": 7},
-        {"_commit_hash": 7}, {"processor_class": 7}, {"errors": "x"}, {"init_inputs": [7]}, {"init_inputs": 7},
-        {"local_files_only": False}, {"token": 7}, {"revision": 7}, {"cls_token": 7}, {"max_length": "x"})),
-    *(("special_tokens_map.json", value)
-      for value in ({"eos_token": 7}, {"eos_token": "not there"}, {"x": "y"}, {"pad_token": {"content": 7}},
-                    {"additional_special_tokens": 7}, {"additional_special_tokens": ["<new>"]}, {"eos_token": None})),
-    *(("added_tokens.json", value)
-      for value in ({"<new>": 7}, {"<new>": 10**6}, {"<new>": "x"}, {"<new>": -1}, {"<new>": None}, {"": 300},
-                    {"<new>": 2**70}, {"<new>": 1.5})),
-    *(("generation_config.json", {name: value})
-      for name in ("eos_token_id", "pad_token_id", "temperature", "max_length", "do_sample", "top_k", "transformers_version",
-                   "cache_implementation", "bos_token_id", "suppress_tokens", "forced_bos_token_id", "stop_strings",
-                   "watermarking_config", "custom_generate")
-      for value in (-1, 10**6, "x", [], {}, [10**6], None, True, 2**70)),
-)  # fmt: skip
-
-
 def tokenizer_odd(folder: Path, chance: random.Random) -> Made:
     """Give a file beside the weights a wrong value."""
     name, changes = chance.choice(TOKENIZER_ODD)
@@ -350,7 +113,8 @@ def side_whole(folder: Path, chance: random.Random) -> Made:
     names = ("tokenizer_config.json", "generation_config.json", "special_tokens_map.json", "added_tokens.json",
              "tokenizer.json", "config.json", "chat_template.jinja", "chat_template.json")  # fmt: skip
     name = chance.choice(names)
-    text = chance.choice(("[]", "7", "null", '"x"', "{}", "", DEEP, "{", '{"a": 1}', "[[]]", "\ufeff{}", "NaN", "{'a': 1}"))
+    whole = ("[]", "7", "null", '"x"', "{}", "", DEEP, "{", '{"a": 1}', "[[]]", "\ufeff{}", "NaN", "{'a': 1}")
+    text = chance.choice(whole)
     (folder / name).write_text(text)
     return f"{name} = {text[:20]!r}", ANY
 
@@ -393,6 +157,14 @@ def header_field(folder: Path, chance: random.Random) -> Made:
     return f"header {what}", ANY
 
 
+HEADER_FAULTS = (
+    "overlap", "hole", "dtype", "shape", "negative", "swapped", "beyond", "scalar", "huge shape", "empty shape",
+    "no bytes", "float offset", "text offset", "same place", "rest", "metadata",
+)  # fmt: skip
+DTYPES = ("F33", "I64", "BOOL", "U8", "F8_E4M3", "C64", "", None, 7, "f32", "I32", "F64", "F4")
+METADATA: tuple[Any, ...] = (7, {"format": 7}, {"format": "tf"}, [], {}, None, {"format": "of-tomorrow"})
+
+
 def header_odd(folder: Path, chance: random.Random) -> Made:
     """Let the header of the weights describe what can't be."""
     path = folder / "model.safetensors"
@@ -400,14 +172,13 @@ def header_odd(folder: Path, chance: random.Random) -> Made:
     names = [name for name in header if name != "__metadata__"]
     one, two = (header[name] for name in chance.sample(names, 2))
     start, end = one["data_offsets"]
-    how = chance.choice(("overlap", "hole", "dtype", "shape", "negative", "swapped", "beyond", "scalar", "huge shape",
-                         "empty shape", "no bytes", "float offset", "text offset", "same place", "rest", "metadata"))  # fmt: skip
+    how = chance.choice(HEADER_FAULTS)
     if how == "overlap":
         one["data_offsets"] = [start, end + 4]
     elif how == "hole":
         one["data_offsets"] = [start + 4, end]
     elif how == "dtype":
-        one["dtype"] = chance.choice(("F33", "I64", "BOOL", "U8", "F8_E4M3", "C64", "", None, 7, "f32", "I32", "F64", "F4"))
+        one["dtype"] = chance.choice(DTYPES)
     elif how == "shape":
         one["shape"] = [side + 1 for side in one["shape"]]
     elif how == "negative":
@@ -433,9 +204,16 @@ def header_odd(folder: Path, chance: random.Random) -> Made:
     elif how == "rest":
         data += b"more"
     else:
-        header["__metadata__"] = chance.choice((7, {"format": 7}, {"format": "tf"}, [], {}, None, {"format": "of-tomorrow"}))
+        header["__metadata__"] = chance.choice(METADATA)
     _write(path, json.dumps(header), data)
     return f"header {how}", ANY
+
+
+TENSOR_FAULTS = (
+    "missing", "turned", "cut", "nan in norm", "infinite", "nan in matrix", "whole numbers", "8 bits", "complex",
+    "bool", "half", "double", "renamed", "prefixed", "more layers", "other bias", "spare", "three sides",
+    "quantized names", "empty", "no head", "zeros",
+)  # fmt: skip
 
 
 def tensors(folder: Path, chance: random.Random) -> Made:
@@ -451,9 +229,7 @@ def tensors(folder: Path, chance: random.Random) -> Made:
     in_layers = [name for name in names if ".0." in name]
     one = chance.choice(names)
     expected = REFUSED
-    how = chance.choice(("missing", "turned", "cut", "nan in norm", "infinite", "nan in matrix", "whole numbers", "8 bits",
-                         "complex", "bool", "half", "double", "renamed", "prefixed", "more layers", "other bias", "spare",
-                         "three sides", "quantized names", "empty", "no head", "zeros"))  # fmt: skip
+    how = chance.choice(TENSOR_FAULTS)
     if how == "missing":
         del weights[one]
     elif how == "turned":
@@ -526,7 +302,9 @@ def sharded(folder: Path, chance: random.Random) -> Made:
         "metadata": {"total_size": 7},
         "weight_map": {name: file for file, held in files.items() for name in held},
     }
-    how = chance.choice(("sound", "field", "swapped", "folder", "up", "absolute", "missing", "whole", "cut", "unlisted"))
+    how = chance.choice(
+        ("sound", "field", "swapped", "folder", "up", "absolute", "missing", "whole", "cut", "unlisted")
+    )
     text = json.dumps(index)
     expected = REFUSED
     first = next(iter(index["weight_map"]))
@@ -566,7 +344,8 @@ def file_kind(folder: Path, chance: random.Random) -> Made:
     name = chance.choice(FILES)
     place = folder / name
     remove(place)
-    kind = chance.choice(("missing", "folder", "full folder", "fifo", "loop", "dangling", "device", "unreadable", "empty"))
+    kinds = ("missing", "folder", "full folder", "fifo", "loop", "dangling", "device", "unreadable", "empty")
+    kind = chance.choice(kinds)
     if kind.endswith("folder"):
         place.mkdir()
         if kind == "full folder":
@@ -606,7 +385,7 @@ def file_bytes(folder: Path, chance: random.Random) -> Made:
     elif how == "latin":
         whole = whole.replace(b'": ', b'\xe9": ', 1)
     elif how == "twice":
-        whole += whole
+        whole = whole * 2
     else:
         whole = bytearray(b'{"model_type": "llama", "x": [') + b"1," * 12_000_000 + b"1]}"
     path.write_bytes(bytes(whole))
@@ -626,7 +405,8 @@ def stray_adapter(folder: Path, chance: random.Random) -> Made:
     """Leave an adapter, or what is called so, beside the weights."""
     adapter = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "c_attn"],
                "task_type": "CAUSAL_LM", "base_model_name_or_path": "org/other"}  # fmt: skip
-    text = chance.choice((json.dumps(adapter), json.dumps(adapter), "{}", "[]", "{", "", json.dumps(adapter | {"r": "x"})))
+    whole = json.dumps(adapter)
+    text = chance.choice((whole, whole, "{}", "[]", "{", "", json.dumps(adapter | {"r": "x"})))
     (folder / "adapter_config.json").write_text(text)
     if chance.random() < 0.5:
         shutil.copyfile(folder / "model.safetensors", folder / "adapter_model.safetensors")
@@ -639,8 +419,14 @@ def own_code(folder: Path, chance: random.Random) -> Made:
     (folder / "custom_generate").mkdir()
     (folder / "custom_generate" / "generate.py").write_text("raise SystemExit('ran')\n")
     name = chance.choice(("config.json", "tokenizer_config.json", "generation_config.json", "processor_config.json"))
-    value = chance.choice(({"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"}, {"AutoTokenizer": ["evil.T", None]},
-                           {"AutoTokenizer": "evil.T"}, {"AutoModelForCausalLM": "org/evil--evil.M"}, "evil.py"))  # fmt: skip
+    values: tuple[Any, ...] = (
+        {"AutoConfig": "evil.C", "AutoModelForCausalLM": "evil.M"},
+        {"AutoTokenizer": ["evil.T", None]},
+        {"AutoTokenizer": "evil.T"},
+        {"AutoModelForCausalLM": "org/evil--evil.M"},
+        "evil.py",
+    )
+    value = chance.choice(values)
     changes: dict[str, Any] = {"auto_map": value, "trust_remote_code": True}
     if chance.random() < 0.4:
         changes |= {"model_type": "evil", "tokenizer_class": "EvilTokenizer", "architectures": ["EvilForCausalLM"]}

@@ -17,14 +17,17 @@ Made = tuple[str, list[str], str]
 """What was done, words of which one has to be named, and what has to come of it."""
 
 PATHS = (
-    "", " ", ".", "..", "/", "~", "~nouser", "~nouser/x", "~root/../..", "/dev/null", "/dev/zero", "/dev/tty", "/proc/self/mem",
-    "/etc/passwd", "/etc", "x" * 300, "x" * 5000, "/" + "x/" * 3000, "a/" * 2500 + "b", "a\x00b", "\x00", "\ud800", "/\udcff/x",
-    "C:\\x", "\\\\server\\share", "file:///etc/passwd", "https://host.invalid/x", "org/name", "org/name/more", "../../../..",
+    "", " ", ".", "..", "/", "~", "~nouser", "~nouser/x", "~root/../..", "/dev/null", "/dev/zero", "/dev/tty",
+    "/proc/self/mem", "/etc/passwd", "/etc", "x" * 300, "x" * 5000, "/" + "x/" * 3000, "a/" * 2500 + "b", "a\x00b",
+    "\x00", "\ud800", "/\udcff/x", "C:\\x", "\\\\server\\share", "file:///etc/passwd", "https://host.invalid/x",
+    "org/name", "org/name/more", "../../../..",
     "new\nline", "\t", "\x1b[31m", "%s{0}{path}", "-rf", "ü/名字", "con", "nul.json", "|ls", "$(ls)", "`ls`", "*", "?",
     "/proc/self/fd/0", "/sys/kernel/mm", "/proc/1/root", "./", "~/", "//", "a" * 255, "\u202e", "{", "}", "{}", "{path",
 )  # fmt: skip
 
-TEXTS: tuple[Any, ...] = ("x", "", " ", "AUTO", "cuda:999", "cpu:1", "cuda:-1", "None", "sft ", "nf4\x00", "../sft", 0, None, True)
+TEXTS: tuple[Any, ...] = (
+    "x", "", " ", "AUTO", "cuda:999", "cpu:1", "cuda:-1", "None", "sft ", "nf4\x00", "../sft", 0, None, True,
+)  # fmt: skip
 
 CONTRADICTIONS: tuple[dict[str, dict[str, Any]], ...] = (
     {"evaluation": {"early_stopping": 3, "percent": 0.0}},
@@ -140,7 +143,8 @@ def raw(values: Any, path: Path, chance: random.Random) -> Made:
 def where(values: Any, path: Path, chance: random.Random) -> Made:
     """Name an odd path."""
     new = chance.choice(PATHS)
-    place = chance.choice((("model", "path"), ("model", "path"), ("data", "sources", 0, "path"), ("evaluation", "path")))
+    places = (("model", "path"), ("model", "path"), ("data", "sources", 0, "path"), ("evaluation", "path"))
+    place = chance.choice(places)
     if place[0] == "evaluation":
         values["evaluation"]["percent"] = 0.0
     _set(values, place, new)
@@ -208,7 +212,8 @@ def doubled(values: Any, path: Path, chance: random.Random) -> Made:
 def whole(values: Any, path: Path, chance: random.Random) -> Made:
     """Put other bytes in place of the file."""
     text = json.dumps(values).encode()
-    how = chance.choice(("bytes", "cut", "garbled", "utf-16", "utf-16-le", "bom", "twice", "list", "huge", "deep", "single"))
+    ways = ("bytes", "cut", "garbled", "utf-16", "utf-16-le", "bom", "twice", "list", "huge", "deep", "single")
+    how = chance.choice(ways)
     if how == "bytes":
         text = chance.choice(BYTES)
     elif how == "cut":
