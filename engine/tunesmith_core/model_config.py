@@ -166,6 +166,9 @@ def _problem(name: str, value: object) -> Message | None:
         problem = None if isinstance(value, bool) else Message("must be true or false")
     elif name in _TEXTS:
         problem = None if isinstance(value, str) else Message("must be a text")
+    elif name == "architectures":
+        sound = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        problem = None if sound else Message("must be a list of names")
     elif name in _FORMATS:
         known = isinstance(value, dict) or (isinstance(value, str) and value.removeprefix("torch.") in _KNOWN_FORMATS)
         problem = None if known else Message("must be a number format such as bfloat16")

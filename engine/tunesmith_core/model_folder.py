@@ -137,8 +137,9 @@ def _check_files(folder: Path) -> None:
                     continue
                 kind = os.stat(entry.path).st_mode  # noqa: PTH116 - faster than a Path for each
                 if not stat.S_ISREG(kind):
-                    problem = "is a folder, not a file" if stat.S_ISDIR(kind) else "is not an ordinary file"
-                    raise damaged(Path(entry.path), problem)
+                    if stat.S_ISDIR(kind):
+                        raise damaged(Path(entry.path), "is a folder, not a file")
+                    raise damaged(Path(entry.path), "is not an ordinary file")
     except FileNotFoundError as error:
         raise damaged(Path(str(error.filename)), "is a link to a file that is missing") from error
     except OSError as error:

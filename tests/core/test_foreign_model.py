@@ -215,6 +215,7 @@ WRONG: list[tuple[str, Any, str]] = [
     *(("eos_token_id", value, "must be the number of a token") for value in ("2", 1.5, -2, True, [2, "x"], {}, 2**40)),
     *(("attention_dropout", value, "must be between 0 and 1") for value in ("0.1", 1.5, -0.1, float("nan"))),
     *(("rope_theta", value, "must be above 0") for value in ("x", 0, -1.0, True, float("inf"))),
+    *(("architectures", value, "must be a list of names") for value in (7, "LlamaForCausalLM", [7], {})),
     ("pad_token_id", 16, "pad_token_id is 16, but vocab_size is 16"),
     ("some_number", 2**63, "some_number must be a number of 64 bits"),
     ("text_config", 7, "text_config must be an object, not 7"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ REFUSED_TYPES = {
 DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 NOT_DOWNLOADED = ["adapter_*"]
 """An adapter beside the weights of a hub model; transformers would put it into the model without a word."""
+
+_POSITIONS = re.compile(r"wpe|pos")
+"""Parts of the names of tables with a row for each position in a text."""
 
 
 def model_folder(model: ModelSpec) -> Path:
@@ -273,6 +277,7 @@ def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder
         return
     for name, weight in model.named_parameters():
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            name = name.removeprefix("base_model.model.").replace(".base_layer", "")
             raise refused(folder, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
     raise TunesmithError(
         "nan-loss",
@@ -303,6 +308,26 @@ def check_token_ids(used: Collection[int], tokenizer: Any, config: Any, folder: 
             number=max(used),
             rows=rows,
         )
+
+
+def check_row_lengths(longest_tokens: int, model: torch.nn.Module, folder: Path) -> None:
+    """Refuse rows that are longer than a model's learned table of positions: a GPU would fail without saying why.
+
+    Raises:
+        UserError: `spec-invalid`.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Embedding) and _POSITIONS.search(name.rpartition(".")[2]):
+            positions = module.num_embeddings - int(getattr(module, "offset", 0))
+            if longest_tokens > positions:
+                raise TunesmithError(
+                    "spec-invalid",
+                    "data.context_length: the longest row has {longest} tokens, but {folder} supports only {positions}.",
+                    hint=Message("Set the context length to {positions} tokens or less.", positions=positions),
+                    longest=longest_tokens,
+                    folder=folder,
+                    positions=positions,
+                )
 
 
 def num_parameters(model: torch.nn.Module) -> int:

@@ -16,6 +16,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
 from tunesmith_engine.model.load import (
     check_predicts,
+    check_row_lengths,
     check_token_ids,
     load_config,
     load_tokenizer,
@@ -88,6 +89,7 @@ def make_parts(
     if not enter("model"):
         return None
     model = method.load(folder, spec, compute)
+    check_row_lengths(data.stats.longest_tokens, model.get_base_model(), folder)
     with model.disable_adapter():
         check_predicts(model, compute, torch.from_numpy(data.train[0].input_ids[:TRIED_TOKENS]).long(), folder)
     return Parts(spec, compute, method, folder, tokenizer, data, model)
