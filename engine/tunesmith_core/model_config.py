@@ -23,8 +23,8 @@ HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
 WIDE = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim")
 """Names of these numbers in the configs of the families."""
 
-_AT_LEAST_1 = frozenset((*NUM_HEADS, *NUM_LAYERS, *HIDDEN, "vocab_size", "num_key_value_heads", "head_dim"))
-_AT_LEAST_0 = frozenset((*WIDE, "max_position_embeddings", "n_positions", "n_ctx"))
+_AT_LEAST_1 = frozenset((*NUM_HEADS, *NUM_LAYERS, *HIDDEN, "vocab_size", "num_key_value_heads"))
+_AT_LEAST_0 = frozenset((*WIDE, "head_dim", "max_position_embeddings", "n_positions", "n_ctx"))
 _SMALL = frozenset("rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps norm_epsilon".split())
 _BOOLEANS = frozenset("tie_word_embeddings use_cache is_encoder_decoder is_decoder".split())
 _TEXTS = frozenset(("model_type", "hidden_act", "activation_function"))
@@ -68,7 +68,6 @@ def check_config(path: Path, config: Mapping[str, Any]) -> None:  # Any: JSON va
                 raise damaged(
                     path, "{name} {problem}, not {value}", name=shortened(name), problem=problem, value=_shown(value)
                 )
-    _check_padding(path, language_part(config))
     if config.get("is_encoder_decoder") is True:
         kind = config.get("model_type") or "unknown type"
         raise UserError(
@@ -99,11 +98,21 @@ def check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str,
             raise _quantized(folder, f"{shortened(name)}: {tensor.dtype}")
     part = language_part(config)
     rows = embedding_rows(tensors)
-    if rows is not None and isinstance(part.get("vocab_size"), int) and rows != part["vocab_size"]:
+    # A few models have some rows more.
+    if rows is not None and isinstance(part.get("vocab_size"), int) and rows < part["vocab_size"]:
         raise damaged(
             folder / "config.json",
             "vocab_size is {vocab_size}, but the embedding in the weights has {rows} rows",
             vocab_size=part["vocab_size"],
+            rows=rows,
+        )
+    pad = part.get("pad_token_id")
+    if rows is not None and isinstance(pad, int) and pad >= rows:
+        # transformers would not even make such an embedding.
+        raise damaged(
+            folder / "config.json",
+            "pad_token_id is {pad}, but the embedding in the weights has {rows} rows",
+            pad=pad,
             rows=rows,
         )
     _check_layers(folder, part, tensors)
@@ -189,12 +198,18 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _is_whole(value: object) -> bool:
+    # Some files write 1200.0 for 1200.
+    return _is_number(value) and value % 1 == 0  # type: ignore[operator]
+
+
 def _count_problem(value: object, least: int) -> Message | None:
-    """Say what is wrong with a size; some models have a list of one for each layer."""
-    if isinstance(value, list):
-        sound = all(each is None or (type(each) is int and 0 <= each < MOST) for each in value)
+    """Say what is wrong with a size; some models have several, for each layer or part one."""
+    if isinstance(value, list | dict):
+        several = value.values() if isinstance(value, dict) else value
+        sound = all(each is None or (_is_whole(each) and 0 <= each < MOST) for each in several)
     else:
-        sound = type(value) is int and least <= value < MOST
+        sound = _is_whole(value) and least <= value < MOST  # type: ignore[operator]
     return None if sound else Message("must be a whole number of at least {least}", least=least)
 
 
@@ -203,15 +218,6 @@ def _token_problem(value: object) -> Message | None:
     # Minus one is written where there is no such token.
     sound = all(number is None or (type(number) is int and -1 <= number < MOST) for number in each)
     return None if sound else Message("must be the number of a token")
-
-
-def _check_padding(path: Path, part: Mapping[str, Any]) -> None:  # Any: JSON values
-    """Refuse a padding token that the embedding has no row for: transformers would make such a model fail."""
-    pad, rows = part.get("pad_token_id"), part.get("vocab_size")
-    if isinstance(pad, int) and isinstance(rows, int) and pad >= rows:
-        raise damaged(
-            path, "pad_token_id is {pad}, but vocab_size is {rows}, so there is no such token", pad=pad, rows=rows
-        )
 
 
 def _check_layers(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values

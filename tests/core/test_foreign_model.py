@@ -204,7 +204,7 @@ def test_a_quantized_model_is_refused_by_name(folder: Path, key: str, value: obj
 
 WRONG: list[tuple[str, Any, str]] = [
     *(("hidden_size", value, "hidden_size must be a whole number of at least 1")
-      for value in ("8", 0, -8, 8.0, True, {}, 2**31, [8, "8"], [True], 1e308, float("nan"))),
+      for value in ("8", 0, -8, 8.5, True, {"a": "8"}, 2**31, [8, "8"], [True], 1e308, float("nan"))),
     ("num_key_value_heads", 0, "num_key_value_heads must be a whole number of at least 1, not 0"),
     ("intermediate_size", -1, "intermediate_size must be a whole number of at least 0, not -1"),
     *(("rms_norm_eps", value, "must be a small positive number") for value in ("1e-6", -1e-6, True, [])),
@@ -216,10 +216,10 @@ WRONG: list[tuple[str, Any, str]] = [
     *(("attention_dropout", value, "must be between 0 and 1") for value in ("0.1", 1.5, -0.1, float("nan"))),
     *(("rope_theta", value, "must be above 0") for value in ("x", 0, -1.0, True, float("inf"))),
     *(("architectures", value, "must be a list of names") for value in (7, "LlamaForCausalLM", [7], {})),
-    ("pad_token_id", 16, "pad_token_id is 16, but vocab_size is 16"),
+    ("pad_token_id", 16, "pad_token_id is 16, but the embedding in the weights has 16 rows"),
     ("some_number", 2**63, "some_number must be a number of 64 bits"),
     ("text_config", 7, "text_config must be an object, not 7"),
-    ("vocab_size", 12, "vocab_size is 12, but the embedding in the weights has 16 rows"),
+    ("vocab_size", 20, "vocab_size is 20, but the embedding in the weights has 16 rows"),
 ]  # fmt: skip
 
 
@@ -234,7 +234,8 @@ def test_a_wrong_setting_is_named(folder: Path, name: str, value: object, words:
 
 RIGHT: dict[str, list[Any]] = {
     "hidden_act": ["silu", None],
-    "num_attention_heads": [[4, None, 8], 4, None],
+    "num_attention_heads": [[4, None, 8], {"text": 4, "vision": 8}, 4, None],
+    "max_position_embeddings": [1200.0, 0],
     "intermediate_size": [0, [96, 96]],
     "rms_norm_eps": [1e-6, 0, float("nan")],
     "dtype": ["torch.bfloat16", "auto", {"": "float32"}],

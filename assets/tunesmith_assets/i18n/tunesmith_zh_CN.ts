@@ -5319,8 +5319,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不含 JSON 对象，或结尾缺失</translation>
     </message>
     <message>
-        <source>data.context_length: the longest row has {longest} tokens, but {folder} supports only {positions}.</source>
-        <translation>data.context_length：最长的一行有 {longest} 个词元，但 {folder} 只支持 {positions} 个。</translation>
+        <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
+        <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
     </message>
     <message>
         <source>in the safetensors header, {reason}</source>
@@ -5595,8 +5595,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>选项</translation>
     </message>
     <message>
-        <source>pad_token_id is {pad}, but vocab_size is {rows}, so there is no such token</source>
-        <translation>pad_token_id 为 {pad}，而 vocab_size 为 {rows}，因此没有这个词元</translation>
+        <source>pad_token_id is {pad}, but the embedding in the weights has {rows} rows</source>
+        <translation>pad_token_id 为 {pad}，而权重中的词嵌入只有 {rows} 行</translation>
     </message>
     <message>
         <source>part of conda</source>

@@ -273,7 +273,8 @@ def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder
         reading(folder, "the model can't predict with the settings in config.json"),
     ):
         logits = model(input_ids=input_ids[None].to(compute.device), use_cache=False).logits
-    if bool(logits.isfinite().all()):
+    # Minus infinity is what some models say of tokens that can't come next.
+    if not bool((logits.isnan() | logits.isposinf()).any()):
         return
     for name, weight in model.named_parameters():
         if weight.is_floating_point() and not bool(weight.isfinite().all()):
@@ -322,10 +323,10 @@ def check_row_lengths(longest_tokens: int, model: torch.nn.Module, folder: Path)
             if longest_tokens > positions:
                 raise TunesmithError(
                     "spec-invalid",
-                    "data.context_length: the longest row has {longest} tokens, but {folder} supports only {positions}.",
+                    "data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.",
                     hint=Message("Set the context length to {positions} tokens or less.", positions=positions),
                     longest=longest_tokens,
-                    folder=folder,
+                    path=folder,
                     positions=positions,
                 )
 

@@ -94,7 +94,7 @@ CONTRADICTIONS: tuple[dict[str, dict[str, Any]], ...] = (
     {"evaluation": {"sample_prompts": [""]}},
     {"evaluation": {"sample_prompts": ["\ud800"]}},
     {"evaluation": {"sample_prompts": ["x" * 100_000]}},
-    {"evaluation": {"sample_prompts": ["<|im_end|>"], "sample_max_tokens": 4096}},
+    {"evaluation": {"sample_prompts": ["<|im_end|>"], "sample_max_tokens": 16}},
     {"evaluation": {"sample_every_steps": 10**30, "every_steps": 10**30}},
     {"saving": {"every_minutes": 1e-300}},
     {"saving": {"every_steps": 10**30}},
@@ -168,7 +168,7 @@ def contradiction(values: Any, path: Path, chance: random.Random) -> Made:
     for section, fields in changes.items():
         values[section] |= fields
     _save(path, values)
-    return f"{changes!a:.110}", ["rows.jsonl", *(name for fields in changes.values() for name in fields)], ANY
+    return f"{changes!a:.110}", ["rows.jsonl", "layer", *(name for fields in changes.values() for name in fields)], ANY
 
 
 def unknown(values: Any, path: Path, chance: random.Random) -> Made:

@@ -14,8 +14,8 @@ from tests.tiny_model import write_chats
 
 SEED = 12
 HANG_S = 600.0
-"""Without an answer. A process that waits for nothing is told by this, one that works by the judge, which counts seconds
-of the processor: a busy computer takes many times as long."""
+"""Without an answer. A process that waits for nothing is told by this, one that works by the judge, which counts
+seconds of the processor: a busy computer takes many times as long."""
 
 BLOCK = 250
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,8 +1,8 @@
 """Whatever model or spec a person brings: it trains, or it is refused by name, with a next step, in seconds.
 
-A mutant may end in an error with a code that is not `bug`, a message that names the file or the setting, a next step and
-an exit code of 2, 3 or 4. It may neither reach for the network nor for code of its own, and what is known to be wrong
-may not train in silence.
+A mutant may end in an error with a code that is not `bug`, a message that names the file or the setting, a next step
+and an exit code of 2, 3 or 4. It may neither reach for the network nor for code of its own, and what is known to be
+wrong may not train in silence.
 """
 
 from __future__ import annotations

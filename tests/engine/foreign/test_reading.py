@@ -51,9 +51,10 @@ def refusal(spec: RunSpec) -> TunesmithError:
 
 
 def test_what_a_library_raises_is_said_of_the_file(tmp_path: Path) -> None:
-    with pytest.raises(TunesmithError, match="config.json: it can't be used: odd thing.") as caught:
-        with reading(tmp_path / "config.json", "it can't be used"):
-            raise ZeroDivisionError("odd thing\nand more of it")
+    path = tmp_path / "config.json"
+    with pytest.raises(TunesmithError) as caught, reading(path, "it can't be used"):
+        raise ZeroDivisionError("odd thing\nand more of it")
+    assert caught.value.message == f"{path}: it can't be used: odd thing."
     assert (caught.value.code, caught.value.exit_code) == (CORRUPT, 2)
     assert "ZeroDivisionError" in (caught.value.context or "")
 
@@ -164,9 +165,7 @@ def test_a_padding_token_that_the_model_does_not_know_is_not_used(tiny_spec: Mak
     assert plan_check(tiny_spec(model={"path": str(own_model)}, hardware={"kernels": False}))["step_s"]
 
 
-def test_rows_longer_than_a_learned_table_of_positions(
-    tiny_spec: MakeSpec, tiny_model: Path, tmp_path: Path
-) -> None:
+def test_rows_longer_than_a_learned_table_of_positions(tiny_spec: MakeSpec, tiny_model: Path, tmp_path: Path) -> None:
     rows = json.loads((tiny_model / "config.json").read_text())["vocab_size"]
     folder = write_model("gpt2", tmp_path / "gpt2", tiny_model, vocab_size=rows, n_positions=32)
     data = write_chats(tmp_path / "long.jsonl", 4)
