@@ -1816,6 +1816,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>梯度</translation>
     </message>
     <message>
+        <source>A layer named {names} can&apos;t have an adapter. The linear layers of the model are {known}.</source>
+        <translation>名为 {names} 的层无法添加适配器。该模型的线性层有：{known}。</translation>
+    </message>
+    <message>
         <source>A layer of the model has a width of {width}, which is not divisible by {step}.</source>
         <translation>模型有一层的宽度为 {width}，不能被 {step} 整除。</translation>
     </message>
