@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ _BOOLEANS = frozenset("tie_word_embeddings use_cache is_encoder_decoder is_decod
 _TEXTS = frozenset(("model_type", "hidden_act", "activation_function"))
 _FORMATS = frozenset(("dtype", "torch_dtype"))
 _KNOWN_FORMATS = frozenset("auto float64 float32 float16 bfloat16 float half double".split())
+_COUNT = re.compile(r"(num|n)_.*")
 _TOKEN = re.compile(r"(eos|bos|pad|unk|sep|cls|mask)_token_id")
 _DROPOUT = re.compile(r".*(dropout|pdrop).*")
 
@@ -116,6 +117,42 @@ def check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str,
             rows=rows,
         )
     _check_layers(folder, part, tensors)
+    check_size(folder / "config.json", part, sum(math.prod(tensor.shape) for tensor in tensors.values()))
+
+
+def check_size(path: Path, part: Mapping[str, Any], num_numbers: int) -> None:  # Any: JSON values
+    """Refuse settings by which one part of the model alone would be larger than all the weights.
+
+    Without it a library would make a model of that size first, which can take all memory or forever.
+
+    Args:
+        path: config.json, named in the error.
+        part: settings of the language model.
+        num_numbers: in all weights.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`.
+    """
+    hidden, wide, layers, rows = (_first_whole(part, names) for names in (HIDDEN, WIDE, NUM_LAYERS, ("vocab_size",)))
+    sizes = {"vocab_size": rows * hidden, "intermediate_size": wide * hidden, "num_hidden_layers": layers * hidden}
+    sizes |= {
+        name: value
+        for name, value in part.items()
+        if _COUNT.fullmatch(name) and name not in _AT_LEAST_0 and type(value) is int
+    }
+    for name, size in sizes.items():
+        if size > num_numbers:
+            raise damaged(
+                path,
+                "by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}",
+                name=shortened(name),
+                size=size,
+                held=num_numbers,
+            )
+
+
+def _first_whole(part: Mapping[str, Any], names: Sequence[str]) -> int:  # Any: JSON values
+    return next((part[name] for name in names if type(part.get(name)) is int), 0)
 
 
 def language_part(config: Mapping[str, Any]) -> Mapping[str, Any]:  # Any: JSON values

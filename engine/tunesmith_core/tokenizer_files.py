@@ -35,6 +35,10 @@ HEAD_BYTES = (1 << 14, 4 * MIB)
 
 EDGE_BYTES = 1 << 12
 
+MOST_DIGITS = 8
+MOST_TOKENS = 10 ** (MOST_DIGITS - 1)
+"""No model knows a tenth of it, and a library would make a table of all numbers below one that is used."""
+
 _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
 
@@ -59,7 +63,7 @@ def check_tokenizer(folder: Path, num_rows: int | None) -> None:
     special = config | _settings(folder / "special_tokens_map.json", dict.fromkeys(_SPECIAL, _token_problem))
     added = _settings(folder / "added_tokens.json", {})
     for name, value in added.items():
-        if type(value) is not int or value < 0:
+        if type(value) is not int or not 0 <= value < MOST_TOKENS:
             raise damaged(folder / "added_tokens.json", "{name} must have the number of a token", name=shortened(name))
     path = folder / "tokenizer.json"
     if path.is_file():
@@ -121,7 +125,7 @@ def _tokens_problem(value: Any) -> Message | None:  # Any: a JSON value
 
 def _decoder_problem(value: Any) -> Message | None:  # Any: a JSON value
     sound = isinstance(value, dict) and all(
-        number.isascii() and number.isdigit() and len(number) <= 10 and isinstance(token, dict)
+        number.isascii() and number.isdigit() and len(number) < MOST_DIGITS and isinstance(token, dict)
         for number, token in value.items()
     )
     return _tokens_problem(value) if sound else Message("must be an object of tokens by their numbers")
@@ -164,7 +168,7 @@ def _check_end(path: Path, end: object, num_rows: int | None) -> None:
     """Refuse an end-of-text token that the model has no embedding for, where the head of tokenizer.json tells."""
     for token in _added_tokens(path):
         number = token.get("id") if isinstance(token, dict) else None
-        if type(number) is not int or not isinstance(token.get("content"), str) or number < 0:
+        if type(number) is not int or not isinstance(token.get("content"), str) or not 0 <= number < MOST_TOKENS:
             raise damaged(path, "added_tokens contains {token}, which is not a token", token=shortened(token))
         if num_rows is not None and token["content"] == end and number >= num_rows:
             raise damaged(

@@ -236,7 +236,7 @@ RIGHT: dict[str, list[Any]] = {
     "hidden_act": ["silu", None],
     "num_attention_heads": [[4, None, 8], {"text": 4, "vision": 8}, 4, None],
     "max_position_embeddings": [1200.0, 0],
-    "intermediate_size": [0, [96, 96]],
+    "intermediate_size": [0, [9, 9]],
     "rms_norm_eps": [1e-6, 0, float("nan")],
     "dtype": ["torch.bfloat16", "auto", {"": "float32"}],
     "eos_token_id": [None, [2, 3], 999],
@@ -268,6 +268,12 @@ def test_generation_settings_are_looked_at(folder: Path) -> None:
 
 
 # Weights
+
+
+@pytest.mark.parametrize("name", ["hidden_size", "intermediate_size", "num_hidden_layers", "num_experts"])
+def test_settings_of_a_model_larger_than_its_weights(folder: Path, name: str) -> None:
+    edit(folder / "config.json", **{name: 10**9})
+    assert f"by {'vocab_size' if name == 'hidden_size' else name}, the model would be larger" in refusal(folder).message
 
 
 def layers(*numbers: int, spare: str = "") -> dict[str, list[int]]:
@@ -417,7 +423,7 @@ def test_what_sound_tokenizers_say_passes(folder: Path) -> None:
     assert open_model_folder(folder).has_chat_template
 
 
-@pytest.mark.parametrize("value", ["x", -1, 1.5, None, True])
+@pytest.mark.parametrize("value", ["x", -1, 1.5, None, True, 10**7])
 def test_added_tokens_have_numbers(folder: Path, value: object) -> None:
     edit(folder / "added_tokens.json", **{"<new>": value})
     assert "added_tokens.json: <new> must have the number of a token" in refusal(folder).message
@@ -429,7 +435,16 @@ def test_a_tokenizer_that_is_no_whole_object(folder: Path, text: str) -> None:
     assert "tokenizer.json: contains no JSON object, or its end is missing" in refusal(folder).message
 
 
-@pytest.mark.parametrize("token", [7, {"id": "3", "content": "x"}, {"id": -1, "content": "x"}, {"id": 3, "content": 7}])
+@pytest.mark.parametrize(
+    "token",
+    [
+        7,
+        {"id": "3", "content": "x"},
+        {"id": -1, "content": "x"},
+        {"id": 3, "content": 7},
+        {"id": 2**31, "content": "x"},
+    ],
+)
 def test_an_added_token_that_is_none(folder: Path, token: object) -> None:
     edit(folder / "tokenizer.json", added_tokens=[token])
     assert "tokenizer.json: added_tokens contains" in refusal(folder).message

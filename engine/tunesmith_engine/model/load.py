@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
+from tunesmith_core.model_config import check_size
 from tunesmith_core.model_folder import local_folder, open_model_folder
 from tunesmith_core.model_json import read_object
 from tunesmith_core.spec_sections import ModelSpec
@@ -39,8 +41,10 @@ DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
 NOT_DOWNLOADED = ["adapter_*"]
 """An adapter beside the weights of a hub model; transformers would put it into the model without a word."""
 
+_FAR_TOKEN = re.compile(rb'":\s*([1-9]\d{7,18})')
 _POSITIONS = re.compile(r"wpe|pos")
-"""Parts of the names of tables with a row for each position in a text."""
+"""What stands in tokenizer.json for a number of a token beyond ten million; parts of the names of tables with a row
+for each position in a text."""
 
 
 def model_folder(model: ModelSpec) -> Path:
@@ -129,6 +133,12 @@ def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
         UserError: `model-files-missing-or-corrupt`.
         EnvironmentProblem: `tokenizer-missing-dep`.
     """
+    vocabulary = folder / "tokenizer.json"
+    if vocabulary.is_file() and (far := _FAR_TOKEN.search(vocabulary.read_bytes())):
+        # The library makes a table up to the highest number, of terabytes where need be, and would end this process.
+        raise refused(
+            vocabulary, "{path}: a token has the number {number}, which no model knows.", number=far[1].decode()
+        )
     try:
         with reading(folder / "tokenizer_config.json", "the tokenizer can't be read"):
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -136,7 +146,6 @@ def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
             tokenizer("a")
             return tokenizer
     except UserError:
-        vocabulary = folder / "tokenizer.json"
         if vocabulary.is_file():
             with reading(vocabulary, "the tokenizer can't be read"):
                 tokenizers.Tokenizer.from_file(str(vocabulary)).encode("a")
@@ -165,8 +174,11 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
     never_look_for_packed_rows()
     never_reserve_weights_in_one_piece()
     disable_progress_bar()
+    config, shapes = load_config(folder), open_model_folder(folder).shapes
+    # Again, with what the config leaves to its class.
+    check_size(folder / "config.json", vars(config.get_text_config()), sum(map(math.prod, shapes.values())))
     arguments: dict[str, Any] = {
-        "config": load_config(folder),
+        "config": config,
         "dtype": compute.dtype,
         "use_safetensors": True,
         "trust_remote_code": False,
@@ -191,13 +203,15 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
                 raise
             arguments["config"] = load_config(folder)
             model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **arguments)
-    _check_complete(folder, model, info)
+    _check_complete(folder, model, info, shapes)
     model.requires_grad_(False)
     never_pack_for_the_cpu(model)
     return model
 
 
-def _check_complete(folder: Path, model: torch.nn.Module, info: dict[str, Any]) -> None:  # Any: sets of names
+def _check_complete(
+    folder: Path, model: torch.nn.Module, info: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> None:  # Any: sets of names
     """Refuse weights that don't fit; transformers would go on with random numbers, or without what has no place."""
     if info["mismatched_keys"]:
         name, held, wanted = min(info["mismatched_keys"])
@@ -215,7 +229,6 @@ def _check_complete(folder: Path, model: torch.nn.Module, info: dict[str, Any]) 
             num_missing=len(missing),
             name=missing[0],
         )
-    shapes = open_model_folder(folder).shapes
     if left_out := sorted(name for name in info["unexpected_keys"] if _has_a_place(name, shapes.get(name), model)):
         raise refused(
             folder,

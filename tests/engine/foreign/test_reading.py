@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +159,21 @@ def test_a_token_that_the_model_does_not_know_is_named(tiny_spec: MakeSpec, own_
     error = refusal(tiny_spec(model={"path": str(own_model)}))
     assert error.code == CORRUPT
     assert "the tokenizer gives 'e' the number 5000" in error.message
+
+
+def test_a_token_with_a_number_of_ten_digits_is_not_given_to_the_library(tiny_spec: MakeSpec, own_model: Path) -> None:
+    text = (own_model / "tokenizer.json").read_text()
+    (own_model / "tokenizer.json").write_text(re.sub(r'"e":\s*\d+', '"e": 2147483648', text))
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert error.code == CORRUPT
+    assert "tokenizer.json: a token has the number 2147483648" in error.message
+
+
+def test_a_type_whose_defaults_are_far_larger_is_not_made(tiny_spec: MakeSpec, own_model: Path) -> None:
+    (own_model / "config.json").write_text('{"model_type": "gemma3"}')
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert error.code == CORRUPT
+    assert "config.json: by vocab_size, the model would be larger than its weights" in error.message
 
 
 def test_a_padding_token_that_the_model_does_not_know_is_not_used(tiny_spec: MakeSpec, own_model: Path) -> None:
