@@ -4569,6 +4569,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
+        <source>{path}: a token has the number {number}, which no model knows.</source>
+        <translation>{path}：有词元的编号是 {number}，没有模型能识别。</translation>
+    </message>
+    <message>
         <source>{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.</source>
         <translation>{path}：分词器给 {token!r} 的编号是 {number}，但模型只认识 {rows} 个词元。</translation>
     </message>
@@ -5313,6 +5317,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>and {count} more</source>
         <translation>另有 {count} 项</translation>
+    </message>
+    <message>
+        <source>by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}</source>
+        <translation>按 {name} 计算，模型会比权重还大：需要 {size:,} 个数，而权重只有 {held:,} 个</translation>
     </message>
     <message>
         <source>bytes between tensors are described by none, from byte {place:,}</source>

@@ -149,7 +149,7 @@ def where(values: Any, path: Path, chance: random.Random) -> Made:
         values["evaluation"]["percent"] = 0.0
     _set(values, place, new)
     _save(path, values)
-    return f"{place} = {new!a:.60}", ["model", "data", new[:20], "path"], ANY
+    return f"{place} = {new!a:.60}", ["model", "data", Path(new).name[:20], "path"], ANY
 
 
 def word(values: Any, path: Path, chance: random.Random) -> Made:
@@ -168,7 +168,8 @@ def contradiction(values: Any, path: Path, chance: random.Random) -> Made:
     for section, fields in changes.items():
         values[section] |= fields
     _save(path, values)
-    return f"{changes!a:.110}", ["rows.jsonl", "layer", *(name for fields in changes.values() for name in fields)], ANY
+    names = [name for fields in changes.values() for name in fields]
+    return f"{changes!a:.110}", ["rows.jsonl", "layer", "GPU", *names], ANY
 
 
 def unknown(values: Any, path: Path, chance: random.Random) -> Made:
