@@ -1,17 +1,15 @@
-"""Base model and tokenizer from a folder of safetensors files. Code from a model repository is never run."""
+"""Base model from a folder of safetensors files. Code from a model repository is never run."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import tokenizers
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
@@ -19,10 +17,10 @@ from transformers.utils.logging import disable_progress_bar
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_config import check_size
-from tunesmith_core.model_folder import local_folder, open_model_folder
+from tunesmith_core.model_folder import open_model_folder
 from tunesmith_core.model_json import read_object
-from tunesmith_core.spec_sections import ModelSpec
 from tunesmith_engine.device import Compute
+from tunesmith_engine.model.folder import num_rows
 from tunesmith_engine.model.foreign import reading, refused
 from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
 from tunesmith_engine.model.quant import never_pack_for_the_cpu, nf4_config
@@ -37,39 +35,8 @@ REFUSED_TYPES = {
     "xmod": Message("has separate weights for each language and does not know which to train"),
 }
 
-DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-NOT_DOWNLOADED = ["adapter_*"]
-"""An adapter beside the weights of a hub model; transformers would put it into the model without a word."""
-
-_FAR_TOKEN = re.compile(rb'":\s*([1-9]\d{7,18})')
 _POSITIONS = re.compile(r"wpe|pos")
-"""What stands in tokenizer.json for a number of a token beyond ten million; parts of the names of tables with a row
-for each position in a text."""
-
-
-def model_folder(model: ModelSpec) -> Path:
-    """Return the checked local folder of a base model, downloading a hub model into the cache first.
-
-    Raises:
-        TunesmithError: what `local_folder` and `open_model_folder` find.
-    """
-    folder = local_folder(model.path)
-    if folder is None:
-        from huggingface_hub import snapshot_download
-
-        folder = Path(
-            snapshot_download(
-                model.path,
-                revision=model.revision or None,
-                allow_patterns=DOWNLOADED_PATTERNS,
-                ignore_patterns=NOT_DOWNLOADED,
-            )
-        )
-    else:
-        # Nothing about a local model may wait for a network that is not there.
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    open_model_folder(folder)
-    return folder
+"""Parts of the names of tables with a row for each position in a text."""
 
 
 def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
@@ -126,45 +93,6 @@ def _with_special_floats(value: Any) -> Any:  # Any: JSON values
     return [_with_special_floats(item) for item in value] if isinstance(value, list) else value
 
 
-def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
-    """Return the tokenizer of a model folder; it may lack a chat template and a padding token.
-
-    Raises:
-        UserError: `model-files-missing-or-corrupt`.
-        EnvironmentProblem: `tokenizer-missing-dep`.
-    """
-    vocabulary = folder / "tokenizer.json"
-    if vocabulary.is_file() and (far := _FAR_TOKEN.search(vocabulary.read_bytes())):
-        # The library makes a table up to the highest number, of terabytes where need be, and would end this process.
-        raise refused(
-            vocabulary, "{path}: a token has the number {number}, which no model knows.", number=far[1].decode()
-        )
-    try:
-        with reading(folder / "tokenizer_config.json", "the tokenizer can't be read"):
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            # What it was made of can be wrong in ways that show only in use.
-            tokenizer("a")
-            return tokenizer
-    except UserError:
-        if vocabulary.is_file():
-            with reading(vocabulary, "the tokenizer can't be read"):
-                tokenizers.Tokenizer.from_file(str(vocabulary)).encode("a")
-        raise
-
-
-def padding_id(tokenizer: Any, config: Any) -> int:  # Any: a transformers tokenizer, the config of its model
-    """Return the token that fills up short rows; it is neither trained nor seen, so any token will do."""
-    for token_id in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if token_id is not None and token_id < num_rows(config):
-            return int(token_id)
-    return 0
-
-
-def num_rows(config: Any) -> int:  # Any: transformers' config of a model
-    """Return for how many tokens a model has an embedding."""
-    return int(config.get_text_config().vocab_size)
-
-
 def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a transformers model
     """Return the frozen base model on its device.
 
@@ -210,7 +138,7 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
 
 
 def _check_complete(
-    folder: Path, model: torch.nn.Module, info: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]
+    folder: Path, model: Any, info: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]
 ) -> None:  # Any: sets of names
     """Refuse weights that don't fit; transformers would go on with random numbers, or without what has no place."""
     if info["mismatched_keys"]:
@@ -236,9 +164,11 @@ def _check_complete(
             num_left_out=len(left_out),
             name=left_out[0],
         )
+    embedding = model.get_input_embeddings().weight
     for name, weight in model.named_parameters():
-        # Matrices would take long, and show in the first prediction.
-        if weight.dim() == 1 and weight.is_floating_point() and not bool(weight.isfinite().all()):
+        # Other matrices would take long, and show in the first prediction, which reads every number of them.
+        looked_at = weight.dim() == 1 or weight is embedding
+        if looked_at and weight.is_floating_point() and not bool(weight.sum(dtype=torch.float32).isfinite()):
             raise refused(folder, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
 
 

@@ -14,15 +14,8 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
-from tunesmith_engine.model.load import (
-    check_predicts,
-    check_row_lengths,
-    check_token_ids,
-    load_config,
-    load_tokenizer,
-    model_folder,
-    padding_id,
-)
+from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath, open_path

@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 
 from tunesmith_engine.data import Example
 from tunesmith_engine.device import Compute
-from tunesmith_engine.model.load import padding_id
+from tunesmith_engine.model.folder import padding_id
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath
 

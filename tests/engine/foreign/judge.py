@@ -44,7 +44,7 @@ def prepare_process(place: Path) -> list[Any]:
     from tunesmith_engine import phases
     from tunesmith_engine.failures import translate
     from tunesmith_engine.host import Host
-    from tunesmith_engine.plan_check import plan_check
+    from tunesmith_engine.operations import check
 
     torch.set_num_threads(1)
     settings.language_in_force = lambda: "en"
@@ -66,7 +66,7 @@ def prepare_process(place: Path) -> list[Any]:
 
         def get(self) -> Any:
             try:
-                return plan_check(self._spec)
+                return check(None, self._spec)
             except Exception as error:
                 raise translate(error) from error
 

@@ -19,7 +19,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.failures import translate
 from tunesmith_engine.model.foreign import reading
-from tunesmith_engine.plan_check import plan_check
+from tunesmith_engine.operations import check
 
 MakeSpec = Callable[..., RunSpec]
 CORRUPT = "model-files-missing-or-corrupt"
@@ -42,7 +42,7 @@ def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], obj
 
 def refusal(spec: RunSpec) -> TunesmithError:
     with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever a run would meet
-        plan_check(spec)
+        check(None, spec)
     failure = translate(caught.value)
     assert failure.hint
     return failure
@@ -97,6 +97,11 @@ def add(name: str, *shape: int) -> Callable[[dict[str, torch.Tensor]], object]:
     return lambda weights: weights.update({name: torch.ones(shape)})
 
 
+def test_a_special_token_of_no_letters_is_found_nowhere(tiny_spec: MakeSpec, own_model: Path) -> None:
+    edit(own_model / "tokenizer_config.json", unk_token="", pad_token="")
+    assert check(None, tiny_spec(model={"path": str(own_model)}))["step_s"]
+
+
 NORM = "model.layers.1.input_layernorm.weight"
 PRODUCT = "model.layers.1.mlp.up_proj.weight"
 QUERY = "model.layers.0.self_attn.q_proj"
@@ -108,6 +113,7 @@ QUERY = "model.layers.0.self_attn.q_proj"
         (drop(PRODUCT), f"1 weights are missing, such as {PRODUCT}"),
         (drop("lm_head.weight"), "such as lm_head.weight"),
         (poison(NORM), f"the weight {NORM} holds NaN"),
+        (poison("model.embed_tokens.weight"), "the weight model.embed_tokens.weight holds NaN"),
         (poison(PRODUCT), f"the weight {PRODUCT} holds NaN"),
         (add(f"{QUERY}.bias", 64), f"have no place in a model of these settings, such as {QUERY}.bias"),
         (add("model.layers.0.self_attn.q_norm.weight", 16), "such as model.layers.0.self_attn.q_norm.weight"),
@@ -128,7 +134,7 @@ def test_weights_that_do_not_fit_are_named(
 def test_weights_of_other_parts_are_left_out(tiny_spec: MakeSpec, own_model: Path) -> None:
     change_weights(own_model, add("model.rotary_emb.inv_freq", 8))
     change_weights(own_model, add("vision_tower.proj.weight", 8, 8))
-    assert plan_check(tiny_spec(model={"path": str(own_model)}))["step_s"]
+    assert check(None, tiny_spec(model={"path": str(own_model)}))["step_s"]
 
 
 @pytest.mark.parametrize(
@@ -178,7 +184,7 @@ def test_a_type_whose_defaults_are_far_larger_is_not_made(tiny_spec: MakeSpec, o
 
 def test_a_padding_token_that_the_model_does_not_know_is_not_used(tiny_spec: MakeSpec, own_model: Path) -> None:
     edit(own_model / "tokenizer_config.json", pad_token="<|pad|>")
-    assert plan_check(tiny_spec(model={"path": str(own_model)}, hardware={"kernels": False}))["step_s"]
+    assert check(None, tiny_spec(model={"path": str(own_model)}, hardware={"kernels": False}))["step_s"]
 
 
 def test_rows_longer_than_a_learned_table_of_positions(tiny_spec: MakeSpec, tiny_model: Path, tmp_path: Path) -> None:
@@ -190,4 +196,4 @@ def test_rows_longer_than_a_learned_table_of_positions(tiny_spec: MakeSpec, tiny
     assert "data.context_length: the longest row has" in error.message
     assert error.hint == "Set the context length to 32 tokens or less."
     spec = tiny_spec(model={"path": str(folder)}, data={"path": str(data), "context_length": 32, "train_on": "all"})
-    assert plan_check(spec)["longest_tokens"] == 32
+    assert check(None, spec)["longest_tokens"] == 32
