@@ -66,6 +66,7 @@ def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
             # What it was made of can be wrong in ways that show only in use.
             tokenizer("a")
+            _ = tokenizer.all_special_ids, tokenizer.pad_token_id, tokenizer.eos_token_id
             return tokenizer
     except UserError:
         if vocabulary.is_file():

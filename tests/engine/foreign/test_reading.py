@@ -98,7 +98,7 @@ def add(name: str, *shape: int) -> Callable[[dict[str, torch.Tensor]], object]:
 
 
 def test_a_special_token_of_no_letters_is_found_nowhere(tiny_spec: MakeSpec, own_model: Path) -> None:
-    edit(own_model / "tokenizer_config.json", unk_token="", pad_token="")
+    edit(own_model / "tokenizer_config.json", pad_token="")
     assert check(None, tiny_spec(model={"path": str(own_model)}))["step_s"]
 
 
@@ -144,7 +144,8 @@ def test_weights_of_other_parts_are_left_out(tiny_spec: MakeSpec, own_model: Pat
         ("config.json", {"hidden_act": "of-tomorrow"}, "of-tomorrow"),
         ("config.json", {"rope_parameters": {"rope_type": "of-tomorrow"}}, "config.json"),
         ("generation_config.json", {"cache_implementation": []}, "generation_config.json"),
-        ("tokenizer_config.json", {"extra_special_tokens": "x"}, "tokenizer_config.json"),
+        ("tokenizer_config.json", {"tokenizer_class": "BertTokenizer"}, "tokenizer"),
+        ("tokenizer_config.json", {"unk_token": "", "pad_token": ""}, "tokenizer_config.json"),
         ("tokenizer.json", {"decoder": {"type": "of-tomorrow"}}, "tokenizer.json: the tokenizer can't be read"),
         ("tokenizer.json", {"model": {"type": "BPE", "vocab": 7, "merges": []}}, "tokenizer.json"),
     ],
