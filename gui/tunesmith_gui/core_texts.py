@@ -1227,6 +1227,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "the tensor {name} has {count:,} bytes, which is not what its shape {shape} needs"),
     QT_TRANSLATE_NOOP("Core", "the text that begins here has no closing quote"),
     QT_TRANSLATE_NOOP("Core", "the tokenizer can't be read"),
+    QT_TRANSLATE_NOOP("Core", "the tokenizer can't split the rows into tokens"),
     QT_TRANSLATE_NOOP("Core", "the tokenizer is missing"),
     QT_TRANSLATE_NOOP("Core", "the unknown role {speaker!r}"),
     QT_TRANSLATE_NOOP("Core", "the value of {name} is not one that this model can have"),

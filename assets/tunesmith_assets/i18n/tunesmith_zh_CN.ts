@@ -5875,6 +5875,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>无法读取分词器</translation>
     </message>
     <message>
+        <source>the tokenizer can&apos;t split the rows into tokens</source>
+        <translation>分词器无法将各行切分为词元</translation>
+    </message>
+    <message>
         <source>the value of {name} is not one that this model can have</source>
         <translation>该模型不支持 {name} 的这个值</translation>
     </message>
