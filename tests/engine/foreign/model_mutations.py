@@ -216,6 +216,20 @@ TENSOR_FAULTS = (
 )  # fmt: skip
 
 
+def _misshape(weights: dict[str, Any], how: str, one: str, in_layer: str) -> None:
+    """Give a tensor one side more, no rows, or the names of packed weights."""
+    import torch
+
+    if how == "three sides":
+        weights[one] = weights[one][None].clone()
+    elif how == "empty":
+        weights[one] = torch.zeros(0, *weights[one].shape[1:])
+    else:
+        stem = in_layer.removesuffix("weight")
+        del weights[in_layer]
+        weights |= {stem + "qweight": torch.ones(8, 8, dtype=torch.int32), stem + "scales": torch.ones(8)}
+
+
 def tensors(folder: Path, chance: random.Random) -> Made:
     """Change the tensors themselves, in a sound file."""
     import torch
@@ -266,15 +280,8 @@ def tensors(folder: Path, chance: random.Random) -> Made:
     elif how == "spare":
         weights["rotary_emb.inv_freq"] = torch.ones(8)
         expected = TRAINS
-    elif how == "three sides":
-        weights[one] = weights[one][None].clone()
-    elif how == "quantized names":
-        one = chance.choice([name for name in in_layers if name in matrices])
-        stem = one.removesuffix("weight")
-        del weights[one]
-        weights |= {stem + "qweight": torch.ones(8, 8, dtype=torch.int32), stem + "scales": torch.ones(8)}
-    elif how == "empty":
-        weights[one] = torch.zeros(0, *weights[one].shape[1:])
+    elif how in ("three sides", "quantized names", "empty"):
+        _misshape(weights, how, one, chance.choice([name for name in in_layers if name in matrices]))
     elif how == "no head":
         head = next((name for name in names if "lm_head" in name), None)
         if head is None:
