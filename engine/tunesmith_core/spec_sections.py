@@ -18,6 +18,8 @@ MOST_STEPS = 10_000_000
 """A step takes milliseconds at best, so these take days on any device."""
 
 MOST_SOURCES = 1000
+MOST_PROMPTS = 100
+"""The model answers them all each time that samples are taken, while training waits."""
 NATIVE, WSL = "native", "wsl"
 
 
@@ -487,6 +489,10 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
     if len(spec.data.sources) > MOST_SOURCES:
         problems.append(
             FieldProblem("data.sources", Message("must be at most {most} files. Join some of them", most=MOST_SOURCES))
+        )
+    if len(spec.evaluation.sample_prompts) > MOST_PROMPTS:
+        problems.append(
+            FieldProblem("evaluation.sample_prompts", Message("must be at most {most} prompts", most=MOST_PROMPTS))
         )
     if not spec.hardware.devices:
         problems.append(FieldProblem("hardware.devices", "must name a device"))

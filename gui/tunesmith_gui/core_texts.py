@@ -1089,6 +1089,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "must be at least {limit:g}"),
     QT_TRANSLATE_NOOP("Core", "must be at most {limit:g}"),
     QT_TRANSLATE_NOOP("Core", "must be at most {most} files. Join some of them"),
+    QT_TRANSLATE_NOOP("Core", "must be at most {most} prompts"),
     QT_TRANSLATE_NOOP("Core", "must be auto, cpu, cuda or cuda:1"),
     QT_TRANSLATE_NOOP("Core", "must be between 0 and 1"),
     QT_TRANSLATE_NOOP("Core", "must be one of {choices}"),

@@ -5467,6 +5467,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>最多 {most} 个文件。请合并其中一些</translation>
     </message>
     <message>
+        <source>must be at most {most} prompts</source>
+        <translation>最多 {most} 个提示词</translation>
+    </message>
+    <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
         <translation>必须是 auto、cpu、cuda 或 cuda:1</translation>
     </message>
