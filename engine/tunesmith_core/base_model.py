@@ -19,8 +19,9 @@ from typing import Any
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
-from tunesmith_core.model_folder import INDEX_NAME, TOKENIZER_FILES, weight_files
+from tunesmith_core.model_folder import INDEX_NAME, weight_files
 from tunesmith_core.spec_changes import OTHER_TOKENS
+from tunesmith_core.tokenizer_files import TOKENIZER_FILES
 
 HEAD_BYTES = 1 << 20
 BLOCK_BYTES = 4096

@@ -9,11 +9,12 @@ import dataclasses
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
+from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message
 
 METADATA_KEY = "tunesmith"
@@ -121,6 +122,9 @@ def _word(annotation: object) -> str:
 
 def value_problem(value: object, declaration: Declaration) -> str | None:
     """Say what is wrong with a value of the right type, or return None."""
+    if any("\0" in text for text in _texts(value)):
+        # No path, no terminal and no library takes it.
+        return Message("must not contain a NUL character")
     if isinstance(value, str) and declaration.choices and value not in declaration.choices:
         return Message("must be one of {choices}", choices=", ".join(declaration.choices))
     if isinstance(value, str) and declaration.rule:
@@ -139,6 +143,13 @@ def value_problem(value: object, declaration: Declaration) -> str | None:
     if declaration.maximum is not None and value > declaration.maximum:
         return Message("must be at most {limit:g}", limit=declaration.maximum)
     return None
+
+
+def _texts(value: object) -> Iterable[str]:
+    """Return the texts in a value of a field."""
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    return value if isinstance(value, list) else [value] if isinstance(value, str) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +179,9 @@ def read_section(kind: type[Any], values: object, prefix: str, problems: list[Fi
     hints = typing.get_type_hints(kind)
     known = {field.name: field for field in dataclasses.fields(kind)}
     problems.extend(
-        FieldProblem(f"{prefix}.{name}", "is not a setting of this version") for name in values if name not in known
+        FieldProblem(f"{prefix}.{shortened(name)}", "is not a setting of this version")
+        for name in values
+        if name not in known
     )
     arguments: dict[str, Any] = {}
     for name, field in known.items():
@@ -180,7 +193,7 @@ def read_section(kind: type[Any], values: object, prefix: str, problems: list[Fi
             continue
         wanted = type_problem(value, hints[name])
         problem = (
-            Message("must be {wanted}, not {value!r}", wanted=wanted, value=value)
+            Message("must be {wanted}, not {value!r}", wanted=wanted, value=brief(value))
             if wanted
             else value_problem(value, declaration)
         )

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Self, cast
 
 from tunesmith_core.error_codes import CODES
+from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 
 
@@ -152,6 +153,7 @@ def wrap(error: BaseException) -> TunesmithError:
                 "environment-missing", "{place}the program is damaged and can't be started.", place=place
             )
         if error.errno == errno.ENAMETOOLONG or getattr(error, "winerror", None) == _WINDOWS_NAME_TOO_LONG:
+            place = f"{shortened(error.filename)}: " if error.filename else ""
             return TunesmithError("path-too-long", "{place}the path is too long.", place=place)
     context = "".join(traceback.format_exception(error))
     return BugError("bug", "{error}", error=f"{type(error).__name__}: {error}", context=context)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tunesmith_core import json_values
+from tunesmith_core.messages import Message
 
 CRASHPOINT_VARIABLE = "TUNESMITH_CRASHPOINT"
 
@@ -137,6 +138,19 @@ def read_json(path: Path) -> Any:  # Any: JSON values
     """
     with open_file(path) as file:
         return json_values.parse(file.read())
+
+
+def read_foreign_json(path: Path, most_bytes: int) -> Any:  # Any: JSON values
+    """Read a JSON file that a person brings: of a limited size, and without two values of one name.
+
+    Raises:
+        OSError: when it can't be read. ValueError: when it is no such JSON, see `json_values.parse`.
+    """
+    with open_file(path) as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise ValueError(Message("the file is larger than {most} MiB", most=most_bytes >> 20))
+    return json_values.parse(content, unique_names=True)
 
 
 def publish_folder(staging: Path, final: Path) -> None:

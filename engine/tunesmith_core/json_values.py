@@ -16,26 +16,57 @@ MOST = 1 << 53
 """Whole numbers up to here pass through JSON, SQLite and charts unchanged."""
 LARGEST = 1e39
 """What a measured number may come to: more than 32 bits hold, and squares of it are still finite."""
+MOST_SHOWN = 80
+"""Letters of a foreign value that a message repeats."""
 LATEST = 1e11
 """Seconds since 1970; no clock shows a later time, and no calendar takes it."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def parse(content: bytes) -> Any:  # Any: JSON values
+class NameTwiceError(ValueError):
+    """A JSON object has two values of one name; its argument is a Message."""
+
+
+def parse(content: bytes, *, unique_names: bool = False) -> Any:  # Any: JSON values
     """Return the values of a JSON text; halves of characters in it are replaced, for no file or window takes them.
 
+    Args:
+        content: UTF-8.
+        unique_names: whether an object with two values of one name is refused; else the last one counts.
+
     Raises:
-        ValueError: json.JSONDecodeError, UnicodeDecodeError, or a Message for what is too deep or too long.
+        ValueError: json.JSONDecodeError, UnicodeDecodeError, or a Message for what is too deep, too long or there
+            twice.
     """
     text = content.decode("utf-8-sig")
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_unique if unique_names else None)
         return _whole(values) if _SURROGATE.search(text) else values
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, NameTwiceError):
         raise
     except (RecursionError, ValueError) as error:
         raise ValueError(Message("values are nested too deeply, or a number is too long")) from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON values
+    values = dict(pairs)
+    if len(values) != len(pairs):
+        seen: set[str] = set()
+        name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise NameTwiceError(Message('"{name}" occurs twice', name=shortened(name)))
+    return values
+
+
+def shortened(value: object) -> str:
+    """Return a value as a text that fits into a sentence."""
+    text = str(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+
+
+def brief(value: Any) -> Any:  # Any: a JSON value
+    """Return a value as it is, or shortened to a text where it is long."""
+    return value if len(str(value)) <= MOST_SHOWN else shortened(value)
 
 
 def _whole(value: Any) -> Any:  # Any: JSON values

@@ -5,15 +5,16 @@ Only config.json and safetensors headers are read, so a folder of any size takes
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core import files
 from tunesmith_core.adapter_shapes import is_expert, is_linear
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.model_config import HIDDEN, NUM_HEADS, NUM_LAYERS, WIDE, language_part
 from tunesmith_core.model_folder import open_model_folder
 
 FAMILY_LICENCES = {
@@ -30,10 +31,8 @@ FAMILY_LICENCES = {
 """Families whose every model has the same licence; of others only the model's own card tells."""
 
 CARD_HEAD_LINES = 40
+CARD_HEAD_BYTES = 1 << 16
 USUAL_HEAD_DIM = 64
-NUM_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
-NUM_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
-"""Names of these numbers in the configs of the families."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,40 +77,37 @@ def read_model_card(folder: Path) -> ModelCard:
 
     Raises:
         UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`, naming the file, or
-            `model-kind-unsupported` for an encoder-decoder.
+            `model-kind-unsupported` for an encoder-decoder and for quantized weights.
     """
-    files = open_model_folder(folder)
-    config = json.loads((folder / "config.json").read_bytes())
-    # Models that also see images keep the numbers of their language part one level deeper.
-    text = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
-    vocabulary, width = _largest(files.shapes)
-    hidden = _number(text, "hidden_size", "n_embd", "d_model", "dim", default=width)
+    model = open_model_folder(folder)
+    config, shapes = model.config, model.shapes
+    text = language_part(config)
+    vocabulary, width = _largest(shapes)
+    hidden = _number(text, *HIDDEN, default=width)
     # Models without attention plan as if they had heads of the usual size.
     usual_heads = max(1, hidden // USUAL_HEAD_DIM)
     heads = _number(text, *NUM_HEADS, default=usual_heads)
-    layers = _number(text, *NUM_LAYERS, default=_num_layers(files.shapes))
+    layers = _number(text, *NUM_LAYERS, default=_num_layers(shapes))
     model_type = str(config.get("model_type", ""))
     return ModelCard(
         path=folder,
         name=folder.name,
         model_type=model_type,
-        num_parameters=sum(math.prod(shape) for shape in files.shapes.values()),
+        num_parameters=sum(math.prod(shape) for shape in shapes.values()),
         hidden_size=hidden,
         num_layers=layers,
         num_heads=heads,
         num_kv_heads=_number(text, "num_key_value_heads", default=heads),
         head_dim=_number(text, "head_dim", default=max(1, hidden // heads)),
-        intermediate_size=_number(
-            text, "intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim", default=4 * hidden
-        ),
+        intermediate_size=_number(text, *WIDE, default=4 * hidden),
         vocab_size=_number(text, "vocab_size", default=vocabulary),
-        tied=not any("lm_head" in name for name in files.shapes),
+        tied=not any("lm_head" in name for name in shapes),
         dtype=str(text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "float32"),
-        has_chat_template=files.has_chat_template,
+        has_chat_template=model.has_chat_template,
         licence=_licence(folder) or FAMILY_LICENCES.get(model_type, ""),
         size_bytes=sum(path.stat().st_size for path in folder.glob("*.safetensors")),
-        linear_shapes={name: (shape[0], shape[1]) for name, shape in files.shapes.items() if is_linear(name, shape)},
-        expert_shapes={name: shape for name, shape in files.shapes.items() if is_expert(name, shape)},
+        linear_shapes={name: (shape[0], shape[1]) for name, shape in shapes.items() if is_linear(name, shape)},
+        expert_shapes={name: shape for name, shape in shapes.items() if is_expert(name, shape)},
     )
 
 
@@ -121,7 +117,7 @@ def list_models(models_dir: Path) -> list[ModelCard]:
     for folder in sorted(models_dir.glob("*/")):
         try:
             cards.append(read_model_card(folder))
-        except UserError:
+        except TunesmithError:
             continue
     return cards
 
@@ -146,7 +142,8 @@ def _num_layers(shapes: Mapping[str, tuple[int, ...]]) -> int:
 def _licence(folder: Path) -> str:
     """Return the licence that the model's card names in its head, "" when there is none."""
     try:
-        lines = (folder / "README.md").read_text(encoding="utf-8", errors="replace").splitlines()[:CARD_HEAD_LINES]
+        with files.open_file(folder / "README.md") as file:
+            lines = file.read(CARD_HEAD_BYTES).decode("utf-8", "replace").splitlines()[:CARD_HEAD_LINES]
     except OSError:
         return ""
     fields = dict(line.split(":", 1) for line in lines if ":" in line)

@@ -5,36 +5,31 @@ Only headers are read, so a folder of any size is checked in milliseconds.
 
 from __future__ import annotations
 
-import json
-import math
+import os
 import re
+import stat
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message, json_problem
+from tunesmith_core.errors import BugError, TunesmithError, wrap
+from tunesmith_core.json_values import shortened
+from tunesmith_core.model_config import check_config, check_generation, check_tensors, embedding_rows, language_part
+from tunesmith_core.model_json import MIB, damaged, read_object, unreadable
+from tunesmith_core.safetensors_header import Tensor, read_header
+from tunesmith_core.tokenizer_files import check_tokenizer, has_chat_template
 
 INDEX_NAME = "model.safetensors.index.json"
 SINGLE_NAME = "model.safetensors"
+ADAPTER_NAME = "adapter_config.json"
 PICKLE_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-MIB = 1 << 20
-MAX_HEADER_BYTES = 100 * MIB
-"""What the safetensors format itself allows."""
+READ_SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
+"""Endings of the names of files that a library may open."""
 
-TOKENIZER_FILES: tuple[tuple[str, ...], ...] = (
-    ("tokenizer.json",),
-    ("tokenizer.model",),
-    ("spiece.model",),
-    ("sentencepiece.bpe.model",),
-    ("vocab.json", "merges.txt"),
-    ("vocab.txt",),
-    ("tekken.json",),
-)
-"""Each group alone makes a tokenizer."""
+MOST_CONFIG_BYTES = 16 * MIB
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_LFS_START = b"version https://git-lfs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +37,13 @@ class ModelFolder:
     """What the files of a model say.
 
     Attributes:
+        config: values of config.json.
         shapes: tensor name to its dimensions, over all weight files.
         has_chat_template: whether the tokenizer can render chats.
     """
 
     path: Path
+    config: Mapping[str, Any]  # Any: JSON values
     shapes: dict[str, tuple[int, ...]]
     has_chat_template: bool
 
@@ -65,170 +62,131 @@ def is_hub_id(text: str) -> bool:
     return _HUB_ID.fullmatch(text) is not None
 
 
+def local_folder(text: str) -> Path | None:
+    """Return the folder that a run's model means; None for a hub id.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` for what is not a folder.
+        EnvironmentProblem: `path-too-long` or `permission-or-antivirus`.
+    """
+    # Not Path.expanduser, which raises for the home of an unknown person.
+    folder = Path(os.path.expanduser(text))  # noqa: PTH111
+    try:
+        kind = folder.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if is_hub_id(text):
+            return None
+        kind = 0
+    except OSError as error:
+        error.filename = shortened(folder)
+        problem = wrap(error)
+        raise (unreadable(Path(shortened(folder)), error) if isinstance(problem, BugError) else problem) from error
+    except ValueError:
+        # A letter that no path has.
+        kind = 0
+    if not stat.S_ISDIR(kind):
+        raise damaged(
+            Path(shortened(folder)),
+            "is not a folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
+        )
+    return folder
+
+
 def open_model_folder(folder: Path) -> ModelFolder:
     """Check a model folder and return what its files say.
 
     Raises:
         UserError: `model-files-missing-or-corrupt` with the file and what is wrong, `model-pickle-refused`, or
-            `model-kind-unsupported` for an encoder-decoder.
+            `model-kind-unsupported` for an encoder-decoder and for quantized weights.
     """
     if not folder.is_dir():
-        raise _damaged(
+        raise damaged(
             folder,
             "is not a folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
         )
-    if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
-        raise _damaged(folder, "contains an adapter, not a model. Choose the base model that it was trained on")
-    config = _read_object(folder / "config.json")
-    if not config.get("model_type") and not config.get("architectures"):
-        raise _damaged(folder / "config.json", "names neither a model_type nor an architecture")
-    if config.get("is_encoder_decoder") is True:
-        kind = config.get("model_type") or "unknown type"
-        raise UserError(
-            "model-kind-unsupported",
-            "{folder}: a model of type {kind} is an encoder-decoder.",
-            folder=folder,
-            kind=kind,
+    _check_files(folder)
+    has_adapter = os.path.lexists(folder / ADAPTER_NAME)
+    if not (folder / "config.json").is_file() and has_adapter:
+        raise damaged(folder, "contains an adapter, not a model. Choose the base model that it was trained on")
+    config = read_object(folder / "config.json", MOST_CONFIG_BYTES)
+    check_config(folder / "config.json", config)
+    if (folder / "generation_config.json").is_file():
+        check_generation(folder / "generation_config.json", read_object(folder / "generation_config.json"))
+    if has_adapter:
+        # transformers would put it into the model without a word.
+        raise damaged(
+            folder / ADAPTER_NAME,
+            "an adapter is in the folder of the model, and it is not clear whether it belongs to it",
+            hint="Move adapter_config.json to another folder to train the model without the adapter, or choose a "
+            "model into which the adapter was merged.",
         )
-    shapes = _read_weights(folder)
-    _check_tokenizer(folder)
-    return ModelFolder(folder, shapes, _has_chat_template(folder))
+    tensors = _read_weights(folder)
+    check_tensors(folder, config, tensors)
+    rows = embedding_rows(tensors) or language_part(config).get("vocab_size")
+    check_tokenizer(folder, rows if isinstance(rows, int) else None)
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    return ModelFolder(folder, config, shapes, has_chat_template(folder))
 
 
-def _damaged(path: Path, problem: str, **values: object) -> TunesmithError:
-    return TunesmithError(
-        "model-files-missing-or-corrupt", "{path}: {problem}.", path=path, problem=Message(problem, **values)
-    )
-
-
-def _read_object(path: Path) -> dict[str, Any]:  # Any: JSON values
+def _check_files(folder: Path) -> None:
+    """Refuse what is no ordinary file where a library expects one: it could wait for a pipe or a device forever."""
     try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise _damaged(path, "the file is missing") from None
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if not entry.name.endswith(READ_SUFFIXES):
+                    continue
+                kind = os.stat(entry.path).st_mode  # noqa: PTH116 - faster than a Path for each
+                if not stat.S_ISREG(kind):
+                    if stat.S_ISDIR(kind):
+                        raise damaged(Path(entry.path), "is a folder, not a file")
+                    raise damaged(Path(entry.path), "is not an ordinary file")
+    except FileNotFoundError as error:
+        raise damaged(Path(str(error.filename)), "is a link to a file that is missing") from error
     except OSError as error:
-        raise _damaged(path, "the file can't be read: {reason}", reason=Message(str(error.strerror))) from error
-    except json.JSONDecodeError as error:
-        _refuse_pointer(path)
-        raise _damaged(
-            path,
-            "line {line}, column {column}: not valid JSON: {msg}",
-            line=error.lineno,
-            column=error.colno,
-            msg=json_problem(error.msg),
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, "the file is not JSON text") from error
-    if not isinstance(value, dict):
-        raise _damaged(path, "contains no JSON object")
-    return value
+        raise unreadable(Path(str(error.filename)), error) from error
 
 
-def _refuse_pointer(path: Path) -> None:
-    with path.open("rb") as file:
-        start = file.read(len(_LFS_START))
-    if start == _LFS_START:
-        raise _damaged(path, "is a Git LFS pointer, not the file itself. Run git lfs pull, or download the model again")
-
-
-def _read_weights(folder: Path) -> dict[str, tuple[int, ...]]:
+def _read_weights(folder: Path) -> dict[str, Tensor]:
+    # Where there are both, transformers takes the single file.
+    if (folder / SINGLE_NAME).is_file():
+        return read_header(folder / SINGLE_NAME)
     if (folder / INDEX_NAME).is_file():
         return _read_sharded(folder)
-    if (folder / SINGLE_NAME).is_file():
-        return read_safetensors_shapes(folder / SINGLE_NAME)
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     shards = [name for name in names if name.endswith(".safetensors")]
     if shards:
-        raise _damaged(folder / INDEX_NAME, "the file is missing, so {shards} can't be placed", shards=shards[0])
+        raise damaged(folder / INDEX_NAME, "the file is missing, so {shards} can't be placed", shards=shards[0])
     pickles = [name for name in names if name.endswith(PICKLE_SUFFIXES)]
     if pickles:
         raise TunesmithError(
             "model-pickle-refused", "{folder}: the weights are in pickle format.", folder=folder / pickles[0]
         )
-    raise _damaged(folder / SINGLE_NAME, "the file is missing")
+    raise damaged(folder / SINGLE_NAME, "the file is missing")
 
 
 def weight_files(folder: Path) -> list[str]:
     """Return the names of the files that hold the weights of a model folder that was checked."""
-    index = folder / INDEX_NAME
-    return sorted(set(_read_object(index)["weight_map"].values())) if index.is_file() else [SINGLE_NAME]
+    if (folder / SINGLE_NAME).is_file():
+        return [SINGLE_NAME]
+    return sorted(set(read_object(folder / INDEX_NAME)["weight_map"].values()))
 
 
-def _read_sharded(folder: Path) -> dict[str, tuple[int, ...]]:
+def _read_sharded(folder: Path) -> dict[str, Tensor]:
     index = folder / INDEX_NAME
-    weight_map = _read_object(index).get("weight_map")
+    weight_map = read_object(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(n, str) for n in weight_map.values()):
-        raise _damaged(index, "contains no weight_map")
-    shapes: dict[str, tuple[int, ...]] = {}
+        raise damaged(index, "contains no weight_map")
+    tensors: dict[str, Tensor] = {}
     for name in sorted(set(weight_map.values())):
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise _damaged(index, "names {name!r}, which is not a safetensors file in this folder", name=name)
-        shapes |= read_safetensors_shapes(folder / name)
-    missing = sorted(weight_map.keys() - shapes.keys())
+            raise damaged(index, "names {name!r}, which is not a safetensors file in this folder", name=name)
+        tensors |= read_header(folder / name)
+    missing = sorted(weight_map.keys() - tensors.keys())
     if missing:
-        raise _damaged(
+        raise damaged(
             folder / weight_map[missing[0]],
             "is missing the tensor {name} that {index_name} lists",
             name=missing[0],
             index_name=INDEX_NAME,
         )
-    return shapes
-
-
-def read_safetensors_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """Return tensor names and dimensions of a safetensors file, checking its header against its size.
-
-    Raises:
-        UserError: `model-files-missing-or-corrupt`.
-    """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or not 2 <= length <= min(size - 8, MAX_HEADER_BYTES):
-                _refuse_pointer(path)
-                raise _damaged(path, "no safetensors header in a file of {size:,} bytes", size=size)
-            header = json.loads(file.read(length))
-    except FileNotFoundError:
-        raise _damaged(path, "the file is missing") from None
-    except OSError as error:
-        raise _damaged(path, "the file can't be read: {reason}", reason=Message(str(error.strerror))) from error
-    except (ValueError, RecursionError):
-        raise _damaged(path, "the safetensors header is not valid JSON") from None
-    try:
-        header.pop("__metadata__", None)
-        shapes = {name: tuple(int(side) for side in entry["shape"]) for name, entry in header.items()}
-        end = max((int(entry["data_offsets"][1]) for entry in header.values()), default=0)
-    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
-        raise _damaged(path, "the safetensors header is malformed") from None
-    if size < 8 + length + end:
-        # Rounded apart, so that the two always differ.
-        mib, needed_mib = math.floor(size / MIB * 10) / 10, math.ceil((8 + length + end) / MIB * 10) / 10
-        raise _damaged(path, "is cut short: {size:,.1f} of {needed:,.1f} MiB", size=mib, needed=needed_mib)
-    return shapes
-
-
-def _check_tokenizer(folder: Path) -> None:
-    for group in TOKENIZER_FILES:
-        if all((folder / name).is_file() for name in group):
-            for name in group:
-                _refuse_empty(folder / name)
-                _refuse_pointer(folder / name)
-            return
-    raise _damaged(folder / "tokenizer.json", "the tokenizer is missing")
-
-
-def _refuse_empty(path: Path) -> None:
-    if not path.stat().st_size:
-        raise _damaged(path, "the file is empty")
-
-
-def _has_chat_template(folder: Path) -> bool:
-    if any(_is_filled(folder / name) for name in ("chat_template.jinja", "chat_template.json")):
-        return True
-    path = folder / "tokenizer_config.json"
-    return path.is_file() and bool(_read_object(path).get("chat_template"))
-
-
-def _is_filled(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
+    return tensors

@@ -17,6 +17,7 @@ from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.memory_steps import MEMORY_STEPS, Changes
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard, read_model_card
+from tunesmith_core.model_folder import local_folder
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
 from tunesmith_core.spec_sections import ALL_LINEAR
@@ -116,9 +117,10 @@ def plan(
         step_s: measured time of an update on this device, if known.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused` when the model's card can't be read.
+        TunesmithError: when the model's card can't be read, as `local_folder` and `read_model_card` say.
     """
-    card = card or read_model_card(Path(spec.model.path))
+    # A hub model that was not downloaded is looked for like a folder, and that it isn't one is said.
+    card = card or read_model_card(local_folder(spec.model.path) or Path(spec.model.path))
     if num_rows and spec.schedule.micro_batch_size > num_rows:
         # No micro-batch has more rows than there are.
         spec = with_changes(spec, {"schedule.micro_batch_size": num_rows})

@@ -10,9 +10,9 @@ from pathlib import Path
 from tunesmith_core import datafmt, devices, environments, files, paths
 from tunesmith_core.datafmt import encoding
 from tunesmith_core.errors import BugError, TunesmithError, UserError, wrap
-from tunesmith_core.messages import Message, joined
-from tunesmith_core.model_folder import ModelFolder, is_hub_id, open_model_folder
-from tunesmith_core.spec import RunSpec
+from tunesmith_core.messages import Message
+from tunesmith_core.model_folder import ModelFolder, local_folder, open_model_folder
+from tunesmith_core.spec import RunSpec, told
 from tunesmith_core.spec_sections import WSL, SourceSpec
 from tunesmith_core.wsl.guest import Guest
 
@@ -33,7 +33,7 @@ def check(spec: RunSpec) -> None:
     """
     problems = spec.problems()
     if problems:
-        raise TunesmithError("spec-invalid", joined([problem.message for problem in problems], "\n"))
+        raise TunesmithError("spec-invalid", told(problems, "\n"))
     if spec.hardware.system == WSL:
         Guest.load()
     else:
@@ -49,12 +49,10 @@ def check_model(spec: RunSpec) -> ModelFolder | None:
     """Check the base model; None for a hub id, which the engine resolves.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`.
+        TunesmithError: what `local_folder` and `open_model_folder` find.
     """
-    path = Path(spec.model.path).expanduser()
-    if not path.exists() and is_hub_id(spec.model.path):
-        return None
-    return open_model_folder(path)
+    folder = local_folder(spec.model.path)
+    return open_model_folder(folder) if folder else None
 
 
 def check_data(spec: RunSpec, model: ModelFolder | None) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,17 @@ from tunesmith_core import files
 from tunesmith_core import spec_sections as sections
 from tunesmith_core.declared import Declaration, FieldProblem, get_field, iter_declarations, read_section, set_field
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.json_values import brief, shortened
 from tunesmith_core.messages import Message, joined, json_problem
 from tunesmith_core.spec_migrations import migrated
 
 SPEC_VERSION = 2
+
+MOST_BYTES = 16 << 20
+"""Of a spec file; one with a thousand data files has a hundredth of it."""
+
+MOST_TOLD = 20
+"""Wrong fields that one message lists."""
 
 SECTIONS: dict[str, type[Any]] = {
     "model": sections.ModelSpec,
@@ -85,7 +92,7 @@ class RunSpec:
         """
         spec, problems = _read(values, source)
         if problems:
-            lines = joined([problem.message for problem in problems], "\n  ")
+            lines = told(problems, "\n  ")
             raise TunesmithError("spec-invalid", "{source}:\n  {lines}", source=source, lines=lines)
         return spec
 
@@ -98,7 +105,7 @@ class RunSpec:
                 `spec-too-new` for a newer version.
         """
         try:
-            values = files.read_json(path)
+            values = files.read_foreign_json(path, MOST_BYTES)
         except OSError as error:
             raise TunesmithError(
                 "file-unreadable",
@@ -139,6 +146,14 @@ class RunSpec:
                 holder.path = str((folder / os.path.expanduser(holder.path)).absolute())  # noqa: PTH111
 
 
+def told(problems: Sequence[FieldProblem], separator: str) -> Message:
+    """Return what is wrong with fields as one message, which counts the rest where there are very many."""
+    parts = [problem.message for problem in problems[:MOST_TOLD]]
+    if len(problems) > MOST_TOLD:
+        parts.append(Message("and {count} more", count=len(problems) - MOST_TOLD))
+    return joined(parts, separator)
+
+
 def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[FieldProblem]]:
     problems: list[FieldProblem] = []
     if not isinstance(values, dict):
@@ -149,22 +164,28 @@ def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[Field
             "spec-too-new",
             "{source}: version {version} is newer than {spec_version}, the newest version that this program reads.",
             source=source,
-            version=version,
+            version=brief(version),
             spec_version=SPEC_VERSION,
         )
     values = migrated(values, SPEC_VERSION)
     if values.get("version") != SPEC_VERSION:
         problems.append(
-            FieldProblem("version", Message("must be {wanted}, not {value!r}", wanted=SPEC_VERSION, value=version))
+            FieldProblem(
+                "version", Message("must be {wanted}, not {value!r}", wanted=SPEC_VERSION, value=brief(version))
+            )
         )
     name = values.get("name", "")
+    if isinstance(name, str) and "\0" in name:
+        problems.append(FieldProblem("name", Message("must not contain a NUL character")))
     if not isinstance(name, str):
         problems.append(
-            FieldProblem("name", Message("must be {wanted}, not {value!r}", wanted=Message("a text"), value=name))
+            FieldProblem(
+                "name", Message("must be {wanted}, not {value!r}", wanted=Message("a text"), value=brief(name))
+            )
         )
         name = ""
     unknown = values.keys() - SECTIONS.keys() - {"version", "name"}
-    problems.extend(FieldProblem(key, "is not a section of this version") for key in sorted(unknown))
+    problems.extend(FieldProblem(shortened(key), "is not a section of this version") for key in sorted(unknown))
     built = {
         section: read_section(kind, values.get(section, {}), section, problems) for section, kind in SECTIONS.items()
     }

@@ -47,6 +47,7 @@ def migrated(values: Values, version: int) -> Values:
         values: the parsed JSON.
         version: the present one.
     """
-    while isinstance(present := values.get("version"), int) and present in MIGRATIONS and present != version:
+    # Not isinstance: true counts as 1 there.
+    while type(present := values.get("version")) is int and present in MIGRATIONS and present != version:
         values = {**MIGRATIONS[present](values), "version": present + 1}
     return values

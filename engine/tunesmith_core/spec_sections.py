@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from tunesmith_core.spec import RunSpec
 
 ALL_LINEAR = "all-linear"
+MOST_STEPS = 10_000_000
+"""A step takes milliseconds at best, so these take days on any device."""
+
+MOST_SOURCES = 1000
+MOST_PROMPTS = 100
+"""The model answers them all each time that samples are taken, while training waits."""
 NATIVE, WSL = "native", "wsl"
 
 
@@ -298,7 +304,12 @@ class ScheduleSpec:
         maximum=10_000.0,
     )
     max_steps: int = declared(
-        0, label="Steps", meaning="Number of optimizer steps. 0 uses epochs instead.", unit="steps", minimum=0
+        0,
+        label="Steps",
+        meaning="Number of optimizer steps. 0 uses epochs instead.",
+        unit="steps",
+        minimum=0,
+        maximum=MOST_STEPS,
     )
     micro_batch_size: int = declared(
         2,
@@ -324,7 +335,12 @@ class ScheduleSpec:
         choices=("linear", "cosine", "constant"),
     )
     warmup_steps: int = declared(
-        5, label="Warm-up", meaning="Steps in which the learning rate rises from zero.", unit="steps", minimum=0
+        5,
+        label="Warm-up",
+        meaning="Steps in which the learning rate rises from zero.",
+        unit="steps",
+        minimum=0,
+        maximum=MOST_STEPS,
     )
     seed: int = declared(42, label="Seed", meaning="The same seed gives the same run.", minimum=0, maximum=2**31 - 1)
     shuffle: bool = declared(True, label="Shuffle", meaning="Take the rows in a new random order in each epoch.")
@@ -351,6 +367,7 @@ class EvaluationSpec:
         meaning="Steps between evaluations. 0 evaluates ten times per run.",
         unit="steps",
         minimum=0,
+        maximum=MOST_STEPS,
     )
     early_stopping: int = declared(
         0,
@@ -358,6 +375,7 @@ class EvaluationSpec:
         meaning="Stops after this many evaluations without a better loss. 0 never stops early.",
         unit="evaluations",
         minimum=0,
+        maximum=MOST_STEPS,
     )
     sample_prompts: list[str] = declared(
         [], label="Sample prompts", meaning="Questions that the model answers during training."
@@ -368,6 +386,7 @@ class EvaluationSpec:
         meaning="Steps between samples. 0 takes them with each evaluation.",
         unit="steps",
         minimum=0,
+        maximum=MOST_STEPS,
     )
     sample_max_tokens: int = declared(
         64, label="Sample length", meaning="Most tokens of a sample.", unit="tokens", minimum=1, maximum=4096
@@ -392,6 +411,7 @@ class SavingSpec:
         meaning="Steps between checkpoints. 0 saves ten times per run.",
         unit="steps",
         minimum=0,
+        maximum=MOST_STEPS,
     )
     keep: int = declared(
         2,
@@ -466,6 +486,14 @@ def cross_problems(spec: RunSpec) -> list[FieldProblem]:
         for number, source in enumerate(spec.data.sources)
         if not source.path.strip()
     ]
+    if len(spec.data.sources) > MOST_SOURCES:
+        problems.append(
+            FieldProblem("data.sources", Message("must be at most {most} files. Join some of them", most=MOST_SOURCES))
+        )
+    if len(spec.evaluation.sample_prompts) > MOST_PROMPTS:
+        problems.append(
+            FieldProblem("evaluation.sample_prompts", Message("must be at most {most} prompts", most=MOST_PROMPTS))
+        )
     if not spec.hardware.devices:
         problems.append(FieldProblem("hardware.devices", "must name a device"))
     if len(spec.hardware.devices) > 1:

@@ -17,6 +17,8 @@ from tunesmith_core.spec import RunSpec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BF16_CAPABILITY = (8, 0)
+MOST_THREADS = 64
+"""Of processors with fewer; more are of no use there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,8 @@ def choose_compute(spec: RunSpec) -> Compute:
         EnvironmentProblem: `torch-cpu-build` or `driver-missing` when a GPU is asked for and can't be used.
     """
     if spec.hardware.cpu_threads:
-        torch.set_num_threads(spec.hardware.cpu_threads)
+        # Where the system refuses so many, the library behind them ends this process.
+        torch.set_num_threads(min(spec.hardware.cpu_threads, max(MOST_THREADS, psutil.cpu_count() or 1)))
     wanted = spec.hardware.device
     if wanted == "cuda" and not torch.cuda.is_available():
         if torch.version.cuda is None:

@@ -15,7 +15,7 @@ Answer = dict[str, Any]  # Any: JSON values
 def preview(_host: Host, spec: PreviewSpec) -> Answer:
     """Return how rows become trained tokens."""
     from tunesmith_engine.data.preview import preview
-    from tunesmith_engine.model.load import load_tokenizer, model_folder
+    from tunesmith_engine.model.folder import load_tokenizer, model_folder
 
     return preview(spec.run, load_tokenizer(model_folder(spec.run.model)), spec.num_rows)
 

@@ -78,7 +78,7 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     host.phase("model")
     # It misses an optional package by which it could download kernels; nobody need hear of that.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    from tunesmith_engine.model.load import model_folder
+    from tunesmith_engine.model.folder import model_folder
     from tunesmith_engine.train.assembly import make_parts
     from tunesmith_engine.train.conductor import Conductor
     from tunesmith_engine.train.loop import Loop

@@ -21,7 +21,8 @@ from tunesmith_engine.data import Example, PreparedData, collate
 from tunesmith_engine.data.prepare import DataStats
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.methods import method_of
-from tunesmith_engine.model.load import load_config, model_folder
+from tunesmith_engine.model.folder import model_folder
+from tunesmith_engine.model.load import load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.loss import make_batch, num_trained_tokens

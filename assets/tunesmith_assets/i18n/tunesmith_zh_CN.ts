@@ -1780,6 +1780,10 @@ Click a symbol in the legend to hide its line.</source>
         <translation>  {path} = {value}</translation>
     </message>
     <message>
+        <source>&quot;{name}&quot; occurs twice</source>
+        <translation>“{name}”出现了两次</translation>
+    </message>
+    <message>
         <source>8-bit products are off. {problem}</source>
         <translation>8 位矩阵乘法未启用。{problem}</translation>
     </message>
@@ -1810,6 +1814,10 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>A gradient</source>
         <translation>梯度</translation>
+    </message>
+    <message>
+        <source>A layer named {names} can&apos;t have an adapter. The linear layers of the model are {known}.</source>
+        <translation>名为 {names} 的层无法添加适配器。该模型的线性层有：{known}。</translation>
     </message>
     <message>
         <source>A layer of the model has a width of {width}, which is not divisible by {step}.</source>
@@ -2854,10 +2862,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>{folder}: {model_type} {reason}.</source>
         <translation>{folder}：{model_type} {reason}。</translation>
-    </message>
-    <message>
-        <source>{folder}: {num_missing} weights are missing, such as {name}.</source>
-        <translation>{folder}：缺少 {num_missing} 个权重，例如 {name}。</translation>
     </message>
     <message>
         <source>{gib} GiB are planned.</source>
@@ -4565,6 +4569,42 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
+        <source>{path}: a token has the number {number}, which no model knows.</source>
+        <translation>{path}：有词元的编号是 {number}，没有模型能识别。</translation>
+    </message>
+    <message>
+        <source>{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.</source>
+        <translation>{path}：分词器给 {token!r} 的编号是 {number}，但模型只认识 {rows} 个词元。</translation>
+    </message>
+    <message>
+        <source>{path}: the weight {name} has the shape {held}. By config.json it would be {wanted}.</source>
+        <translation>{path}：权重 {name} 的形状是 {held}，而按 config.json 应为 {wanted}。</translation>
+    </message>
+    <message>
+        <source>{path}: the weight {name} holds NaN or infinite numbers.</source>
+        <translation>{path}：权重 {name} 中有 NaN 或无穷大的数值。</translation>
+    </message>
+    <message>
+        <source>{path}: the weights are quantized ({method}).</source>
+        <translation>{path}：权重已被量化（{method}）。</translation>
+    </message>
+    <message>
+        <source>{path}: {num_left_out} weights have no place in a model of these settings, such as {name}.</source>
+        <translation>{path}：有 {num_left_out} 个权重在按这些设置建立的模型中没有位置，例如 {name}。</translation>
+    </message>
+    <message>
+        <source>{path}: {num_missing} weights are missing, such as {name}.</source>
+        <translation>{path}：缺少 {num_missing} 个权重，例如 {name}。</translation>
+    </message>
+    <message>
+        <source>{path}: {task}: {reason}.</source>
+        <translation>{path}：{task}：{reason}。</translation>
+    </message>
+    <message>
+        <source>{reason}</source>
+        <translation>{reason}</translation>
+    </message>
+    <message>
         <source>damaged</source>
         <translation>已损坏</translation>
     </message>
@@ -5095,6 +5135,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请检查基础模型的 config.json 和权重，或把数字格式设为 float32。</translation>
     </message>
     <message>
+        <source>Check the numbers in config.json, choose float32 as number format, or download the model again.</source>
+        <translation>请检查 config.json 中的数值，将数值格式设为 float32，或重新下载模型。</translation>
+    </message>
+    <message>
+        <source>Choose the unquantized version of the model. To save memory, set Frozen weights to NF4: it is quantized while it loads.</source>
+        <translation>请选择该模型未量化的版本。要节省显存，可将“冻结权重”设为 NF4：加载时会自动量化。</translation>
+    </message>
+    <message>
         <source>Evaluation losses are measured on other rows, so earlier ones can&apos;t be compared with them.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
     </message>
@@ -5121,6 +5169,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
+    </message>
+    <message>
+        <source>Move adapter_config.json to another folder to train the model without the adapter, or choose a model into which the adapter was merged.</source>
+        <translation>要在不带适配器的情况下训练该模型，请把 adapter_config.json 移到其他文件夹；或者选择已合并该适配器的模型。</translation>
     </message>
     <message>
         <source>Not an ordinary file</source>
@@ -5157,6 +5209,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Set alpha to once or twice the rank.</source>
         <translation>请把 alpha 设为秩的一到两倍。</translation>
+    </message>
+    <message>
+        <source>Set the context length to {positions} tokens or less.</source>
+        <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
     </message>
     <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
@@ -5251,6 +5307,50 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
     <message>
+        <source>added_tokens contains {token}, which is not a token</source>
+        <translation>added_tokens 中的 {token} 不是词元</translation>
+    </message>
+    <message>
+        <source>an adapter is in the folder of the model, and it is not clear whether it belongs to it</source>
+        <translation>模型文件夹中有一个适配器，无法确定它是否属于该模型</translation>
+    </message>
+    <message>
+        <source>and {count} more</source>
+        <translation>另有 {count} 项</translation>
+    </message>
+    <message>
+        <source>by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}</source>
+        <translation>按 {name} 计算，模型会比权重还大：需要 {size:,} 个数，而权重只有 {held:,} 个</translation>
+    </message>
+    <message>
+        <source>bytes between tensors are described by none, from byte {place:,}</source>
+        <translation>从第 {place:,} 字节起，张量之间有不属于任何张量的字节</translation>
+    </message>
+    <message>
+        <source>contains no JSON object, or its end is missing</source>
+        <translation>不含 JSON 对象，或结尾缺失</translation>
+    </message>
+    <message>
+        <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
+        <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
+    </message>
+    <message>
+        <source>in the safetensors header, {reason}</source>
+        <translation>safetensors 文件头中{reason}</translation>
+    </message>
+    <message>
+        <source>is a folder, not a file</source>
+        <translation>是文件夹，不是文件</translation>
+    </message>
+    <message>
+        <source>is a link to a file that is missing</source>
+        <translation>是一个链接，但它指向的文件不存在</translation>
+    </message>
+    <message>
+        <source>is not an ordinary file</source>
+        <translation>不是普通文件</translation>
+    </message>
+    <message>
         <source>it was saved by another run</source>
         <translation>由另一次运行保存</translation>
     </message>
@@ -5299,12 +5399,60 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>必须是至少有一项的列表</translation>
     </message>
     <message>
+        <source>must be a list of names</source>
+        <translation>必须是名称列表</translation>
+    </message>
+    <message>
+        <source>must be a list of tokens</source>
+        <translation>必须是词元列表</translation>
+    </message>
+    <message>
+        <source>must be a number above 0</source>
+        <translation>必须是大于 0 的数</translation>
+    </message>
+    <message>
+        <source>must be a number format such as bfloat16</source>
+        <translation>必须是数值格式，例如 bfloat16</translation>
+    </message>
+    <message>
+        <source>must be a number of 64 bits</source>
+        <translation>必须是 64 位以内的数</translation>
+    </message>
+    <message>
+        <source>must be a small positive number</source>
+        <translation>必须是很小的正数</translation>
+    </message>
+    <message>
+        <source>must be a template, or a list of templates with names</source>
+        <translation>必须是模板，或带名称的模板列表</translation>
+    </message>
+    <message>
+        <source>must be a text</source>
+        <translation>必须是文本</translation>
+    </message>
+    <message>
+        <source>must be a token</source>
+        <translation>必须是词元</translation>
+    </message>
+    <message>
+        <source>must be a whole number of at least {least}</source>
+        <translation>必须是不小于 {least} 的整数</translation>
+    </message>
+    <message>
+        <source>must be above 0</source>
+        <translation>必须大于 0</translation>
+    </message>
+    <message>
         <source>must be above {limit:g}</source>
         <translation>必须大于 {limit:g}</translation>
     </message>
     <message>
         <source>must be an object</source>
         <translation>必须是对象</translation>
+    </message>
+    <message>
+        <source>must be an object of tokens by their numbers</source>
+        <translation>必须是以编号为键的词元对象</translation>
     </message>
     <message>
         <source>must be at least {limit:g}</source>
@@ -5315,8 +5463,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不能大于 {limit:g}</translation>
     </message>
     <message>
+        <source>must be at most {most} files. Join some of them</source>
+        <translation>最多 {most} 个文件。请合并其中一些</translation>
+    </message>
+    <message>
+        <source>must be at most {most} prompts</source>
+        <translation>最多 {most} 个提示词</translation>
+    </message>
+    <message>
         <source>must be auto, cpu, cuda or cuda:1</source>
         <translation>必须是 auto、cpu、cuda 或 cuda:1</translation>
+    </message>
+    <message>
+        <source>must be between 0 and 1</source>
+        <translation>必须在 0 和 1 之间</translation>
     </message>
     <message>
         <source>must be one of {choices}</source>
@@ -5325,6 +5485,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>must be the full path of a folder</source>
         <translation>必须是文件夹的完整路径</translation>
+    </message>
+    <message>
+        <source>must be the number of a token</source>
+        <translation>必须是词元编号</translation>
+    </message>
+    <message>
+        <source>must be true or false</source>
+        <translation>必须是 true 或 false</translation>
     </message>
     <message>
         <source>must be {wanted}, not {value!r}</source>
@@ -5359,6 +5527,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不能包含 ? 或 #</translation>
     </message>
     <message>
+        <source>must not contain a NUL character</source>
+        <translation>不能包含 NUL 字符</translation>
+    </message>
+    <message>
         <source>must not contain spaces</source>
         <translation>不能包含空格</translation>
     </message>
@@ -5375,8 +5547,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行的名称，见 `tunesmith trash` 的列表</translation>
     </message>
     <message>
+        <source>names {wanted} layers, but the weights hold {held}</source>
+        <translation>写明有 {wanted} 层，但权重中有 {held} 层</translation>
+    </message>
+    <message>
         <source>needs evaluation data</source>
         <translation>需要评估数据</translation>
+    </message>
+    <message>
+        <source>no model can be made of config.json and the weights</source>
+        <translation>无法用 config.json 和权重建立模型</translation>
     </message>
     <message>
         <source>no safetensors header in a file of {size:,} bytes</source>
@@ -5429,6 +5609,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>options</source>
         <translation>选项</translation>
+    </message>
+    <message>
+        <source>pad_token_id is {pad}, but the embedding in the weights has {rows} rows</source>
+        <translation>pad_token_id 为 {pad}，而权重中的词嵌入只有 {rows} 行</translation>
     </message>
     <message>
         <source>part of conda</source>
@@ -5599,12 +5783,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>临时文件</translation>
     </message>
     <message>
+        <source>tensors overlap at byte {place:,}</source>
+        <translation>张量在第 {place:,} 字节处重叠</translation>
+    </message>
+    <message>
+        <source>text_config must be an object, not {value}</source>
+        <translation>text_config 必须是对象，而不是 {value}</translation>
+    </message>
+    <message>
         <source>the NVIDIA driver does not answer</source>
         <translation>NVIDIA 驱动没有响应</translation>
     </message>
     <message>
         <source>the end of the file</source>
         <translation>文件结尾</translation>
+    </message>
+    <message>
+        <source>the end-of-text token {token} has the number {number}, but the model knows only {rows} tokens</source>
+        <translation>文本结束词元 {token} 的编号是 {number}，但模型只认识 {rows} 个词元</translation>
     </message>
     <message>
         <source>the file contains no JSON object</source>
@@ -5617,6 +5813,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the file is UTF-32 text. Save it as UTF-8.</source>
         <translation>文件是 UTF-32 文本，请另存为 UTF-8。</translation>
+    </message>
+    <message>
+        <source>the file is larger than {most} MiB</source>
+        <translation>文件大于 {most} MiB</translation>
     </message>
     <message>
         <source>the file is not JSON text</source>
@@ -5635,6 +5835,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>缺少以下参数：%s</translation>
     </message>
     <message>
+        <source>the model can&apos;t predict with the settings in config.json</source>
+        <translation>模型无法按 config.json 中的设置进行预测</translation>
+    </message>
+    <message>
         <source>the number {number} is too large</source>
         <translation>数字 {number} 过大</translation>
     </message>
@@ -5647,8 +5851,40 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>程序的文件夹（Linux；{folder}）</translation>
     </message>
     <message>
+        <source>the reason is not known</source>
+        <translation>原因不明</translation>
+    </message>
+    <message>
+        <source>the safetensors header is malformed at the tensor {name}</source>
+        <translation>safetensors 文件头在张量 {name} 处格式有误</translation>
+    </message>
+    <message>
+        <source>the settings can&apos;t be used</source>
+        <translation>设置无法使用</translation>
+    </message>
+    <message>
+        <source>the tensor {name} has the unknown number format {dtype}</source>
+        <translation>张量 {name} 的数值格式 {dtype} 未知</translation>
+    </message>
+    <message>
+        <source>the tensor {name} has {count:,} bytes, which is not what its shape {shape} needs</source>
+        <translation>张量 {name} 有 {count:,} 字节，与其形状 {shape} 所需的不符</translation>
+    </message>
+    <message>
         <source>the text that begins here has no closing quote</source>
         <translation>从此处开始的文本缺少右引号</translation>
+    </message>
+    <message>
+        <source>the tokenizer can&apos;t be read</source>
+        <translation>无法读取分词器</translation>
+    </message>
+    <message>
+        <source>the tokenizer can&apos;t split the rows into tokens</source>
+        <translation>分词器无法将各行切分为词元</translation>
+    </message>
+    <message>
+        <source>the value of {name} is not one that this model can have</source>
+        <translation>该模型不支持 {name} 的这个值</translation>
     </message>
     <message>
         <source>they are already in the other folder</source>
@@ -5703,6 +5939,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>未知参数：{argument}</translation>
     </message>
     <message>
+        <source>unknown method</source>
+        <translation>未知方法</translation>
+    </message>
+    <message>
         <source>unrecognized arguments: %s</source>
         <translation>无法识别的参数：%s</translation>
     </message>
@@ -5735,6 +5975,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>版本 {major}.{minor} 过旧</translation>
     </message>
     <message>
+        <source>vocab_size is {vocab_size}, but the embedding in the weights has {rows} rows</source>
+        <translation>vocab_size 为 {vocab_size}，但权重中的词嵌入有 {rows} 行</translation>
+    </message>
+    <message>
         <source>warning</source>
         <translation>警告</translation>
     </message>
@@ -5765,6 +6009,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{choice}: {error}.</source>
         <translation>{choice}：{error}。</translation>
+    </message>
+    <message>
+        <source>{count:,} bytes more than the header describes</source>
+        <translation>比文件头所描述的多 {count:,} 字节</translation>
     </message>
     <message>
         <source>{count:,} files missing or changed</source>
@@ -5821,6 +6069,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{folder}: the base model is not the one that this run was trained on. Changed since: {names}.</source>
         <translation>{folder}：这不是本次运行训练时所用的基础模型。此后改动过的文件：{names}。</translation>
+    </message>
+    <message>
+        <source>{folder}: the base model predicts NaN, before any training.</source>
+        <translation>{folder}：基础模型在训练之前的预测就是 NaN。</translation>
     </message>
     <message>
         <source>{folder}: the folder of wheels from the settings does not exist.</source>
@@ -5915,8 +6167,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{name} 未安装。</translation>
     </message>
     <message>
+        <source>{name} must have the number of a token</source>
+        <translation>{name} 的值必须是词元编号</translation>
+    </message>
+    <message>
         <source>{name} sees no GPU: /dev/dxg is missing.</source>
         <translation>{name} 看不到显卡：缺少 /dev/dxg。</translation>
+    </message>
+    <message>
+        <source>{name} {problem}</source>
+        <translation>{name} {problem}</translation>
+    </message>
+    <message>
+        <source>{name} {problem}, not {value}</source>
+        <translation>{name} {problem}，而不是 {value}</translation>
     </message>
     <message>
         <source>{name} {version} does not belong here</source>

@@ -246,7 +246,9 @@ class ChatRenderer:
 
 
 def _pattern(tokens: set[str]) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(token) for token in sorted(tokens, key=len, reverse=True)) or "(?!)")
+    # An empty one would be found everywhere, for ever.
+    words = sorted(filter(None, tokens), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, words)) or "(?!)")
 
 
 def _cut(chat: Chat, number: int) -> Chat:

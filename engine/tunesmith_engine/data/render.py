@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from tunesmith_core.spec_sections import DataSpec
 from tunesmith_engine.data.answers import ChatRenderer, Span
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.literals import Literals
+from tunesmith_engine.model.foreign import reading
 
 BATCH_ROWS = 256
 """Rows that are tokenised together."""
@@ -169,13 +171,14 @@ class Renderer:
         """Yield the tokens of each text, many at a time through the tokenizer."""
         remaining = iter(rendered)
         while batch := list(islice(remaining, BATCH_ROWS)):
-            encoded = self._tokenizer(
-                [item.text for item in batch],
-                add_special_tokens=False,
-                return_offsets_mapping=True,
-                return_attention_mask=False,
-                verbose=False,
-            )
+            with reading(Path(self._tokenizer.name_or_path), "the tokenizer can't split the rows into tokens"):
+                encoded = self._tokenizer(
+                    [item.text for item in batch],
+                    add_special_tokens=False,
+                    return_offsets_mapping=True,
+                    return_attention_mask=False,
+                    verbose=False,
+                )
             for item, ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
                 if item.literals:
                     yield self._tokenised(item, *self._literals.encode(item.text, item.literals))

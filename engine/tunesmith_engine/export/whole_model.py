@@ -44,7 +44,9 @@ def whole_model_of(model: PeftModel, folder: Path) -> WholeModel | None:
     except ImportError:
         return WholeModel(name, {})
     parts = {key.removeprefix(PREFIX).partition(".")[0] for key in trainable(model)}
-    if kind is None or isinstance(base, kind) or any(type(base.get_submodule(part)) is kind for part in parts):
+    if not isinstance(kind, type) or isinstance(base, kind):
+        return None
+    if any(type(base.get_submodule(part)) is kind for part in parts):
         return None
     own = PeftConfig.from_pretrained(folder)
     try:

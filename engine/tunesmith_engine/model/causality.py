@@ -83,6 +83,8 @@ def _first_half_moves(model: PeftModel, compute: Compute, row: torch.Tensor) -> 
 
 
 def _padding_moves(model: PeftModel, compute: Compute, row: torch.Tensor, pad_token_id: int) -> bool:
+    # With its padding no longer than it was: a learned table of positions may end there.
+    row = row[: max(1, len(row) - NUM_PADDING)]
     alone = _logits(model, compute, row)
     padded = _logits(model, compute, functional.pad(row, (0, NUM_PADDING), value=pad_token_id))
     return _spread(padded[: len(row)] - alone) > LARGEST_SHARE[compute.dtype] * _spread(alone - alone.mean())

@@ -1,55 +1,42 @@
-"""Base model and tokenizer from a folder of safetensors files. Code from a model repository is never run."""
+"""Base model from a folder of safetensors files. Code from a model repository is never run."""
 
 from __future__ import annotations
 
-import os
+import math
+import re
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
 
-from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.model_folder import is_hub_id, open_model_folder
-from tunesmith_core.spec_sections import ModelSpec
+from tunesmith_core.model_config import check_size
+from tunesmith_core.model_folder import open_model_folder
+from tunesmith_core.model_json import read_object
 from tunesmith_engine.device import Compute
+from tunesmith_engine.model.folder import num_rows
+from tunesmith_engine.model.foreign import reading, refused
 from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
 from tunesmith_engine.model.quant import never_pack_for_the_cpu, nf4_config
 
 REMOVED_CONFIG_KEYS = ("auto_map", "trust_remote_code", "custom_pipelines", "attn_implementation")
 """Keys by which a model folder could name code or kernels to load."""
 
+REMOVED_CONFIG_STARTS = ("_attn_implementation", "_experts_implementation", "experts_implementation")
+
 REFUSED_TYPES = {
     "reformer": Message("splits texts into chunks of a fixed length, so it can't train on examples of any length"),
     "xmod": Message("has separate weights for each language and does not know which to train"),
 }
 
-DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-
-
-def model_folder(model: ModelSpec) -> Path:
-    """Return the checked local folder of a base model, downloading a hub model into the cache first.
-
-    Raises:
-        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`.
-    """
-    folder = Path(model.path).expanduser()
-    if not folder.is_dir() and is_hub_id(model.path):
-        from huggingface_hub import snapshot_download
-
-        folder = Path(
-            snapshot_download(model.path, revision=model.revision or None, allow_patterns=DOWNLOADED_PATTERNS)
-        )
-    else:
-        # Nothing about a local model may wait for a network that is not there.
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    open_model_folder(folder)
-    return folder
+_POSITIONS = re.compile(r"wpe|pos")
+"""Parts of the names of tables with a row for each position in a text."""
 
 
 def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
@@ -59,14 +46,13 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
         UserError: `model-files-missing-or-corrupt` or `model-kind-unsupported`.
         EnvironmentProblem: `transformers-version-mismatch`.
     """
-    values = _with_special_floats(files.read_json(folder / "config.json"))
+    path = folder / "config.json"
+    values = read_object(path)
     model_type = values.get("model_type")
-    for key in [key for key in values if key in REMOVED_CONFIG_KEYS or key.startswith("_attn_implementation")]:
+    for key in [key for key in values if key in REMOVED_CONFIG_KEYS or key.startswith(REMOVED_CONFIG_STARTS)]:
         del values[key]
     if not isinstance(model_type, str):
-        raise TunesmithError(
-            "model-files-missing-or-corrupt", "{folder}: model_type is missing.", folder=folder / "config.json"
-        )
+        raise TunesmithError("model-files-missing-or-corrupt", "{folder}: model_type is missing.", folder=path)
     if model_type not in CONFIG_MAPPING:
         raise TunesmithError(
             "transformers-version-mismatch",
@@ -82,7 +68,9 @@ def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
             model_type=model_type,
             reason=REFUSED_TYPES[model_type],
         )
-    config = CONFIG_MAPPING[model_type].from_dict(values)
+    with reading(path, "the settings can't be used"):
+        config = CONFIG_MAPPING[model_type].from_dict(_with_special_floats(values))
+        num_rows(config)
     if type(config) not in AutoModelForCausalLM._model_mapping:
         is_pair = model_type in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
         kind = Message("an encoder-decoder") if is_pair else Message("not a language model on its own")
@@ -105,61 +93,185 @@ def _with_special_floats(value: Any) -> Any:  # Any: JSON values
     return [_with_special_floats(item) for item in value] if isinstance(value, list) else value
 
 
-def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
-    """Return the tokenizer of a model folder; it may lack a chat template and a padding token."""
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-
-
-def padding_id(tokenizer: Any) -> int:  # Any: a transformers tokenizer
-    """Return the token that fills up short rows; it is neither trained nor seen, so any token will do."""
-    for token_id in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if token_id is not None:
-            return int(token_id)
-    return 0
-
-
 def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a transformers model
     """Return the frozen base model on its device.
 
     Raises:
-        UserError: `model-files-missing-or-corrupt` when weights are missing in the files.
+        UserError: `model-files-missing-or-corrupt` when the files hold other weights than the model has.
     """
     never_look_for_packed_rows()
     never_reserve_weights_in_one_piece()
     disable_progress_bar()
+    config, shapes = load_config(folder), open_model_folder(folder).shapes
+    # Again, with what the config leaves to its class.
+    check_size(folder / "config.json", vars(config.get_text_config()), sum(map(math.prod, shapes.values())))
     arguments: dict[str, Any] = {
-        "config": load_config(folder),
+        "config": config,
         "dtype": compute.dtype,
         "use_safetensors": True,
         "trust_remote_code": False,
         "local_files_only": True,
         "output_loading_info": True,
+        # Refused below, by name.
+        "ignore_mismatched_sizes": True,
     }
     if four_bit:
         arguments["quantization_config"] = nf4_config(compute.dtype, arguments["config"].model_type)
     if four_bit or compute.device.type == "cuda":
         arguments["device_map"] = {"": compute.device}
-    try:
-        model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa", **arguments)
-    except ValueError as error:
-        # A few architectures have no scaled-dot-product attention in transformers; they say so by this error.
-        if "scaled_dot_product_attention" not in str(error):
-            raise
-        arguments["config"] = load_config(folder)
-        model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **arguments)
-    missing = sorted(info["missing_keys"])
-    if missing:
-        # transformers would go on with random numbers in their place.
-        raise TunesmithError(
-            "model-files-missing-or-corrupt",
-            "{folder}: {num_missing} weights are missing, such as {name}.",
-            folder=folder,
-            num_missing=len(missing),
-            name=missing[0],
-        )
+    if (folder / "generation_config.json").is_file():
+        with reading(folder / "generation_config.json", "the settings can't be used"):
+            GenerationConfig.from_pretrained(folder, local_files_only=True)
+    with reading(folder, "no model can be made of config.json and the weights"):
+        try:
+            model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="sdpa", **arguments)
+        except ValueError as error:
+            # A few architectures have no scaled-dot-product attention in transformers; they say so by this error.
+            if "scaled_dot_product_attention" not in str(error):
+                raise
+            arguments["config"] = load_config(folder)
+            model, info = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", **arguments)
+    _check_complete(folder, model, info, shapes)
     model.requires_grad_(False)
     never_pack_for_the_cpu(model)
     return model
+
+
+def _check_complete(
+    folder: Path, model: Any, info: dict[str, Any], shapes: Mapping[str, tuple[int, ...]]
+) -> None:  # Any: sets of names
+    """Refuse weights that don't fit; transformers would go on with random numbers, or without what has no place."""
+    if info["mismatched_keys"]:
+        name, held, wanted = min(info["mismatched_keys"])
+        raise refused(
+            folder,
+            "{path}: the weight {name} has the shape {held}. By config.json it would be {wanted}.",
+            name=name,
+            held=list(held),
+            wanted=list(wanted),
+        )
+    if missing := sorted(info["missing_keys"]):
+        raise refused(
+            folder,
+            "{path}: {num_missing} weights are missing, such as {name}.",
+            num_missing=len(missing),
+            name=missing[0],
+        )
+    if left_out := sorted(name for name in info["unexpected_keys"] if _has_a_place(name, shapes.get(name), model)):
+        raise refused(
+            folder,
+            "{path}: {num_left_out} weights have no place in a model of these settings, such as {name}.",
+            num_left_out=len(left_out),
+            name=left_out[0],
+        )
+    embedding = model.get_input_embeddings().weight
+    for name, weight in model.named_parameters():
+        # Other matrices would take long, and show in the first prediction, which reads every number of them.
+        looked_at = weight.dim() == 1 or weight is embedding
+        if looked_at and weight.is_floating_point() and not bool(weight.sum(dtype=torch.float32).isfinite()):
+            raise refused(folder, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
+
+
+def _has_a_place(name: str, shape: tuple[int, ...] | None, model: torch.nn.Module) -> bool:
+    """Return whether a weight that transformers left out belongs to a part that the model has.
+
+    Many files hold more than the language model: towers for images, heads for further tokens, tables that are computed
+    today. A bias of a layer that has a weight, or one more norm inside a layer, is another matter.
+    """
+    module, _, role = name.rpartition(".")
+    if role not in ("weight", "bias"):
+        return False
+    outer = module.rpartition(".")[0]
+    inside = _module(outer, model) is not None and any(part.isdigit() for part in outer.split("."))
+    return _holds_weights(_module(module, model)) or (inside and shape is not None and len(shape) in (1, 2))
+
+
+def _module(name: str, model: torch.nn.Module) -> torch.nn.Module | None:
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        return None
+
+
+def _holds_weights(module: torch.nn.Module | None) -> bool:
+    return module is not None and any(True for _ in module.parameters(recurse=False))
+
+
+def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder: Path) -> None:  # Any: a model
+    """Let a model predict once, alone: settings that its own class can't compute with show before anything is attached.
+
+    Args:
+        model: the base model; an adapter in it is switched off by the caller.
+        compute: its device.
+        input_ids: a few tokens of the data, [length].
+        folder: of the model, named in the error.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` when it can't, or when weights are no numbers.
+        RunFailure: `nan-loss` when its prediction is no number.
+    """
+    with (
+        torch.no_grad(),
+        compute.autocast(),
+        reading(folder, "the model can't predict with the settings in config.json"),
+    ):
+        logits = model(input_ids=input_ids[None].to(compute.device), use_cache=False).logits
+    # Minus infinity is what some models say of tokens that can't come next.
+    if not bool((logits.isnan() | logits.isposinf()).any()):
+        return
+    for name, weight in model.named_parameters():
+        if weight.is_floating_point() and not bool(weight.isfinite().all()):
+            name = name.removeprefix("base_model.model.").replace(".base_layer", "")
+            raise refused(folder, "{path}: the weight {name} holds NaN or infinite numbers.", name=name)
+    raise TunesmithError(
+        "nan-loss",
+        "{folder}: the base model predicts NaN, before any training.",
+        hint="Check the numbers in config.json, choose float32 as number format, or download the model again.",
+        folder=folder,
+    )
+
+
+def check_token_ids(used: Collection[int], tokenizer: Any, config: Any, folder: Path) -> None:  # Any: of transformers
+    """Refuse tokens that the model has no embedding for: a GPU would fail without saying why.
+
+    Args:
+        used: numbers of tokens in the data.
+        tokenizer: says what they stand for.
+        config: of the model.
+        folder: of the model, named in the error.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`.
+    """
+    rows = num_rows(config)
+    if used and max(used) >= rows:
+        raise refused(
+            folder,
+            "{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.",
+            token=str(tokenizer.convert_ids_to_tokens(max(used))),
+            number=max(used),
+            rows=rows,
+        )
+
+
+def check_row_lengths(longest_tokens: int, model: torch.nn.Module, folder: Path) -> None:
+    """Refuse rows that are longer than a model's learned table of positions: a GPU would fail without saying why.
+
+    Raises:
+        UserError: `spec-invalid`.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, torch.nn.Embedding) and _POSITIONS.search(name.rpartition(".")[2]):
+            positions = module.num_embeddings - int(getattr(module, "offset", 0))
+            if longest_tokens > positions:
+                raise TunesmithError(
+                    "spec-invalid",
+                    "data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.",
+                    hint=Message("Set the context length to {positions} tokens or less.", positions=positions),
+                    longest=longest_tokens,
+                    path=folder,
+                    positions=positions,
+                )
 
 
 def num_parameters(model: torch.nn.Module) -> int:

@@ -15,8 +15,12 @@ from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import ALL_LINEAR, AdapterSpec
+
+_ADAPTABLE = (nn.Linear, nn.Embedding, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.MultiheadAttention, Conv1D)
+"""Kinds of layers that PEFT puts an adapter into; those of 4-bit libraries are linear ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +109,26 @@ def _in_present_names(model: Any, modules: str | list[str]) -> tuple[str | list[
 
 
 def _check_names(model: nn.Module, names: list[str]) -> None:
-    """Refuse names that no layer has; PEFT itself is content when one of several names fits."""
-    known = [name for name, _ in model.named_modules()]
-    missing = [name for name in names if not any(_ends(other, name) for other in known)]
-    if missing:
+    """Refuse names that no layer has, or one without a product of weights; PEFT is content when one of several fits."""
+    fit = {name: isinstance(module, _ADAPTABLE) for name, module in model.named_modules()}
+    missing = [name for name in names if not any(_ends(other, name) for other in fit)]
+    unfit = [name for name in names if any(_ends(other, name) and not fit[other] for other in fit)]
+    if missing or unfit:
         linear = {name.rpartition(".")[2] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
         stacked = {name.rpartition(".")[2] for name in _stacked(model)}
+        listed = ", ".join(sorted(linear | stacked))
+        if missing:
+            raise TunesmithError(
+                "lora-target-modules-missing",
+                "The model has no layer named {names}. Its linear layers are {known}.",
+                names=shortened(", ".join(missing)),
+                known=listed,
+            )
         raise TunesmithError(
             "lora-target-modules-missing",
-            "The model has no layer named {names}. Its linear layers are {known}.",
-            names=", ".join(missing),
-            known=", ".join(sorted(linear | stacked)),
+            "A layer named {names} can't have an adapter. The linear layers of the model are {known}.",
+            names=shortened(", ".join(unfit)),
+            known=listed,
         )
 
 

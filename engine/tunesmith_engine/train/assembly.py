@@ -14,7 +14,8 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method, method_of
-from tunesmith_engine.model.load import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath, open_path
@@ -22,6 +23,9 @@ from tunesmith_engine.train.optim import Updater
 
 if TYPE_CHECKING:
     from tunesmith_engine.train.fused_path import Timing
+
+TRIED_TOKENS = 8
+"""Of the first row, for which the base model predicts before anything else is done with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,7 @@ class Parts:
         self, micro_batch_size: int, warn: Callable[[str, str], None], timing: Timing | None = None
     ) -> LossPath:
         """Return the way in which the objective's gradients come about; see `paths.open_path`."""
-        pad_token_id = padding_id(self.tokenizer) if self.tokenizer else 0
+        pad_token_id = padding_id(self.tokenizer, self.model.get_base_model().config) if self.tokenizer else 0
         return open_path(
             self.model,
             self.spec,
@@ -69,13 +73,19 @@ def make_parts(
     """
     method = method_of(spec.objective.kind)
     folder = folder or model_folder(spec.model)
-    tokenizer = load_tokenizer(folder)
+    config, tokenizer = load_config(folder), load_tokenizer(folder)
     if not enter("data"):
         return None
     data = method.prepare(spec, tokenizer)
+    used = {int(example.input_ids.max()) for example in (*data.train, *data.eval)}
+    check_token_ids(used, tokenizer, config, folder)
     if not enter("model"):
         return None
-    return Parts(spec, compute, method, folder, tokenizer, data, method.load(folder, spec, compute))
+    model = method.load(folder, spec, compute)
+    check_row_lengths(data.stats.longest_tokens, model.get_base_model(), folder)
+    with model.disable_adapter():
+        check_predicts(model, compute, torch.from_numpy(data.train[0].input_ids[:TRIED_TOKENS]).long(), folder)
+    return Parts(spec, compute, method, folder, tokenizer, data, model)
 
 
 class Assembly:

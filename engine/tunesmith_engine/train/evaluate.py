@@ -12,7 +12,7 @@ from transformers import GenerationConfig
 
 from tunesmith_engine.data import Example
 from tunesmith_engine.device import Compute
-from tunesmith_engine.model.load import padding_id
+from tunesmith_engine.model.folder import padding_id
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath
 
@@ -73,7 +73,7 @@ def generate(
         do_sample=False,
         max_new_tokens=max_tokens,
         use_cache=True,
-        pad_token_id=padding_id(tokenizer),
+        pad_token_id=padding_id(tokenizer, model.get_base_model().config),
         eos_token_id=sorted(end for end in ends if end is not None) or None,
     )
     with untouched_training(model, compute.device), compute.autocast():

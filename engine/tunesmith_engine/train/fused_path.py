@@ -28,6 +28,9 @@ from tunesmith_engine.train.schedule import StepPlan
 FULL_SHARE = 0.75
 """Steps vary when they have less than this share of the longest one's tokens on average."""
 
+COUNTED_STEPS = 100_000
+"""Steps whose tokens are counted before the first one. A later one that has more is divided."""
+
 
 @dataclass(frozen=True, slots=True)
 class RowLengths:
@@ -47,7 +50,7 @@ class RowLengths:
     def of(cls, data: PreparedData, plan: StepPlan) -> RowLengths:
         """Return the lengths of a run, which are the same after a resume."""
         lengths = [len(example.input_ids) for example in data.train]
-        steps = [sum(lengths[row] for row in plan.rows(step)) for step in range(plan.total_steps)]
+        steps = [sum(lengths[row] for row in plan.rows(step)) for step in range(min(plan.total_steps, COUNTED_STEPS))]
         return cls.of_steps(max([*lengths, *(len(example.input_ids) for example in data.eval)]), steps)
 
     @classmethod

@@ -20,7 +20,7 @@ from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.model_cards import ModelCard, list_models, read_model_card
-from tunesmith_core.model_folder import is_hub_id
+from tunesmith_core.model_folder import local_folder
 from tunesmith_core.planner import Plan, plan
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import DataSpec, SourceSpec
@@ -373,12 +373,10 @@ def take_survey(cache: _HardwareCache) -> Survey:
 
 def look_at_model(path: str) -> ModelFacts:
     """Reads a model's card."""
-    folder = Path(path).expanduser()
-    if not folder.exists() and is_hub_id(path):
-        return ModelFacts(path, is_hub_id=True)
     try:
-        return ModelFacts(path, read_model_card(folder))
-    except UserError as error:
+        folder = local_folder(path)
+        return ModelFacts(path, read_model_card(folder)) if folder else ModelFacts(path, is_hub_id=True)
+    except TunesmithError as error:
         return ModelFacts(path, error=error)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -60,4 +61,5 @@ def remembered(recent: list[str], path: str) -> list[str]:
 def _found(paths: object) -> list[str]:
     """The paths that lead somewhere, and ids of the hub."""
     texts = [each for each in paths if isinstance(each, str)] if isinstance(paths, list) else []
-    return [each for each in texts if is_hub_id(each) or Path(each).expanduser().exists()]
+    # Not Path.expanduser, which raises for the home of an unknown person.
+    return [each for each in texts if is_hub_id(each) or os.path.exists(os.path.expanduser(each))]  # noqa: PTH110, PTH111

@@ -1,0 +1,291 @@
+"""What config.json and generation_config.json of a model may say, as far as that is true of every model.
+
+What only one architecture knows is left to its class in transformers, which the engine asks before it reads weights.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core.errors import UserError
+from tunesmith_core.json_values import shortened
+from tunesmith_core.messages import Message
+from tunesmith_core.model_json import damaged
+from tunesmith_core.safetensors_header import Tensor
+
+NUM_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads")
+NUM_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
+WIDE = ("intermediate_size", "n_inner", "ffn_dim", "decoder_ffn_dim")
+"""Names of these numbers in the configs of the families."""
+
+_AT_LEAST_1 = frozenset((*NUM_HEADS, *NUM_LAYERS, *HIDDEN, "vocab_size", "num_key_value_heads"))
+_AT_LEAST_0 = frozenset((*WIDE, "head_dim", "max_position_embeddings", "n_positions", "n_ctx"))
+_SMALL = frozenset("rms_norm_eps layer_norm_eps layer_norm_epsilon norm_eps norm_epsilon".split())
+_BOOLEANS = frozenset("tie_word_embeddings use_cache is_encoder_decoder is_decoder".split())
+_TEXTS = frozenset(("model_type", "hidden_act", "activation_function"))
+_FORMATS = frozenset(("dtype", "torch_dtype"))
+_KNOWN_FORMATS = frozenset("auto float64 float32 float16 bfloat16 float half double".split())
+_COUNT = re.compile(r"(num|n)_.*")
+_TOKEN = re.compile(r"(eos|bos|pad|unk|sep|cls|mask)_token_id")
+_DROPOUT = re.compile(r".*(dropout|pdrop).*")
+
+MOST = 1 << 31
+"""No size of a model comes near it, and every library can hold it."""
+
+QUANTIZED_KEYS = ("quantization_config", "compression_config", "quant_config")
+_QUANTIZED_NAMES = (".qweight", ".weight_packed", ".weight_scale", ".weight_scale_inv", ".absmax", ".codebooks")
+_TRAINABLE = ("F64", "F32", "F16", "BF16")
+_EMBEDDING = re.compile(r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings)\.weight")
+_LAYER = re.compile(r"(.*?)\.?\b(layers|h|blocks)\.(\d+)\.(.+)")
+_NO_LANGUAGE = re.compile(r"vision|visual|audio|image|encoder|mtp")
+
+
+def check_config(path: Path, config: Mapping[str, Any]) -> None:  # Any: JSON values
+    """Refuse a config that no model can have.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` naming the setting, or `model-kind-unsupported` for an
+            encoder-decoder and for quantized weights.
+    """
+    for key in ("model_type", "architectures"):
+        if config.get(key):
+            break
+    else:
+        raise damaged(path, "names neither a model_type nor an architecture")
+    for part in _parts(config):
+        for key in QUANTIZED_KEYS:
+            if part.get(key) is not None:
+                raise _quantized(path, _method(part[key]))
+    if not isinstance(config.get("text_config", {}), dict | type(None)):
+        raise damaged(path, "text_config must be an object, not {value}", value=_shown(config["text_config"]))
+    for part in (config, language_part(config)):
+        for name, value in part.items():
+            if problem := _problem(name, value):
+                raise damaged(
+                    path, "{name} {problem}, not {value}", name=shortened(name), problem=problem, value=_shown(value)
+                )
+    if config.get("is_encoder_decoder") is True:
+        kind = config.get("model_type") or "unknown type"
+        raise UserError(
+            "model-kind-unsupported",
+            "{folder}: a model of type {kind} is an encoder-decoder.",
+            folder=path.parent,
+            kind=kind,
+        )
+
+
+def check_generation(path: Path, values: Mapping[str, Any]) -> None:  # Any: JSON values
+    """Refuse token ids in generation_config.json that can't be any. Raises UserError naming the setting."""
+    for name, value in values.items():
+        if _TOKEN.fullmatch(name) and (problem := _token_problem(value)):
+            raise damaged(path, "{name} {problem}, not {value}", name=name, problem=problem, value=_shown(value))
+
+
+def check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
+    """Refuse weights that are compressed or of which config.json leaves out or invents a part.
+
+    Raises:
+        UserError: `model-kind-unsupported` or `model-files-missing-or-corrupt`.
+    """
+    for name, tensor in tensors.items():
+        if name.endswith(_QUANTIZED_NAMES):
+            raise _quantized(folder, shortened(name))
+        if name.endswith(".weight") and len(tensor.shape) > 1 and tensor.dtype not in _TRAINABLE:
+            raise _quantized(folder, f"{shortened(name)}: {tensor.dtype}")
+    part = language_part(config)
+    rows = embedding_rows(tensors)
+    # A few models have some rows more.
+    if rows is not None and isinstance(part.get("vocab_size"), int) and rows < part["vocab_size"]:
+        raise damaged(
+            folder / "config.json",
+            "vocab_size is {vocab_size}, but the embedding in the weights has {rows} rows",
+            vocab_size=part["vocab_size"],
+            rows=rows,
+        )
+    pad = part.get("pad_token_id")
+    if rows is not None and isinstance(pad, int) and pad >= rows:
+        # transformers would not even make such an embedding.
+        raise damaged(
+            folder / "config.json",
+            "pad_token_id is {pad}, but the embedding in the weights has {rows} rows",
+            pad=pad,
+            rows=rows,
+        )
+    _check_layers(folder, part, tensors)
+    check_size(folder / "config.json", part, sum(math.prod(tensor.shape) for tensor in tensors.values()))
+
+
+def check_size(path: Path, part: Mapping[str, Any], num_numbers: int) -> None:  # Any: JSON values
+    """Refuse settings by which one part of the model alone would be larger than all the weights.
+
+    Without it a library would make a model of that size first, which can take all memory or forever.
+
+    Args:
+        path: config.json, named in the error.
+        part: settings of the language model.
+        num_numbers: in all weights.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`.
+    """
+    hidden, wide, layers, rows = (_first_whole(part, names) for names in (HIDDEN, WIDE, NUM_LAYERS, ("vocab_size",)))
+    sizes = {"vocab_size": rows * hidden, "intermediate_size": wide * hidden, "num_hidden_layers": layers * hidden}
+    sizes |= {
+        name: value
+        for name, value in part.items()
+        if _COUNT.fullmatch(name) and name not in _AT_LEAST_0 and type(value) is int
+    }
+    for name, size in sizes.items():
+        if size > num_numbers:
+            raise damaged(
+                path,
+                "by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}",
+                name=shortened(name),
+                size=size,
+                held=num_numbers,
+            )
+
+
+def _first_whole(part: Mapping[str, Any], names: Sequence[str]) -> int:  # Any: JSON values
+    return next((part[name] for name in names if type(part.get(name)) is int), 0)
+
+
+def language_part(config: Mapping[str, Any]) -> Mapping[str, Any]:  # Any: JSON values
+    """Return the settings of the language model; models that also see images keep them one level deeper."""
+    text = config.get("text_config")
+    return text if isinstance(text, dict) and text else config
+
+
+def embedding_rows(tensors: Mapping[str, Tensor]) -> int | None:
+    """Return for how many tokens the weights have an embedding; None where that can't be told."""
+    rows = {
+        tensor.shape[0] for name, tensor in tensors.items() if len(tensor.shape) == 2 and _EMBEDDING.fullmatch(name)
+    }
+    return rows.pop() if len(rows) == 1 else None
+
+
+def _parts(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:  # Any: JSON values
+    yield config
+    yield from (value for value in config.values() if isinstance(value, dict))
+
+
+def _quantized(path: Path, method: str) -> UserError:
+    return UserError(
+        "model-kind-unsupported",
+        "{path}: the weights are quantized ({method}).",
+        hint="Choose the unquantized version of the model. To save memory, set Frozen weights to NF4: it is quantized "
+        "while it loads.",
+        path=path,
+        method=method,
+    )
+
+
+def _method(value: object) -> str:
+    """Return the name of the way in which weights are quantized."""
+    if isinstance(value, dict):
+        for key in ("quant_method", "quant_algo"):
+            if isinstance(value.get(key), str):
+                return shortened(value[key])
+        if value.get("load_in_4bit") or value.get("load_in_8bit"):
+            return "bitsandbytes"
+    return Message("unknown method")
+
+
+def _problem(name: str, value: object) -> Message | None:
+    """Say what is wrong with a setting, or return None; what is not known here is right."""
+    problem: Message | None = None
+    if value is None:
+        # The class of the model has a default for it, or says that it needs one.
+        return None
+    if name in _AT_LEAST_1 or name in _AT_LEAST_0:
+        problem = _count_problem(value, 1 if name in _AT_LEAST_1 else 0)
+    elif name in _SMALL:
+        # What is not a number at all is told by the first prediction, which is none either.
+        sound = _is_number(value) and not value < 0  # type: ignore[operator]
+        problem = None if sound else Message("must be a small positive number")
+    elif name in _BOOLEANS:
+        problem = None if isinstance(value, bool) else Message("must be true or false")
+    elif name in _TEXTS:
+        problem = None if isinstance(value, str) else Message("must be a text")
+    elif name == "architectures":
+        sound = isinstance(value, list) and all(isinstance(each, str) for each in value)
+        problem = None if sound else Message("must be a list of names")
+    elif name in _FORMATS:
+        known = isinstance(value, dict) or (isinstance(value, str) and value.removeprefix("torch.") in _KNOWN_FORMATS)
+        problem = None if known else Message("must be a number format such as bfloat16")
+    elif _TOKEN.fullmatch(name):
+        problem = _token_problem(value)
+    elif _DROPOUT.fullmatch(name):
+        sound = isinstance(value, bool | dict | list) or (_is_number(value) and 0 <= value <= 1)  # type: ignore[operator]
+        problem = None if sound else Message("must be between 0 and 1")
+    elif name == "rope_theta":
+        sound = isinstance(value, dict | list) or (_is_number(value) and 0 < value < math.inf)  # type: ignore[operator]
+        problem = None if sound else Message("must be above 0")
+    if problem is None and isinstance(value, int) and abs(value) >= 1 << 63:
+        problem = Message("must be a number of 64 bits")
+    return problem
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_whole(value: object) -> bool:
+    # Some files write 1200.0 for 1200.
+    return _is_number(value) and value % 1 == 0  # type: ignore[operator]
+
+
+def _count_problem(value: object, least: int) -> Message | None:
+    """Say what is wrong with a size; some models have several, for each layer or part one."""
+    if isinstance(value, list | dict):
+        several = value.values() if isinstance(value, dict) else value
+        sound = all(each is None or (_is_whole(each) and 0 <= each < MOST) for each in several)
+    else:
+        sound = _is_whole(value) and least <= value < MOST  # type: ignore[operator]
+    return None if sound else Message("must be a whole number of at least {least}", least=least)
+
+
+def _token_problem(value: object) -> Message | None:
+    each = value if isinstance(value, list) else [value]
+    # Minus one is written where there is no such token.
+    sound = all(number is None or (type(number) is int and -1 <= number < MOST) for number in each)
+    return None if sound else Message("must be the number of a token")
+
+
+def _check_layers(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
+    """Refuse a config with fewer layers than the weights hold: transformers would cut the model without a word.
+
+    A layer behind the last that has other tensors than all before it is no such layer: it predicts further tokens, and
+    many models that have one leave it out on purpose.
+    """
+    wanted = next((part[name] for name in NUM_LAYERS if isinstance(part.get(name), int)), None)
+    if wanted is None:
+        return
+    stacks: dict[str, dict[int, set[str]]] = {}
+    for name in tensors:
+        found = _LAYER.fullmatch(name)
+        if found and not _NO_LANGUAGE.search(found[1]):
+            stacks.setdefault(f"{found[1]}.{found[2]}", {}).setdefault(int(found[3]), set()).add(found[4])
+    for layers in stacks.values():
+        inside = [names for number, names in layers.items() if number < wanted]
+        left_out = [number for number, names in layers.items() if number >= wanted and names in inside]
+        if left_out:
+            raise damaged(
+                folder / "config.json",
+                "names {wanted} layers, but the weights hold {held}",
+                wanted=wanted,
+                held=max(left_out) + 1,
+            )
+
+
+def _shown(value: object) -> str:
+    """Return a JSON value as it stands in the file, shortened."""
+    words = {None: "null", True: "true", False: "false"}
+    if value is None or isinstance(value, bool):
+        return words[value]
+    return shortened(f'"{value}"' if isinstance(value, str) else repr(value) if isinstance(value, float) else value)

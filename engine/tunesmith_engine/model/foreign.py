@@ -1,0 +1,89 @@
+"""Where libraries read what a person brought: what they raise there is said of the file, not of this program.
+
+The border runs by place. Inside `reading` stands nothing but a call of transformers, tokenizers or safetensors with a
+model's own files, or of the model that they made of them alone, before anything of ours is attached. Whatever comes
+out of such a call was caused by the files, because the same call works with sound ones. The same exception from any
+other place is our mistake and stays one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.json_values import shortened
+from tunesmith_core.messages import Message
+from tunesmith_engine.failures import translate
+
+NAMING = frozenset(
+    {
+        "bug",
+        "model-files-missing-or-corrupt",
+        "tokenizer-missing-dep",
+        "transformers-version-mismatch",
+        "torch-too-old-for-transformers",
+        "trl-peft-api-mismatch",
+        "dataset-parse-error",
+        "dataset-column-missing",
+        "text-encoding-locale",
+        "device-mismatch",
+        "flash-attn-missing",
+        "windows-multiprocessing-spawn",
+        "path-non-ascii",
+    }
+)
+"""Codes that an exception of a library may get by its words while it reads a model; others (memory, disk, network, a
+GPU) have nothing to do with the files."""
+
+KEPT = frozenset({"tokenizer-missing-dep", "transformers-version-mismatch"})
+"""Of these, the ones that say more than that a file is at fault."""
+
+_FIELD = re.compile(r"field '(\w+)'")
+
+
+@contextlib.contextmanager
+def reading(path: Path, task: str) -> Iterator[None]:
+    """Say what goes wrong meanwhile of a file.
+
+    Args:
+        path: the file, or the folder where it can be any of several.
+        task: what can't be done, a sentence's end such as "the settings can't be used".
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt`.
+        TunesmithError: with its own code for what has nothing to do with the file, such as a lack of memory.
+    """
+    try:
+        yield
+    except TunesmithError:
+        raise
+    except Exception as error:
+        failure = translate(error)
+        if failure.code not in NAMING:
+            raise failure from error
+        code = failure.code if failure.code in KEPT and isinstance(error, ImportError) else ""
+        raise TunesmithError(
+            code or "model-files-missing-or-corrupt",
+            "{path}: {task}: {reason}.",
+            path=path,
+            task=Message(task),
+            reason=_reason(error),
+            context=failure.context,
+        ) from error
+
+
+def refused(path: Path, template: str, /, **values: str | int | list[int]) -> TunesmithError:
+    """Return the error about what a file of a model says."""
+    return TunesmithError("model-files-missing-or-corrupt", Message(template, path=path, **values))
+
+
+def _reason(error: Exception) -> str:
+    """Return what a library says is wrong, in a few words."""
+    text = str(error).strip()
+    if field := _FIELD.search(text):
+        return Message("the value of {name} is not one that this model can have", name=field[1])
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return shortened(lines[0].rstrip(".:")) if lines else Message("the reason is not known")

@@ -1,0 +1,200 @@
+"""Models that only the libraries can judge: what they say is told of the file, and nothing is changed in silence."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tests.engine.causal_types import write_model
+from tests.tiny_model import write_chats
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.failures import translate
+from tunesmith_engine.model.foreign import reading
+from tunesmith_engine.operations import check
+
+MakeSpec = Callable[..., RunSpec]
+CORRUPT = "model-files-missing-or-corrupt"
+
+
+@pytest.fixture
+def own_model(tiny_model: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(tiny_model, tmp_path / "own")
+
+
+def edit(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+def refusal(spec: RunSpec) -> TunesmithError:
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - whatever a run would meet
+        check(None, spec)
+    failure = translate(caught.value)
+    assert failure.hint
+    return failure
+
+
+# The border
+
+
+def test_what_a_library_raises_is_said_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    with pytest.raises(TunesmithError) as caught, reading(path, "it can't be used"):
+        raise ZeroDivisionError("odd thing\nand more of it")
+    assert caught.value.message == f"{path}: it can't be used: odd thing."
+    assert (caught.value.code, caught.value.exit_code) == (CORRUPT, 2)
+    assert "ZeroDivisionError" in (caught.value.context or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (TunesmithError("disk-full", "full"), "disk-full"),
+        (MemoryError(), "memory-full"),
+        (OSError(28, "No space left on device"), "disk-full"),
+        (PermissionError(13, "Permission denied"), "permission-or-antivirus"),
+    ],
+)
+def test_what_is_no_fault_of_the_file_keeps_its_code(error: Exception, code: str, tmp_path: Path) -> None:
+    with pytest.raises(TunesmithError) as caught, reading(tmp_path, "it can't be used"):
+        raise error
+    assert caught.value.code == code
+
+
+def test_the_same_error_outside_is_our_mistake() -> None:
+    assert translate(ZeroDivisionError("odd thing")).code == "bug"
+
+
+# Models
+
+
+def drop(name: str) -> Callable[[dict[str, torch.Tensor]], object]:
+    return lambda weights: weights.pop(name)
+
+
+def poison(name: str) -> Callable[[dict[str, torch.Tensor]], object]:
+    def change(weights: dict[str, torch.Tensor]) -> None:
+        weights[name].view(-1)[3] = float("nan")
+
+    return change
+
+
+def add(name: str, *shape: int) -> Callable[[dict[str, torch.Tensor]], object]:
+    return lambda weights: weights.update({name: torch.ones(shape)})
+
+
+def test_a_special_token_of_no_letters_is_found_nowhere(tiny_spec: MakeSpec, own_model: Path) -> None:
+    edit(own_model / "tokenizer_config.json", pad_token="")
+    assert check(None, tiny_spec(model={"path": str(own_model)}))["step_s"]
+
+
+NORM = "model.layers.1.input_layernorm.weight"
+PRODUCT = "model.layers.1.mlp.up_proj.weight"
+QUERY = "model.layers.0.self_attn.q_proj"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (drop(PRODUCT), f"1 weights are missing, such as {PRODUCT}"),
+        (drop("lm_head.weight"), "such as lm_head.weight"),
+        (poison(NORM), f"the weight {NORM} holds NaN"),
+        (poison("model.embed_tokens.weight"), "the weight model.embed_tokens.weight holds NaN"),
+        (poison(PRODUCT), f"the weight {PRODUCT} holds NaN"),
+        (add(f"{QUERY}.bias", 64), f"have no place in a model of these settings, such as {QUERY}.bias"),
+        (add("model.layers.0.self_attn.q_norm.weight", 16), "such as model.layers.0.self_attn.q_norm.weight"),
+        (add(f"{QUERY}.lora_A.weight", 4, 64), f"such as {QUERY}.lora_A.weight"),
+        (add(PRODUCT, 64, 128), f"the weight {PRODUCT} has the shape [64, 128]. By config.json it would be [128, 64]"),
+    ],
+)
+def test_weights_that_do_not_fit_are_named(
+    tiny_spec: MakeSpec, own_model: Path, change: Callable[[dict[str, torch.Tensor]], object], words: str
+) -> None:
+    change_weights(own_model, change)
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert error.code == CORRUPT
+    assert str(own_model) in error.message
+    assert words in error.message
+
+
+def test_weights_of_other_parts_are_left_out(tiny_spec: MakeSpec, own_model: Path) -> None:
+    change_weights(own_model, add("model.rotary_emb.inv_freq", 8))
+    change_weights(own_model, add("vision_tower.proj.weight", 8, 8))
+    assert check(None, tiny_spec(model={"path": str(own_model)}))["step_s"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "words"),
+    [
+        ("config.json", {"num_attention_heads": None}, "the value of num_attention_heads is not one"),
+        ("config.json", {"hidden_act": "of-tomorrow"}, "of-tomorrow"),
+        ("config.json", {"rope_parameters": {"rope_type": "of-tomorrow"}}, "config.json"),
+        ("generation_config.json", {"cache_implementation": []}, "generation_config.json"),
+        ("tokenizer_config.json", {"tokenizer_class": "BertTokenizer"}, "tokenizer"),
+        ("tokenizer_config.json", {"unk_token": "", "pad_token": ""}, "tokenizer_config.json"),
+        ("tokenizer.json", {"decoder": {"type": "of-tomorrow"}}, "tokenizer.json: the tokenizer can't be read"),
+        ("tokenizer.json", {"model": {"type": "BPE", "vocab": 7, "merges": []}}, "tokenizer.json"),
+    ],
+)
+def test_what_only_a_library_knows_to_be_wrong(
+    tiny_spec: MakeSpec, own_model: Path, name: str, changes: dict[str, Any], words: str
+) -> None:
+    edit(own_model / name, **changes)
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert error.code == CORRUPT, error.context
+    assert words in error.message
+
+
+def test_a_token_that_the_model_does_not_know_is_named(tiny_spec: MakeSpec, own_model: Path) -> None:
+    values = json.loads((own_model / "tokenizer.json").read_text())
+    values["model"]["vocab"]["e"] = 5000
+    (own_model / "tokenizer.json").write_text(json.dumps(values))
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert error.code == CORRUPT
+    assert "the tokenizer gives 'e' the number 5000" in error.message
+
+
+def test_a_token_with_a_number_of_ten_digits_is_not_given_to_the_library(tiny_spec: MakeSpec, own_model: Path) -> None:
+    text = (own_model / "tokenizer.json").read_text()
+    (own_model / "tokenizer.json").write_text(re.sub(r'"e":\s*\d+', '"e": 2147483648', text))
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert error.code == CORRUPT
+    assert "tokenizer.json: a token has the number 2147483648" in error.message
+
+
+def test_a_type_whose_defaults_are_far_larger_is_not_made(tiny_spec: MakeSpec, own_model: Path) -> None:
+    (own_model / "config.json").write_text('{"model_type": "gemma3"}')
+    error = refusal(tiny_spec(model={"path": str(own_model)}))
+    assert error.code == CORRUPT
+    assert "config.json: by vocab_size, the model would be larger than its weights" in error.message
+
+
+def test_a_padding_token_that_the_model_does_not_know_is_not_used(tiny_spec: MakeSpec, own_model: Path) -> None:
+    edit(own_model / "tokenizer_config.json", pad_token="<|pad|>")
+    assert check(None, tiny_spec(model={"path": str(own_model)}, hardware={"kernels": False}))["step_s"]
+
+
+def test_rows_longer_than_a_learned_table_of_positions(tiny_spec: MakeSpec, tiny_model: Path, tmp_path: Path) -> None:
+    rows = json.loads((tiny_model / "config.json").read_text())["vocab_size"]
+    folder = write_model("gpt2", tmp_path / "gpt2", tiny_model, vocab_size=rows, n_positions=32)
+    data = write_chats(tmp_path / "long.jsonl", 4)
+    error = refusal(tiny_spec(model={"path": str(folder)}, data={"path": str(data)}))
+    assert (error.code, error.exit_code) == ("spec-invalid", 2)
+    assert "data.context_length: the longest row has" in error.message
+    assert error.hint == "Set the context length to 32 tokens or less."
+    spec = tiny_spec(model={"path": str(folder)}, data={"path": str(data), "context_length": 32, "train_on": "all"})
+    assert check(None, spec)["longest_tokens"] == 32
