@@ -78,6 +78,31 @@ def mutants(folder: Path, count: int, seed: int = SEED) -> Iterator[tuple[str, R
         remove(path)
 
 
+def is_listed(run: Run) -> bool:
+    """Return whether a mutant is still a run: a folder, or a link to one, with one of the files that a run begins with.
+
+    One that was renamed is a run of that name; one whose place a file took, or that is empty, is none.
+    """
+    return run.path.is_dir() and any(os.path.lexists(run.path / name) for name in ("spec.json", "run.json"))
+
+
+def is_unreadable(run: Run) -> bool:
+    """Return whether a mutant must be marked: what it trains or when it began can't be read any more."""
+    spec, header = _object(run.path / "spec.json"), _object(run.path / "run.json")
+    created_at = (header or {}).get("created_at")
+    is_time = type(created_at) in (int, float) and 0 < created_at < 1e11
+    return spec is None or not is_time
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in an ordinary file, or None."""
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8-sig")) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def remove(path: Path) -> None:
     """Remove whatever has come of a run folder."""
     if path.is_symlink() or not path.is_dir():
