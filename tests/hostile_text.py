@@ -1,4 +1,4 @@
-"""Text as an attacker, or an accident, puts it into names, errors, samples and log lines, and a run that is full of it."""
+"""Text as an attacker, or an accident, puts it into names, errors, samples and log lines, and a run full of it."""
 
 from __future__ import annotations
 

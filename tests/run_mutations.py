@@ -129,7 +129,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
             yield from _places(each, (*path, key))
 
 
-def _changed(values: Any, chance: random.Random) -> tuple[str, str]:
+def changed(values: Any, chance: random.Random) -> tuple[str, str]:
     """Return the text of JSON values with one of them replaced, missing or new."""
     place = chance.choice(list(_places(values)))
     holder = values
@@ -150,7 +150,7 @@ def _changed(values: Any, chance: random.Random) -> tuple[str, str]:
 
 def _field(path: Path, chance: random.Random) -> str:
     name = chance.choice(JSON_FILES)
-    text, what = _changed(json.loads((path / name).read_text()), chance)
+    text, what = changed(json.loads((path / name).read_text()), chance)
     (path / name).write_text(text)
     return f"{name} {what}"
 
@@ -161,7 +161,7 @@ def _event(path: Path, chance: random.Random) -> str:
     number = chance.randrange(len(lines))
     values = json.loads(lines[number])
     values.pop("crc")
-    text, what = _changed(values, chance)
+    text, what = changed(values, chance)
     lines[number] = line_of(text)
     journal.write_bytes(b"".join(lines))
     return f"line {number} {values.get('type')} {what}"

@@ -32,20 +32,26 @@ from tunesmith_core.plain_text import ELLIPSIS, num_columns, one_line, visible
 MAX_LETTERS = 2000
 """Of a text in a label, a cell or a tool tip: more than a person reads there, less than what slows the window."""
 
+MAX_LINES = 24
+"""Of a text that is not asked for in full: a message as high as the window hides what can be done about it."""
+
 _TIP_COLUMNS = 100
 _JOINER, _BREAK = "\u2060", "\u200b"
-_LONG_WORD = re.compile(r"[^\s/]{100}(?=[^\s/])")
+_LONG_WORD = re.compile(r"[^\s/\u200b]{100}(?=[^\s/\u200b])")
 _LOOKALIKES = {"<": "‹", ">": "›", "&": "＆"}
 
 
 def paragraphs(text: str, most: int = MAX_LETTERS) -> str:
     """Return text for several lines that can be broken everywhere a line may end, and within endless words."""
-    return _LONG_WORD.sub(rf"\g<0>{_BREAK}", _cut(visible(_cut(text, most)), most))
+    lines = _cut(visible(_cut(text, most)), most).split("\n")
+    if most <= MAX_LETTERS and len(lines) > MAX_LINES:
+        lines[MAX_LINES:] = [ELLIPSIS]
+    return _LONG_WORD.sub(rf"\g<0>{_BREAK}", "\n".join(lines))
 
 
-def line(text: str) -> str:
+def line(text: str, most: int = MAX_LETTERS) -> str:
     """Return text for one line."""
-    return _cut(one_line(_cut(text, MAX_LETTERS)), MAX_LETTERS)
+    return _cut(one_line(_cut(text, most)), most)
 
 
 def _cut(text: str, most: int) -> str:
@@ -54,7 +60,7 @@ def _cut(text: str, most: int) -> str:
 
 def tip(text: str) -> str:
     """Return text for a tool tip: never taken for HTML, and no wider than a screen."""
-    folded = "\n".join(part for whole in _cut(visible(text), MAX_LETTERS).split("\n") for part in _folded(whole))
+    folded = "\n".join(part for whole in paragraphs(text).replace(_BREAK, "").split("\n") for part in _folded(whole))
     # An invisible letter that no tag and no entity begins with.
     return folded.replace("<", f"<{_JOINER}").replace("&", f"&{_JOINER}")
 

@@ -10,6 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QDialog, QTableWidget, QVBoxLayout, QWidget
 
+from tunesmith_gui import plain_text
 from tunesmith_gui.plain_text import table_item, window_title
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import translate
@@ -53,7 +54,7 @@ class ChartTableDialog(QDialog):
         rows = [(line.name, x, y) for line in lines for x, y in _some(line)]
         self.table = QTableWidget(len(rows), 3, self)
         self.table.setAccessibleName(title)
-        self.table.setHorizontalHeaderLabels([self.tr("Line"), x_title, self.tr("Value")])
+        self.table.setHorizontalHeaderLabels([self.tr("Line"), plain_text.line(x_title), self.tr("Value")])
         self.table.verticalHeader().hide()
         self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.table.setShowGrid(False)

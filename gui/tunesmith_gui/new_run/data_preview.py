@@ -12,7 +12,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.length_histogram import LengthHistogram
-from tunesmith_gui.plain_text import ColoredText
+from tunesmith_gui.plain_text import ColoredText, line
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import SPACE
@@ -23,6 +23,7 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 
 NUM_ROWS = 20
 LOADING_AFTER_MS = 150
+PROBLEM_LETTERS = 500
 MAX_PROBLEMS_SHOWN = 5
 
 
@@ -128,7 +129,7 @@ class DataPreviewDialog(QDialog):
         self.counts.setText("  ·  ".join(parts))
         self.histogram.set_bars(answer["histogram"], answer["context_length"], self.counts.text())
         said = [*answer.get("notes", []), *(each["message"] for each in answer["problems"])]
-        problems = [core_text(each) for each in said]
+        problems = [line(core_text(each), PROBLEM_LETTERS) for each in said]
         more = len(problems) - MAX_PROBLEMS_SHOWN
         words = problems[:MAX_PROBLEMS_SHOWN] + ([fill(self.tr("and %1 more"), more)] if more > 0 else [])
         self.problems.setText("\n".join(words))
