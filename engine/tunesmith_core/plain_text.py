@@ -33,6 +33,8 @@ def visible_json(text: str) -> str:
 
 def shortened(text: str, columns: int) -> str:
     """Return a text, or its beginning with an ellipsis where it is wider than some columns."""
+    if len(text) <= columns // 2:
+        return text
     width, end = 0, 0
     for number, letter in enumerate(text):
         width += _num_columns(letter)
@@ -45,7 +47,7 @@ def shortened(text: str, columns: int) -> str:
 
 def num_columns(text: str) -> int:
     """Return how many columns of a terminal a text takes: Chinese letters take two, accents of their own none."""
-    return sum(_num_columns(letter) for letter in text)
+    return len(text) if text.isascii() else sum(_num_columns(letter) for letter in text)
 
 
 def _num_columns(letter: str) -> int:

@@ -76,6 +76,14 @@ def test_json_is_json_on_a_stream_that_lacks_letters(monkeypatch: pytest.MonkeyP
     assert json.loads(written.getvalue()) == {"name": "训练 🦙 \udcff"}
 
 
+def test_an_answer_is_asked_for_on_the_same_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(" YES \n"))
+    assert terminal.ask("Remove \x1b[31m? ") == "yes"
+    assert capsys.readouterr().out == "Remove \\x1b[31m? "
+
+
 def test_a_closed_stream_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     terminal.note("nobody reads this")

@@ -252,8 +252,13 @@ def test_a_damaged_file_is_set_aside_before_it_is_written_again(home: Path, cont
     assert file.problem is not None
     file.change(theme="dark")
     file.save()
-    assert path.with_name("settings.damaged.json").read_text() == content
+    aside = path.with_name("settings.damaged.json")
+    assert aside.read_text() == content
     assert SettingsFile().problem is None
     file.change(theme="light")
     file.save()
-    assert path.with_name("settings.damaged.json").read_text() == content
+    assert aside.read_text() == content
+    path.unlink()
+    file.last_good_path.write_text("{")
+    file.save()
+    assert aside.read_text() == content, "there was no file to set aside"

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +42,7 @@ from tunesmith_gui import plain_text
 from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.chart_views import ChartTableDialog
 from tunesmith_gui.dashboard.page import DashboardPage
+from tunesmith_gui.dashboard.report import command_line
 from tunesmith_gui.dashboard.stop_run import StopRunDialog
 from tunesmith_gui.models.run_row import contents_of
 from tunesmith_gui.models.run_spec import duplicate_spec
@@ -316,3 +321,16 @@ def test_a_label_without_lines_to_break_stays_narrow(qtbot: QtBot) -> None:
     assert wrapped.minimumSizeHint().width() < 2000
     path = "/".join(["folder"] * 60)
     assert SafeLabel(path, wrap=True, selectable=True).text() == path
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="is about a shell of Linux")
+@pytest.mark.parametrize("name", ["plain", "it's a \\ b", "a\x1b[201~;touch x\nb'\\\t", "名字 \u202e"])
+def test_a_copied_command_is_letters_and_names_the_same_file(name: str) -> None:
+    command = command_line(Path("/runs") / name)
+    assert not STEERING.search(command)
+    assert "\n" not in command
+    assert command.startswith("tunesmith train ")
+    shell = ["bash", "-c", "printf %s " + command.removeprefix("tunesmith train ")]
+    environment = {**os.environ, "LC_ALL": "C.UTF-8"}
+    found = subprocess.run(shell, capture_output=True, check=True, env=environment).stdout.decode()
+    assert found == f"/runs/{name}/spec.json"
