@@ -158,7 +158,11 @@ def hostile_run(text: str, name: str = "odd-01") -> Run:
     return make_hostile_run(paths.runs_dir() / name, text)
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+SAMPLE = ("markup", "lines", "endless")
+WALKED = [pytest.param(text, id=name, marks=() if name in SAMPLE else pytest.mark.long) for name, text in TEXTS.items()]
+
+
+@pytest.mark.parametrize("text", WALKED)
 class TestWalk:
     def test_the_pages(self, text: str, window: MainWindow, show: Callable[..., None], qtbot: QtBot) -> None:
         run = hostile_run(text)
