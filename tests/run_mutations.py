@@ -78,6 +78,31 @@ def mutants(folder: Path, count: int, seed: int = SEED) -> Iterator[tuple[str, R
         remove(path)
 
 
+def is_listed(run: Run) -> bool:
+    """Return whether a mutant is still a run: a folder, or a link to one, with one of the files that a run begins with.
+
+    One that was renamed is a run of that name; one whose place a file took, or that is empty, is none.
+    """
+    return run.path.is_dir() and any(os.path.lexists(run.path / name) for name in ("spec.json", "run.json"))
+
+
+def is_unreadable(run: Run) -> bool:
+    """Return whether a mutant must be marked: what it trains or when it began can't be read any more."""
+    spec, header = _object(run.path / "spec.json"), _object(run.path / "run.json")
+    created_at = (header or {}).get("created_at")
+    is_time = type(created_at) in (int, float) and 0 < created_at < 1e11
+    return spec is None or not is_time
+
+
+def _object(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in an ordinary file, or None."""
+    try:
+        value = json.loads(path.read_bytes().decode("utf-8-sig")) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
 def remove(path: Path) -> None:
     """Remove whatever has come of a run folder."""
     if path.is_symlink() or not path.is_dir():
@@ -104,7 +129,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
             yield from _places(each, (*path, key))
 
 
-def _changed(values: Any, chance: random.Random) -> tuple[str, str]:
+def changed(values: Any, chance: random.Random) -> tuple[str, str]:
     """Return the text of JSON values with one of them replaced, missing or new."""
     place = chance.choice(list(_places(values)))
     holder = values
@@ -125,7 +150,7 @@ def _changed(values: Any, chance: random.Random) -> tuple[str, str]:
 
 def _field(path: Path, chance: random.Random) -> str:
     name = chance.choice(JSON_FILES)
-    text, what = _changed(json.loads((path / name).read_text()), chance)
+    text, what = changed(json.loads((path / name).read_text()), chance)
     (path / name).write_text(text)
     return f"{name} {what}"
 
@@ -136,7 +161,7 @@ def _event(path: Path, chance: random.Random) -> str:
     number = chance.randrange(len(lines))
     values = json.loads(lines[number])
     values.pop("crc")
-    text, what = _changed(values, chance)
+    text, what = changed(values, chance)
     lines[number] = line_of(text)
     journal.write_bytes(b"".join(lines))
     return f"line {number} {values.get('type')} {what}"

@@ -23,6 +23,7 @@ from tunesmith_core.messages import Message, use_language
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
 from tunesmith_core.operations.command import run as run_kind
 from tunesmith_core.operations.kind import all_kinds
+from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
 
 Command = Callable[[argparse.Namespace], int]
@@ -179,7 +180,8 @@ def _with_report(bug: TunesmithError) -> TunesmithError:
     path = paths.logs_dir() / f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        files.atomic_write_text(path, redact(f"Tunesmith {tunesmith_core.__version__}\n{bug.message}\n{bug.context}\n"))
+        report = f"Tunesmith {tunesmith_core.__version__}\n{bug.message}\n{bug.context}\n"
+        files.atomic_write_text(path, visible(redact(report)))
     except OSError as error:
         return TunesmithError(
             "bug", "{message}\nThe report could not be written: {error}.", message=bug.message, error=error

@@ -54,7 +54,7 @@ def _tell_id(run: Run, as_json: bool) -> int:
     if as_json:
         terminal.say_json({"run": run.id, "path": str(run.path)})
     else:
-        terminal.say(run.id)
+        terminal.say(terminal.cell(run.id))
     return EXIT_DONE
 
 
@@ -92,7 +92,7 @@ def _stopping_on_interrupt(run: Run) -> Iterator[None]:
         except TunesmithError:
             # It has just ended by itself; the follower sees that too.
             return
-        terminal.note("")
+        terminal.note()
         terminal.note(
             "Stopping after this step and saving. Press Ctrl-C again to let the run continue in the background."
         )
@@ -244,7 +244,7 @@ def show(arguments: Namespace) -> int:
         (Message("folder"), str(run.path)),
         *((name, str(run.path / path)) for name, path in status.artifacts.items()),
     ]
-    terminal.say("\n".join(f"{said(label) + ':':17}{value}" for label, value in lines))
+    terminal.say("\n".join(f"{terminal.cell(said(label)) + ':':17}{terminal.cell(value)}" for label, value in lines))
     if damage := run.damage():
         terminal.show_error(damage)
     if status.state in (RunState.FAILED, RunState.INTERRUPTED):
@@ -281,7 +281,9 @@ def show_trash(arguments: Namespace) -> int:
     if arguments.json:
         terminal.say_json([{"run": run.id, "path": str(run.origin), "deleted_at": run.deleted_at} for run in found])
     else:
-        terminal.say("\n".join(_described(run.path) for run in found) or Message("The trash is empty."))
+        terminal.say(
+            "\n".join(terminal.cell(said(_described(run.path))) for run in found) or Message("The trash is empty.")
+        )
     if arguments.empty:
         for run in found:
             trash.erase(run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import NoReturn
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import said
 
@@ -48,6 +49,10 @@ class Parser(argparse.ArgumentParser):
     ) -> None:
         """Take what argparse takes; commands below this one get parsers of this class."""
         super().__init__(prog, description=description, epilog=epilog, add_help=add_help, formatter_class=Help)
+
+    def _print_message(self, message: str, file: object = None) -> None:  # noqa: ARG002
+        """Write the help or the version."""
+        terminal.say(message.rstrip("\n"))
 
     def error(self, message: str) -> NoReturn:
         """Raise UserError `usage`."""

@@ -1,6 +1,7 @@
 """The person's settings: declared, typed, one JSON file that window, command line and doctor read alike.
 
-A damaged file never stops a start: its last good copy serves, else the defaults, and what happened is told once.
+A damaged file never stops a start: its last good copy serves, else the defaults, and what happened is told once. Before
+it is written again, it is set aside.
 Values of a newer version are kept as they are, so that going back and forth between versions loses nothing.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -189,6 +191,8 @@ class SettingsFile:
         """
         with FileLock(self.path.with_suffix(".lock")).waiting(LOCK_WAIT_S):
             there = SettingsFile(self.path)
+            if there.problem:
+                self._set_aside()
             base = there if there._found else self
             with self._memory:
                 ours = self._changed
@@ -204,6 +208,11 @@ class SettingsFile:
                 raise
         with self._memory:
             self.values = self._with_ours(merged)
+
+    def _set_aside(self) -> None:
+        """Keep what the file held: a person may have written it by hand."""
+        if os.path.lexists(self.path):
+            files.replace(self.path, self.path.with_name("settings.damaged.json"))
 
     def _with_ours(self, others: Settings) -> Settings:
         return dataclasses.replace(others, **{name: getattr(self.values, name) for name in self._changed})

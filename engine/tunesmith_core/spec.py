@@ -137,7 +137,7 @@ class RunSpec:
 
     def resolve_paths(self, folder: Path) -> None:
         """Make the paths of model and data absolute, relative ones against a folder; a hub id stays as it is."""
-        if self.model.path and (self.model.path.startswith(".") or (folder / self.model.path).exists()):
+        if self.model.path and (self.model.path.startswith(".") or os.path.lexists(folder / self.model.path)):
             self.model.path = str((folder / self.model.path).absolute())
         holders: list[sections.SourceSpec | sections.EvaluationSpec] = [*self.data.sources, self.evaluation]
         for holder in holders:

@@ -1,22 +1,31 @@
-"""What the command line says: the only module that writes to standard output and standard error."""
+"""What the command line says: the only module that writes to standard output and standard error.
+
+Whatever it is given may hold foreign text, so everything passes `plain_text` on its way.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined, said
+from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
 from tunesmith_core.protocol import Event
 
 QUIET_STEPS_S = 10.0
 """Where no terminal shows the line in place, a step is told at most so often."""
 
 GIB = 1 << 30
+
+MAX_CELL_COLUMNS = 255
+"""Of a table: the longest name that a file can have."""
+
+MAX_PADDED_COLUMNS = 60
+"""A longer cell moves the rest of its own row only."""
 
 
 def prepare() -> None:
@@ -36,23 +45,41 @@ def reader_has_left(error: Exception) -> bool:
 
 def say(text: str = "") -> None:
     """Write a line to standard output."""
-    print(said(text), flush=True)
+    _write(said(text))
 
 
 def say_json(value: Any) -> None:  # Any: JSON values
     """Write a value as readable JSON to standard output."""
-    print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+    _write_json(value, indent=2)
 
 
 def say_event(event: Event) -> None:
     """Write an event as one line of JSON to standard output."""
     line = {"seq": event.seq, "t": event.t, "type": event.type, **event.data}
-    print(json.dumps(line, ensure_ascii=False, separators=(",", ":")), flush=True)
+    _write_json(line, separators=(",", ":"))
 
 
-def note(text: str) -> None:
+def note(text: str = "") -> None:
     """Write a line to standard error, for what is not the result."""
-    print(said(text), file=sys.stderr, flush=True)
+    _write(said(text), to_error=True)
+
+
+def ask(question: str) -> str:
+    """Write a question without ending its line, and return the answer in small letters; nobody's answer is ""."""
+    _write(said(question), end="")
+    return sys.stdin.readline().strip().lower()
+
+
+def _write(text: str, *, end: str = "\n", to_error: bool = False) -> None:
+    stream = sys.stderr if to_error else sys.stdout
+    if stream is not None:
+        print(visible(text), end=end, file=stream, flush=True)
+
+
+def _write_json(value: Any, **style: Any) -> None:  # Any: JSON values, and what json.dumps takes
+    # A letter that the stream lacks would be spelled as Python does, which is no JSON.
+    lacks_letters = (getattr(sys.stdout, "encoding", None) or "utf-8").lower() != "utf-8"
+    print(visible_json(json.dumps(value, ensure_ascii=lacks_letters, **style)), flush=True)
 
 
 def show_error(error: TunesmithError) -> None:
@@ -64,22 +91,22 @@ def show_error(error: TunesmithError) -> None:
     lines += [said(Message("hint: {hint}", hint=error.hint))]
     if error.link:
         lines += [said(Message("see: {address}", address=error.link))]
-    print("\n".join(lines), file=sys.stderr, flush=True)
+    note("\n".join(lines))
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return rows as aligned columns under a header."""
-    lines = [list(header), *(list(row) for row in rows)]
-    widths = [max(_num_columns(line[column]) for line in lines) for column in range(len(header))]
+    """Return rows as aligned columns under a header; a cell is one line, whatever it holds."""
+    lines = [[cell(each) for each in line] for line in (header, *rows)]
+    widths = [max(min(num_columns(each), MAX_PADDED_COLUMNS) for each in column) for column in zip(*lines, strict=True)]
     return "\n".join(
-        "  ".join(cell + " " * (width - _num_columns(cell)) for cell, width in zip(line, widths, strict=True)).rstrip()
+        "  ".join(each + " " * (width - num_columns(each)) for each, width in zip(line, widths, strict=True)).rstrip()
         for line in lines
     )
 
 
-def _num_columns(text: str) -> int:
-    """Return how many columns of a terminal a text takes: Chinese letters take two."""
-    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+def cell(text: str) -> str:
+    """Return foreign text for one line of ours, with an end."""
+    return shortened(one_line(text), MAX_CELL_COLUMNS)
 
 
 def size(num_bytes: float) -> str:
@@ -115,7 +142,7 @@ class Progress:
 
     def __init__(self) -> None:
         self._in_place = sys.stdout.isatty()
-        self._drawn_chars = 0
+        self._drawn_columns = 0
         self._total_steps = 0
         self._told_t = 0.0
 
@@ -141,22 +168,27 @@ class Progress:
             parts.append(Message("{time} left", time=duration(left * data["step_s"])))
         line = said(joined(parts, "  "))
         if self._in_place:
-            print("\r" + line.ljust(self._drawn_chars), end="", flush=True)
-            self._drawn_chars = len(line)
+            line = cell(line)
+            self._draw(line + " " * (self._drawn_columns - num_columns(line)))
+            self._drawn_columns = num_columns(line)
         elif left == 0 or event.t - self._told_t >= QUIET_STEPS_S:
             self._told_t = event.t
             say(line)
 
     def _clear(self) -> None:
-        if self._drawn_chars:
-            print("\r" + " " * self._drawn_chars + "\r", end="", flush=True)
-            self._drawn_chars = 0
+        if self._drawn_columns:
+            self._draw(" " * self._drawn_columns + "\r")
+            self._drawn_columns = 0
+
+    @staticmethod
+    def _draw(line: str) -> None:
+        print("\r" + line, end="", flush=True)
 
     def close(self) -> None:
         """End the line that was drawn in place."""
-        if self._drawn_chars:
+        if self._drawn_columns:
             say()
-            self._drawn_chars = 0
+            self._drawn_columns = 0
 
 
 def _line(event: Event) -> str:

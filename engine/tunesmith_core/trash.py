@@ -1,8 +1,8 @@
 """Deleted runs: they lie in the data root's trash until a person restores them or empties it.
 
-Layout: `trash/ID-NANOSECONDS/` holds `origin.json` (version, path, deleted_at) and the run's folder under its own name.
-`origin.json` is written first and the folder renamed into place last, so that a deletion cut off anywhere leaves the
-run where it was or whole in the trash.
+Layout: `trash/ID-NANOSECONDS/` holds `origin.json` (version, path or path_bytes, deleted_at) and the run's folder under
+its own name. `origin.json` is written first and the folder renamed into place last, so that a deletion cut off anywhere
+leaves the run where it was or whole in the trash.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ def delete(run: Run, *, force: bool = False) -> DeletedRun:
     deleted = DeletedRun(paths.trash_dir() / f"{run.id}-{time.time_ns():x}", path, deleted_at)
     try:
         deleted.folder.mkdir(parents=True)
-        files.atomic_write_json(
-            deleted.folder / ORIGIN, {"version": 1, "path": os.fspath(path), "deleted_at": deleted_at}
-        )
+        files.atomic_write_json(deleted.folder / ORIGIN, {"version": 1, **_spelled(path), "deleted_at": deleted_at})
         files.crashpoint("trash.before-move")
         _move(path, deleted.path)
         files.crashpoint("trash.after-move")
@@ -94,7 +92,7 @@ def deleted_runs() -> Iterator[DeletedRun]:
     for origin in paths.trash_dir().glob(f"*/{ORIGIN}"):
         try:
             values = files.read_json(origin)
-            run = DeletedRun(origin.parent, Path(values["path"]), float(values["deleted_at"]))
+            run = DeletedRun(origin.parent, _read(values), float(values["deleted_at"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if 0 < run.deleted_at < LATEST and os.path.lexists(run.path):
@@ -148,6 +146,22 @@ def erase(run: DeletedRun) -> None:
         shutil.rmtree(run.folder)
     except OSError as error:
         raise wrap(error) from error
+
+
+def _spelled(path: Path) -> dict[str, str]:
+    """Return a path as JSON takes it, also one whose name is no valid text."""
+    text = os.fspath(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return {"path_bytes": os.fsencode(text).hex()}
+    return {"path": text}
+
+
+def _read(values: dict[str, str]) -> Path:
+    if "path_bytes" in values:
+        return Path(os.fsdecode(bytes.fromhex(values["path_bytes"])))
+    return Path(values["path"])
 
 
 def _check_ours(run: Run) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import platform
-import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import tunesmith_core
+from tunesmith_core import terminal
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError
 from tunesmith_core.protocol import PROTOCOL
@@ -36,7 +36,7 @@ def run(host: Host, kernels: bool = True) -> int:
     except Exception as error:
         failure = translate(error)
         if isinstance(failure, BugError) and failure.context:
-            sys.stderr.write(failure.context)
+            terminal.note(failure.context.rstrip())
         host.event("error", **failure.to_dict())
         host.event("result", status="failed", code=failure.code, seconds=round(time.monotonic() - started_s, 3))
         return failure.exit_code

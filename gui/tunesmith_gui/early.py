@@ -10,7 +10,7 @@ import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from tunesmith_core import paths
+from tunesmith_core import paths, terminal
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, wrap
 from tunesmith_core.messages import said
 
@@ -88,21 +88,18 @@ def show_problem(error: BaseException) -> int:
 
 def print_problem(problem: TunesmithError) -> None:
     """Writes the error to standard error, which may be closed (a start by double click)."""
-    if sys.stderr is not None:
-        sys.stderr.write(f"{problem.title} [{problem.code}]\n{problem.message}\n{problem.hint}\n")
+    terminal.note(f"{problem.title} [{problem.code}]\n{problem.message}\n{problem.hint}")
 
 
 def _show_with_qt(title: str, text: str) -> bool:
     try:
         check_screen()
-        from PySide6.QtCore import Qt
-        from PySide6.QtWidgets import QApplication, QMessageBox
+        from PySide6.QtWidgets import QApplication
+
+        from tunesmith_gui.plain_text import message_box
 
         application = QApplication.instance() or QApplication([])
-        box = QMessageBox(QMessageBox.Icon.Critical, "Tunesmith", title)
-        box.setTextFormat(Qt.TextFormat.PlainText)
-        box.setInformativeText(text)
-        box.exec()
+        message_box(title, text).exec()
         del application
     except Exception:
         return False

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import PySide6
 
-from tunesmith_core import messages, settings, spec
+from tunesmith_core import messages, settings, spec, terminal
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.command_line import SETUP_COMMANDS
 from tunesmith_core.declared import Declaration
@@ -194,7 +194,7 @@ def main(arguments: list[str]) -> int:
     missing = {path.name: unfinished(path) for path in sorted(asset_folder("i18n").glob("*.ts"))}
     for name, texts in missing.items():
         for text in texts:
-            sys.stdout.write(f"{name}: {text}\n")
+            terminal.say(f"{name}: {text}")
     return 1 if any(missing.values()) else 0
 
 

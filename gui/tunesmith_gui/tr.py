@@ -67,7 +67,11 @@ def core_text(english: str) -> str:
     """A text of `tunesmith_core` (error title, setting label...) in the language in force."""
     if isinstance(english, messages.Message) and english.values:
         return messages.said(english)
-    return translate(CORE_CONTEXT, english) if english else ""
+    try:
+        return translate(CORE_CONTEXT, english) if english else ""
+    except UnicodeEncodeError:
+        # A file name that is no valid text, as Linux allows: Qt takes none, and nobody has translated it.
+        return english
 
 
 def fill(text: str, *values: object) -> str:

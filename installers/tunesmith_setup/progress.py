@@ -7,7 +7,6 @@ writes events into its journal instead of text.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import time
@@ -17,6 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_STOPPED, BugError, TunesmithError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.operations.folder import Operation
@@ -67,8 +67,7 @@ class Progress:
 
     def line(self, text: str = "") -> None:
         """Write one line."""
-        sys.stdout.write(f"{said(text)}\n")
-        sys.stdout.flush()
+        terminal.say(text)
 
     def note(self, text: str) -> None:
         """Write one line that belongs to the current phase."""
@@ -137,22 +136,21 @@ class Progress:
         """Show what stopped the command: evidence, code, cause, next step; as text it goes to standard error."""
         evidence = failure.context if isinstance(failure, BugError) else TRACEBACK.sub("", failure.context or "")
         if evidence:
-            sys.stderr.write(f"{evidence.rstrip()}\n")
+            terminal.note(evidence.rstrip())
         lines = (
             Message("error[{code}]: {title}", code=failure.code, title=failure.title),
             failure.message,
             Message("hint: {hint}", hint=failure.hint),
         )
-        sys.stderr.write("".join(f"{said(line)}\n" for line in lines))
+        for line in lines:
+            terminal.note(line)
 
     def result(self, exit_code: int) -> None:
         """Tell that the command ended; as text the exit code says it."""
 
     def answer(self, values: dict[str, Any]) -> None:  # Any: JSON values
         """Give a program the answer."""
-        # Names of drives and GPUs may have letters that the console's code page lacks.
-        sys.stdout.buffer.write(f"{json.dumps(values, indent=2, ensure_ascii=False)}\n".encode())
-        sys.stdout.flush()
+        terminal.say_json(values)
 
     def stopping(self) -> AbstractContextManager[object]:
         """Interrupt the block when somebody asks for it elsewhere; in a terminal Ctrl-C does."""

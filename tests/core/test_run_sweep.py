@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 
-from tests.run_mutations import mutants
+from tests.run_mutations import is_listed, is_unreadable, mutants
 from tests.tiny_run import GOOD
 from tunesmith_core import cli, launch, paths
 from tunesmith_core.errors import BugError
+from tunesmith_core.runs import Run
 
 LIMIT_S = 10
-
-Judge = Callable[[str, list[str]], str]
 
 
 class Hang(BaseException):
@@ -39,7 +39,7 @@ def limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def judged(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def judged(words: list[str], run: Run, capsys: pytest.CaptureFixture[str]) -> str:
     """Run a command and say what is wrong with how it ended, or nothing."""
     try:
         with limited():
@@ -51,8 +51,17 @@ def judged(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     said = capsys.readouterr()
     if code == BugError.exit_code or "Traceback" in said.err:
         return f"exit {code}: {said.err[-300:]}"
-    if words[0] == "runs" and not any(each["run"] == GOOD and each["step"] == 3 for each in json.loads(said.out)):
-        return "the good run is not listed"
+    return misjudged(json.loads(said.out), run) if words[0] == "runs" else ""
+
+
+def misjudged(rows: list[dict[str, Any]], run: Run) -> str:
+    """Say what is wrong with a list of the good run and a mutant."""
+    if sorted(row["run"] for row in rows) != sorted([GOOD, run.id] if is_listed(run) else [GOOD]):
+        return f"lists {[row['run'] for row in rows]!a}"
+    if not all(row["step"] == 3 and row["state"] == "stopped" for row in rows if row["run"] == GOOD):
+        return "the good run is not as it was"
+    if any(row["state"] != "damaged" for row in rows if row["run"] == run.id and is_unreadable(run)):
+        return "is not marked as damaged"
     return ""
 
 
@@ -60,7 +69,7 @@ def sweep(count: int, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     faults: dict[str, str] = {}
     for what, run in mutants(paths.runs_dir(), count):
         for words in (["runs", "--json"], ["show", "--", run.id], ["resume", "--detach", "--", run.id]):
-            if fault := judged(words, capsys):
+            if fault := judged(words, run, capsys):
                 faults[f"{words[0]}, {what}"] = fault
     return faults
 

@@ -241,3 +241,24 @@ def test_every_setting_is_declared_and_its_default_is_valid(home: Path) -> None:
     assert [name for name, *_ in rows] == list(Settings.__slots__)
     assert all(declaration.label and declaration.meaning for *_, declaration in rows)
     SettingsFile().change(**{name: default for name, _type, default, _declaration in rows})
+
+
+@pytest.mark.parametrize("content", ["{", '{"version": 1, "theme": "pink", "language": "en"}'])
+def test_a_damaged_file_is_set_aside_before_it_is_written_again(home: Path, content: str) -> None:
+    path = settings_path()
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    file = SettingsFile()
+    assert file.problem is not None
+    file.change(theme="dark")
+    file.save()
+    aside = path.with_name("settings.damaged.json")
+    assert aside.read_text() == content
+    assert SettingsFile().problem is None
+    file.change(theme="light")
+    file.save()
+    assert aside.read_text() == content
+    path.unlink()
+    file.last_good_path.write_text("{")
+    file.save()
+    assert aside.read_text() == content, "there was no file to set aside"

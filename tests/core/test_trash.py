@@ -236,3 +236,15 @@ def test_what_is_foreign_in_the_trash_is_left_alone(home: Path, make_spec: Make,
     strange.mkdir()
     (strange / trash.ORIGIN).write_text(text)
     assert list(trash.deleted_runs()) == [deleted]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="names that are bytes are those of Linux")
+def test_a_name_that_is_no_text_goes_to_the_trash_and_back(make_spec: Make) -> None:
+    made = create_run(make_spec("odd"))
+    run = Run(made.path.rename(made.path.with_name("odd-\udcff")))
+    before = tree(run.path)
+    trash.delete(run)
+    assert list(iter_runs()) == []
+    (deleted,) = trash.deleted_runs()
+    assert deleted.id == run.id
+    assert tree(trash.restore(deleted).path) == before

@@ -309,7 +309,7 @@ def test_a_person_reads_what_is_missing_too() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["probe"], ["probe", "--json"]])
-def test_the_command_writes_utf_8_whatever_the_console_speaks(
+def test_a_console_that_lacks_letters_gets_the_rest_of_the_answer(
     arguments: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = probe.machine(computer=Recorded(load("windows-chinese-laptop-rtx-3060")))
@@ -318,7 +318,7 @@ def test_the_command_writes_utf_8_whatever_the_console_speaks(
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
     assert command_line.main(arguments) == 0
     text = written.getvalue().decode()
-    assert "Windows 11 家庭中文版" in text
+    assert "Windows 11 " in text
     if arguments[1:]:
         facts = json.loads(text)
         assert Machine.from_dict(facts) == machine

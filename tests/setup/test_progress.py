@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core.errors import EnvironmentProblem
+from tests.hostile_text import HOSTILE, STEERING
+from tunesmith_core.errors import BugError, EnvironmentProblem
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.protocol import Event, post_command, read_journal
 from tunesmith_core.setup_messages import Finding, Fix, Part, Plan, State
@@ -190,3 +191,20 @@ def test_beside_json_only_errors_are_written(capsys: pytest.CaptureFixture[str])
     written = capsys.readouterr()
     assert written.out == ""
     assert "[disk-full]" in written.err
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_whatever_a_computer_is_called_is_told_as_letters(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress()
+    with progress.phase(text):
+        progress.note(text)
+    progress.check(Finding(State.FAILED, text, "disk-full", fix=Fix(text, "repair"), id="gpu", title=text))
+    progress.plan(Plan((Part(text, 1, 1),), text, 1, 1, text, text))
+    progress.progress(text, 1, 2, 1.0, None)
+    progress.error(EnvironmentProblem("disk-full", text, context=text, hint=text))
+    progress.error(BugError("bug", text, context=text))
+    progress.answer({text: text})
+    said = capsys.readouterr()
+    assert said.out
+    assert said.err
+    assert not STEERING.search(said.out + said.err)

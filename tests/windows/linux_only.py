@@ -13,6 +13,7 @@ SLOW = "takes minutes under Wine; the crash points are tried one by one in tests
 REASONS = {
     "tests/core/test_index_faults.py::test_a_run_of_any_name_is_listed": "names a folder as Linux does",
     "tests/core/test_placement.py::test_linux_has_no_such_rule": LINUX,
+    "tests/core/test_hostile_output.py": "gives files and folders the names of Linux",
     "tests/core/test_run_sweep.py": FIFOS,
     "tests/core/test_wsl.py": BASH,
     "tests/core/test_wsl_relay.py": BASH,
@@ -23,6 +24,7 @@ REASONS = {
     "tests/core/test_spec_migrations.py::test_a_spec_of_an_earlier_release_means_the_same": "names files as Linux does",
     "tests/core/test_supervisor.py::test_only_who_adopts_ends_the_adopted": LINUX,
     "tests/gui/runs/test_run_sweep.py": FIFOS,
+    "tests/gui/test_settings_sweep.py": FIFOS,
     "tests/gui/services/test_operation.py::test_a_crash_is_explained_by_its_last_words": BASH,
     "tests/gui/services/test_operation.py::test_a_flood_of_events_leaves_the_window_its_turns": BASH,
     "tests/gui/services/test_operation.py::test_an_error_of_the_child_arrives_as_one": BASH,

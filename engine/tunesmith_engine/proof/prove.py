@@ -12,13 +12,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from tunesmith_core import files, paths
+from tunesmith_core import files, paths, terminal
 from tunesmith_core.hardware import nvidia_reading
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import OperationState
@@ -164,7 +163,7 @@ def _try_in_child(sizes: Sizes, device: torch.device, names: list[str]) -> dict[
     results: dict[str, str | None] = {data["kernel"]: data["reason"] for data in told if "reason" in data}
     if outcome.state is OperationState.FINISHED and results:
         return results
-    sys.stderr.write(outcome.output)
+    terminal.note(outcome.output.rstrip())
     if outcome.in_time:
         ended = Message("The process that tests kernels crashed with exit code {code}.", code=outcome.exit_code)
     else:

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QMenu, QSizePolicy, QWidget
 from tunesmith_core.files import atomic_write_text
 from tunesmith_gui.dashboard.chart_views import ChartTableDialog, LargeChartDialog, lines_csv, mouse_help
 from tunesmith_gui.models.metric_series import Floats
+from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton
@@ -62,7 +63,7 @@ class ChartCard(Card):
         self._height_px = height_px
         self.plot.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self._more = IconButton("more", f"{title}: " + self.tr("chart menu"), self._open_menu, parent=self)
-        self._more.setToolTip(mouse_help())
+        set_tip(self._more, mouse_help())
         self.add_action(self._more)
         self.body.addWidget(self.plot, 1)
         self.body.setSpacing(SPACE)

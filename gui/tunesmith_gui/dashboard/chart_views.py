@@ -8,8 +8,10 @@ import io
 import numpy as np
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QDialog, QTableWidget, QTableWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QTableWidget, QVBoxLayout, QWidget
 
+from tunesmith_gui import plain_text
+from tunesmith_gui.plain_text import table_item, window_title
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import translate
 from tunesmith_gui.widgets.buttons import IconButton
@@ -45,21 +47,21 @@ class ChartTableDialog(QDialog):
 
     def __init__(self, title: str, lines: list[Line], x_title: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle(title)
+        self.setWindowTitle(window_title(title))
         self.resize(SPACE * 70, SPACE * 70)
         column = QVBoxLayout(self)
         column.addWidget(SafeLabel(title, role="heading", parent=self))
         rows = [(line.name, x, y) for line in lines for x, y in _some(line)]
         self.table = QTableWidget(len(rows), 3, self)
         self.table.setAccessibleName(title)
-        self.table.setHorizontalHeaderLabels([self.tr("Line"), x_title, self.tr("Value")])
+        self.table.setHorizontalHeaderLabels([self.tr("Line"), plain_text.line(x_title), self.tr("Value")])
         self.table.verticalHeader().hide()
         self.table.setEditTriggers(QTableWidget.EditTrigger.NoEditTriggers)
         self.table.setShowGrid(False)
         self.table.horizontalHeader().setStretchLastSection(True)
         for place, (name, x, y) in enumerate(rows):
             for index, text in enumerate((name, f"{x:.6g}", f"{y:.6g}")):
-                item = QTableWidgetItem(text)
+                item = table_item(text)
                 if index:
                     item.setTextAlignment(Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter)
                 self.table.setItem(place, index, item)
@@ -79,7 +81,7 @@ class LargeChartDialog(QDialog):
 
     def __init__(self, title: str, original: MetricPlot, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle(title)
+        self.setWindowTitle(window_title(title))
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self.setWindowState(Qt.WindowState.WindowFullScreen)
         column = QVBoxLayout(self)

@@ -21,6 +21,7 @@ from tunesmith_gui.dashboard.device_card import DeviceCard
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.dashboard.samples_list import SamplesList
 from tunesmith_gui.models.metric_series import Floats, nearest, smooth
+from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
@@ -72,7 +73,7 @@ class LossCard(ChartCard):
         row.addWidget(self._weight)
         row.addWidget(self.log)
         show_all = button(self.tr("Show all"), self.plot.fit, kind="quiet", parent=holder)
-        show_all.setToolTip(mouse_help())
+        set_tip(show_all, mouse_help())
         row.addWidget(show_all)
         return holder
 

@@ -10,6 +10,7 @@ from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.stat_tile import UNKNOWN, Meter, StatTile, TileGrid
 
 _GIB = float(2**30)
+_NAME_LETTERS = 120
 
 
 class DeviceCard(Card):
@@ -31,7 +32,8 @@ class DeviceCard(Card):
         """Show the newest reading of a live run, or what an ended one took."""
         live, on_cpu = model.status.state.live, model.on_cpu
         reading = model.reading if live else model.taken()
-        self.heading.setText(model.status.device_name or (self.tr("Processor") if on_cpu else self.tr("GPU")))
+        name = model.status.device_name[:_NAME_LETTERS]
+        self.heading.setText(name or (self.tr("Processor") if on_cpu else self.tr("GPU")))
         self._name_values(live, on_cpu)
         host_total = reading.get("host_total_bytes")
         self.host.setVisible(live and bool(host_total))

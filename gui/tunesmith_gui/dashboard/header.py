@@ -15,6 +15,7 @@ from tunesmith_gui import tr
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.dashboard.run_progress import RunProgress
 from tunesmith_gui.models.run_words import state_look, state_word
+from tunesmith_gui.plain_text import without_shortcut
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
@@ -146,7 +147,7 @@ class DashboardHeader(QWidget):
             if not action:
                 menu.addSeparator()
                 continue
-            entry = QAction(words, menu)
+            entry = QAction(without_shortcut(words), menu)
             entry.triggered.connect(lambda _checked=False, chosen=action: self.asked.emit(chosen))
             entry.setEnabled(not needs or (needs == "live") == self._live)
             menu.addAction(entry)

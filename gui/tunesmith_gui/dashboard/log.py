@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QPlainTextEdit, QStackedWidget, QVBoxLayout, QWidget
 
+from tunesmith_core.plain_text import visible
 from tunesmith_gui.dashboard.report import EngineOutput
 from tunesmith_gui.models.log_lines import MAX_LINES
 from tunesmith_gui.theme import font, theme
@@ -65,11 +66,12 @@ class LogPane(QWidget):
         notes = {"all": "", "end": self.tr("Only the end is shown."), "none": self.tr("No engine output yet.")}
         self._note.setText(notes[output.extent])
         self._note.setVisible(output.extent != "all")
-        if output.text == self.output.toPlainText():
+        text = visible(output.text)
+        if text == self.output.toPlainText():
             return
         bar = self.output.verticalScrollBar()
         place, at_end = bar.value(), bar.value() >= bar.maximum() - 2
-        self.output.setPlainText(output.text)
+        self.output.setPlainText(text)
         bar.setValue(bar.maximum() if at_end else place)
 
     def _switch(self, source: str) -> None:

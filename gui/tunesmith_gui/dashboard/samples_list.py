@@ -7,6 +7,7 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_gui.dashboard.model import Sample
+from tunesmith_gui.plain_text import paragraphs
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
@@ -15,6 +16,7 @@ from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.status_chip import StatusChip
 
 _EXCERPT_LINES = 7
+_SAMPLE_LETTERS = 20_000
 
 
 class _Excerpt(SafeLabel):
@@ -22,7 +24,7 @@ class _Excerpt(SafeLabel):
 
     def __init__(self, text: str, parent: QWidget) -> None:
         super().__init__(text, wrap=True, selectable=True, parent=parent)
-        self._whole = text
+        self._whole = paragraphs(text)
 
     @property
     def _most_px(self) -> int:
@@ -46,7 +48,8 @@ class _Excerpt(SafeLabel):
         shown, metrics = self._whole, self.fontMetrics()
         room = QRect(0, 0, self.width(), 1 << 20)
         while metrics.boundingRect(room, Qt.TextFlag.TextWordWrap, shown).height() > self._most_px:
-            shown = shown[: len(shown) * 15 // 16].rstrip(" …") + "…"
+            kept = shown.removesuffix("…")
+            shown = kept[: len(kept) * 15 // 16].rstrip() + "…"
         self.setText(shown)
 
 
@@ -106,5 +109,7 @@ class SamplesList(QWidget):
         column.addLayout(row)
         short, text = self._short, sample.text
         column.addWidget(
-            _Excerpt(text, parent) if short else SafeLabel(text, wrap=True, selectable=True, parent=parent)
+            _Excerpt(text, parent)
+            if short
+            else SafeLabel(text, wrap=True, selectable=True, most=_SAMPLE_LETTERS, parent=parent)
         )

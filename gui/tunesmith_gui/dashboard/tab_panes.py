@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QTabBar, QVBoxLayout, QWidget
 
+from tunesmith_gui.plain_text import without_shortcut
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.card import line
 
@@ -53,7 +54,7 @@ class TabPanes(QWidget):
         self._shown[key] = widget
         holder.setVisible(len(self._panes) == 1)
         self._column.addWidget(holder, 1)
-        self.bar.addTab(title)
+        self.bar.addTab(without_shortcut(title))
 
     def show_pane(self, key: str) -> None:
         """Bring a pane to the front; KeyError when there is none with this key."""

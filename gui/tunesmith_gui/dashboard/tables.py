@@ -14,6 +14,7 @@ from tunesmith_gui import tr
 from tunesmith_gui.dashboard.model import Checkpoint
 from tunesmith_gui.models.run_row import when
 from tunesmith_gui.models.run_spec import value_text
+from tunesmith_gui.plain_text import set_item_tip, tree_item
 from tunesmith_gui.theme import font, theme
 from tunesmith_gui.tr import core_text
 
@@ -55,7 +56,7 @@ class CheckpointsTable(_Table):
         self.clear()
         for each in reversed(self._shown):
             texts = [tr.number(each.step), when(each.t), tr.size(each.num_bytes), tr.duration(each.seconds), each.path]
-            self.addTopLevelItem(QTreeWidgetItem(texts))
+            self.addTopLevelItem(tree_item(texts))
 
 
 class SettingsUsedTable(_Table):
@@ -81,7 +82,7 @@ class SettingsUsedTable(_Table):
         for setting in iter_settings():
             group = groups.get(setting.section)
             if group is None:
-                group = groups[setting.section] = QTreeWidgetItem([core_text(setting.section.capitalize())])
+                group = groups[setting.section] = tree_item([core_text(setting.section.capitalize())])
                 group.setFont(0, bold)
                 self.addTopLevelItem(group)
                 group.setExpanded(True)
@@ -91,8 +92,8 @@ class SettingsUsedTable(_Table):
             if value in ("auto", ["auto"]) and used.get(setting.path):
                 shown = f"{shown} ({value_text(used[setting.path])})"
             note = "" if same else self._note(value_text(default))
-            item = QTreeWidgetItem([core_text(setting.declaration.label), shown or "–", note])
-            item.setToolTip(1, shown)
+            item = tree_item([core_text(setting.declaration.label), shown or "–", note])
+            set_item_tip(item, 1, shown)
             if not same:
                 item.setFont(1, bold)
             group.addChild(item)
@@ -113,12 +114,12 @@ class FilesTable(_Table):
         """Show files as of `list_files`; what is in view and selected stays."""
         if files == self._shown:
             return
-        place, current = self.verticalScrollBar().value(), self.currentItem()
-        chosen = current.text(0) if current is not None else ""
+        place, current = self.verticalScrollBar().value(), self.currentIndex().row()
+        chosen = self._shown[current][0] if current >= 0 else ""
         self._shown = files
         self.clear()
         for path, size, t in files:
-            item = QTreeWidgetItem([path, tr.size(size), when(t)])
+            item = tree_item([path, tr.size(size), when(t)])
             self.addTopLevelItem(item)
             if path == chosen:
                 self.setCurrentItem(item)

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_core.setup_messages import Finding
 from tunesmith_gui.environment.model import check_words, fix_words, state_words
+from tunesmith_gui.plain_text import set_tip, without_shortcut
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, size, translate
 from tunesmith_gui.widgets.buttons import button
@@ -79,7 +80,7 @@ class CheckRow(QWidget):
         label = fix_words(fix)
         if fix.bytes:
             label = fill(translate("CheckRow", "%1 (%2)"), label, size(fix.bytes))
-        self.fix.setText(label.replace("&", "&&"))
+        self.fix.setText(without_shortcut(label))
         self.fix.setAccessibleName(fill(translate("CheckRow", "%1: %2"), core_text(self.check.title), label))
         reason = ""
         if offline and fix.needs_network:
@@ -87,7 +88,7 @@ class CheckRow(QWidget):
         elif busy:
             reason = translate("CheckRow", "Wait until the current task is done.")
         self.fix.setEnabled(not reason)
-        self.fix.setToolTip(reason)
+        set_tip(self.fix, reason)
         self.fix.setAccessibleDescription(reason)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QRadioButton, QVBoxLayout, QWidget
 
 from tunesmith_gui.environment.model import profile_words
+from tunesmith_gui.plain_text import window_title, without_shortcut
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
@@ -26,7 +27,7 @@ class ChooseProfileDialog(QDialog):
         super().__init__(parent)
         self.profile = chosen
         title = self.tr("Choose a PyTorch version")
-        self.setWindowTitle(title)
+        self.setWindowTitle(window_title(title))
         self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
@@ -54,7 +55,7 @@ class ChooseProfileDialog(QDialog):
         column.addLayout(row)
 
     def _add(self, name: str, words: str, meaning: str) -> None:
-        choice = self.choices[name] = QRadioButton(words.replace("&", "&&"), self)
+        choice = self.choices[name] = QRadioButton(without_shortcut(words), self)
         choice.setAccessibleName(words)
         choice.setAccessibleDescription(meaning)
         layout = self.layout()

@@ -21,6 +21,7 @@ from tunesmith_gui.environment.report import environment_report
 from tunesmith_gui.environment.setup_activity import Activity, Command
 from tunesmith_gui.environment.wsl import WslCard
 from tunesmith_gui.page import Page, page_column
+from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.services.diagnostics import report
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, size
@@ -54,7 +55,7 @@ class EnvironmentPage(Page):
         words = self.tr("The software that trains models on this computer, and its state.")
         self.header = PageHeader(self.tr("Environment"), words, parent=self)
         self.offline = StatusChip(self.tr("Offline"), "neutral", parent=self)
-        self.offline.setToolTip(self.tr("The network can't be reached. Everything on this computer works."))
+        set_tip(self.offline, self.tr("The network can't be reached. Everything on this computer works."))
         self.header.add_action(self.offline)
         self._column.addWidget(self.header)
         self.environment = EnvironmentCard(self)

@@ -15,6 +15,7 @@ from tunesmith_gui.environment.model import SEPARATOR, Proof, profile_words, pro
 from tunesmith_gui.environment.setup_activity import Command
 from tunesmith_gui.environment.setup_flow import COMPUTER, ENVIRONMENT, STEPS, Fact, SetupFlow
 from tunesmith_gui.environment.setup_progress import SetupProgress
+from tunesmith_gui.plain_text import set_tip, without_shortcut
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.widgets.banner import Banner
@@ -74,7 +75,7 @@ class StepCard(Card):
         tone = "neutral" if skipped else _TONES.get(state, "neutral")
         self.chip.set_state(words, tone, icon_name="" if skipped else _ICONS.get(state, ""))
         self.name.setText(title)
-        self.head.setText(title.replace("&", "&&"))
+        self.head.setText(without_shortcut(title))
         self.head.setAccessibleName(title)
         self.head.setAccessibleDescription(words)
         self.name.setVisible(opened)
@@ -171,7 +172,7 @@ class FolderStep(StepCard):
         meaning = self.tr("Environments, models, runs and caches are stored here. The program itself does not move.")
         self.note.setText(" ".join(filter(None, (meaning, place.note if place else ""))))
         self.browse.setEnabled(place is not None and place.can_change and not flow.model.changing and not flow.moving)
-        self.browse.setToolTip("" if place is None or place.can_change else place.note)
+        set_tip(self.browse, "" if place is None or place.can_change else place.note)
 
 
 class EnvironmentStep(StepCard):

@@ -12,6 +12,7 @@ from tunesmith_core.datafmt import ROLES
 from tunesmith_core.datafmt.reading import Row
 from tunesmith_gui.new_run.column_guess import ALIKE, example_of, guess_columns, guess_format
 from tunesmith_gui.new_run.data_picker import format_word, role_word
+from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
@@ -31,9 +32,9 @@ class _RoleRow(QWidget):
         self.combo = QComboBox(self)
         self.combo.setMinimumContentsLength(_COMBO_LETTERS)
         self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.combo.addItem(nothing, "")
+        add_choice(self.combo, nothing, "")
         for name in dict.fromkeys(name for row in head for name in row):
-            self.combo.addItem(name, name)
+            add_choice(self.combo, name, name)
         self.example = ElidedLabel(role="caption", tone="muted", parent=self)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
@@ -91,7 +92,7 @@ class ColumnMappingDialog(QDialog):
         column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
         self.format = QComboBox(self)
         for name in ROLES:
-            self.format.addItem(format_word(name), name)
+            add_choice(self.format, format_word(name), name)
         known = format_name if format_name in ROLES else found_format
         self.format.setCurrentIndex(self.format.findData(known if known in ROLES else guess_format(head)))
         self.format.activated.connect(lambda _index: self._build_roles())

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
-from PySide6.QtWidgets import QDialog, QHBoxLayout, QTextEdit, QVBoxLayout, QWidget
+from PySide6.QtGui import QColor, QTextCharFormat
+from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PREVIEW, PreviewSpec
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.new_run.length_histogram import LengthHistogram
+from tunesmith_gui.plain_text import ColoredText, line
 from tunesmith_gui.services.operation import OperationTask
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import SPACE
@@ -22,6 +23,7 @@ from tunesmith_gui.widgets.safe_label import SafeLabel
 
 NUM_ROWS = 20
 LOADING_AFTER_MS = 150
+PROBLEM_LETTERS = 500
 MAX_PROBLEMS_SHOWN = 5
 
 
@@ -90,8 +92,7 @@ class DataPreviewDialog(QDialog):
         row.addWidget(self.previous)
         row.addWidget(self.next)
         column.addLayout(row)
-        self.text = QTextEdit(self._content)
-        self.text.setReadOnly(True)
+        self.text = ColoredText(self._content)
         self.text.setTabChangesFocus(True)
         self.text.setAccessibleName(self.tr("Example as the model will see it"))
         column.addWidget(self.text, 1)
@@ -128,7 +129,7 @@ class DataPreviewDialog(QDialog):
         self.counts.setText("  ·  ".join(parts))
         self.histogram.set_bars(answer["histogram"], answer["context_length"], self.counts.text())
         said = [*answer.get("notes", []), *(each["message"] for each in answer["problems"])]
-        problems = [core_text(each) for each in said]
+        problems = [line(core_text(each), PROBLEM_LETTERS) for each in said]
         more = len(problems) - MAX_PROBLEMS_SHOWN
         words = problems[:MAX_PROBLEMS_SHOWN] + ([fill(self.tr("and %1 more"), more)] if more > 0 else [])
         self.problems.setText("\n".join(words))
@@ -150,11 +151,7 @@ class DataPreviewDialog(QDialog):
         self.place.setText(fill(words, self._row + 1, len(rows), row["line"], *counts))
         self.previous.setEnabled(self._row > 0)
         self.next.setEnabled(self._row < len(rows) - 1)
-        self.text.clear()
-        cursor = QTextCursor(self.text.document())
-        for segment in row["segments"]:
-            cursor.insertText(segment["text"], _segment_format(segment["trained"]))
-        self.text.moveCursor(QTextCursor.MoveOperation.Start)
+        self.text.set_segments((each["text"], _segment_format(each["trained"])) for each in row["segments"])
 
 
 def _segment_format(trained: bool) -> QTextCharFormat:

@@ -11,6 +11,7 @@ from PySide6.QtGui import QFocusEvent
 from PySide6.QtWidgets import QComboBox, QCompleter, QLineEdit, QSizePolicy, QWidget
 
 from tunesmith_gui.icons import icon
+from tunesmith_gui.plain_text import add_choice, set_choice_tip, set_tip
 from tunesmith_gui.tr import fill, translate
 from tunesmith_gui.widgets.field import guard_wheel
 
@@ -102,13 +103,13 @@ class PathCombo(QComboBox):
         self.blockSignals(True)
         self.clear()
         for choice, label in zip(listed, labels(listed), strict=True):
-            self.addItem(icon(self._icon_name, "muted"), label, choice.path)
-            self.setItemData(self.count() - 1, choice.path, Qt.ItemDataRole.ToolTipRole)
+            add_choice(self, label, choice.path, icon(self._icon_name, "muted"))
+            set_choice_tip(self, self.count() - 1, choice.path)
         self.setCurrentIndex(self.findData(path) if path else -1)
         self.setEditText(self._shown_text())
         self.blockSignals(False)
         self._edit.setCursorPosition(0)
-        self.setToolTip(path)
+        set_tip(self, path)
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
         """Takes what was typed when the focus leaves."""

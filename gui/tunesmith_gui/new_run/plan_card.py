@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QGridLayout, QHBoxLayout, QSizePolicy, QVBoxLayout
 from tunesmith_core.planner import Saving
 from tunesmith_gui.new_run.facts import PlanFacts
 from tunesmith_gui.new_run.fit_meter import FitMeter, Swatch
+from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, duration, fill, number, size, translate
 from tunesmith_gui.widgets.buttons import button
@@ -186,7 +187,7 @@ class PlanCard(Card):
         self.check.setAccessibleName(self.check.text())
         explain = self.tr("Trains one step on the longest examples to measure memory and time.")
         self.check.setAccessibleDescription(explain)
-        self.check.setToolTip(explain)
+        set_tip(self.check, explain)
         idle = "" if self._measured else explain
         self.check_note.setText(note or (self.tr("Training one step on the longest examples…") if checking else idle))
         self.check_note.set_tone(tone)
@@ -197,7 +198,7 @@ class PlanCard(Card):
 
     def _add_part(self, row: int, part: str, value: str) -> None:
         name = self._label(part_word(part))
-        name.setToolTip(part_note(part))
+        set_tip(name, part_note(part))
         name.setAccessibleDescription(part_note(part))
         cells = (Swatch(row, parent=self._content), name, self._label(value), self._label("GiB", "muted"))
         for column, cell in enumerate(cells):

@@ -19,6 +19,7 @@ from tunesmith_core.spec import Setting
 from tunesmith_gui.new_run.form import LISTED, SETTINGS, NewRunForm
 from tunesmith_gui.new_run.number_box import NumberBox
 from tunesmith_gui.new_run.setting_text import choice_text, help_text, value_text
+from tunesmith_gui.plain_text import add_choice, set_tip
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, translate
 from tunesmith_gui.widgets.buttons import IconButton, button
@@ -78,7 +79,7 @@ class SettingRow(QWidget):
         self.reset.setSizePolicy(keeps_place)
         about = fill(translate("SettingsList", "About %1"), label)
         self.help = IconButton("help", about, self.toggle_help, parent=self)
-        self.help.setToolTip(self._help)
+        set_tip(self.help, self._help)
         for widget, stretch in ((self.label, 5), (self.control, 6), (self.note, 6)):
             row.addWidget(widget, stretch)
         row.addWidget(self.reset)
@@ -107,7 +108,7 @@ class SettingRow(QWidget):
         self.note.setText(f"{self._unit}  ·  {words}" if self._unit else words)
         self.note.set_tone("accent" if changed else "muted")
         self.reset.setVisible(changed)
-        self.reset.setToolTip(fill(translate("SettingsList", "Back to %1"), default))
+        set_tip(self.reset, fill(translate("SettingsList", "Back to %1"), default))
         self.message.setText(problem)
         self.message.setVisible(bool(problem))
         self.control.setAccessibleDescription(problem or self._help)
@@ -136,7 +137,7 @@ class SettingRow(QWidget):
             combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
             combo.setMinimumContentsLength(MIN_CHARACTERS)
             for choice in setting.declaration.choices:
-                combo.addItem(choice_text(choice), choice)
+                add_choice(combo, choice_text(choice), choice)
             combo.activated.connect(lambda index: self._form.set_value(path, combo.itemData(index)))
             return combo
         if path == "hardware.devices":
@@ -144,7 +145,8 @@ class SettingRow(QWidget):
             typed = QLineEdit(devices)
             typed.setAccessibleName(core_text(setting.declaration.label))
             devices.setLineEdit(typed)
-            devices.addItems(DEVICES)
+            for name in DEVICES:
+                add_choice(devices, name, name)
             devices.editTextChanged.connect(self._take_text)
             return devices
         if setting.type is bool:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QDialog, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QDialog, QTreeWidget, QVBoxLayout, QWidget
 
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.models.metric_series import Floats, smooth
+from tunesmith_gui.plain_text import line, tree_item
 from tunesmith_gui.runs.model import differing_settings
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, translate
@@ -76,9 +77,9 @@ class CompareDialog(QDialog):
         self.table = QTreeWidget(self)
         self.table.setAccessibleName(self.tr("Settings that differ"))
         self.table.setRootIsDecorated(False)
-        self.table.setHeaderLabels([self.tr("Setting"), *(run.name for run in runs)])
+        self.table.setHeaderLabels([self.tr("Setting"), *(line(run.name) for run in runs)])
         for difference in differences:
-            self.table.addTopLevelItem(QTreeWidgetItem([core_text(difference.label), *difference.values]))
+            self.table.addTopLevelItem(tree_item([core_text(difference.label), *difference.values]))
         for place in range(len(runs) + 1):
             self.table.resizeColumnToContents(place)
         words = self.tr("Settings that differ") if differences else self.tr("All settings are the same")

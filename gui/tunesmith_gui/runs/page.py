@@ -25,6 +25,7 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_row import RunContents, RunRow, contents_of, distinct_names
 from tunesmith_gui.models.run_spec import duplicate_spec
 from tunesmith_gui.page import Page
+from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.runs.model import runs_csv
 from tunesmith_gui.runs.run_card import RunCard
 from tunesmith_gui.runs.sparkline import SparklineDelegate
@@ -330,9 +331,9 @@ class RunsPage(Page):
         rows = self.selected_rows()
         live = any(row.state.live for row in rows)
         self.compare.setEnabled(2 <= len(rows) <= 6)
-        self.compare.setToolTip("" if self.compare.isEnabled() else self.tr("Select two to six runs to compare them"))
+        set_tip(self.compare, "" if self.compare.isEnabled() else self.tr("Select two to six runs to compare them"))
         self.delete.setEnabled(bool(rows) and not live)
-        self.delete.setToolTip(self.tr("Stop the run first, then you can delete it") if live else "")
+        set_tip(self.delete, self.tr("Stop the run first, then you can delete it") if live else "")
         self._chosen.setText(self.tr("%n selected", "", len(rows)) if len(rows) > 1 else "")
         if rows:
             self.card.show_row(rows[0], self.context.runs.place(rows[0].id))

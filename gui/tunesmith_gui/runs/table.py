@@ -23,6 +23,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_row import RunRow, when
 from tunesmith_gui.models.run_words import state_word
+from tunesmith_gui.plain_text import line, tip
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -117,7 +118,7 @@ class RunTableModel(QAbstractTableModel):
         if orientation == Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
             return self._headers[Column(section)]
         if role == Qt.ItemDataRole.ToolTipRole and section == Column.EVAL_LOSS:
-            return self.tr("The best evaluation loss of the run")
+            return tip(self.tr("The best evaluation loss of the run"))
         if role == Qt.ItemDataRole.TextAlignmentRole and orientation == Qt.Orientation.Horizontal:
             return self._alignment(Column(section))
         return None
@@ -136,7 +137,7 @@ class RunTableModel(QAbstractTableModel):
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return self._alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole and column in (Column.NAME, Column.MODEL, Column.DATA):
-            return self._text(row, column)
+            return tip(self._text(row, column))
         return None
 
     @staticmethod
@@ -148,15 +149,15 @@ class RunTableModel(QAbstractTableModel):
     def _text(row: RunRow, column: Column) -> str:
         match column:
             case Column.NAME:
-                return row.name
+                return line(row.name)
             case Column.STATE:
                 return state_word(row.state)
             case Column.EVAL_LOSS:
                 return "" if row.best_eval_loss is None else tr.number(row.best_eval_loss, 3)
             case Column.MODEL:
-                return row.model
+                return line(row.model)
             case Column.DATA:
-                return row.data
+                return line(row.data)
             case Column.DURATION:
                 return "" if row.duration_s is None else tr.duration(row.duration_s)
             case Column.CREATED:

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import (
     QDialog,
     QHBoxLayout,
     QListWidget,
-    QListWidgetItem,
     QVBoxLayout,
     QWidget,
 )
@@ -20,6 +19,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import Run, display_name
 from tunesmith_core.trash import DeletedRun
 from tunesmith_gui import tr
+from tunesmith_gui.plain_text import list_item
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.buttons import button
@@ -67,10 +67,10 @@ class TrashDialog(QDialog):
         self.list.clear()
         for run in trash.deleted_runs():
             when_text = tr.moment(run.deleted_at)
-            item = QListWidgetItem(
-                f"{display_name(Run(run.path))}   {tr.size(files.folder_bytes(run.path))}   {when_text}", self.list
-            )
+            size = tr.size(files.folder_bytes(run.path))
+            item = list_item(f"{display_name(Run(run.path))}   {size}   {when_text}")
             item.setData(Qt.ItemDataRole.UserRole, run)
+            self.list.addItem(item)
         words = self.tr("%n deleted run(s)", "", self.list.count())
         self.title.setText(words if self.list.count() else self.tr("The trash is empty"))
         self._enable()

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 
 from tunesmith_gui.background import Job
 from tunesmith_gui.icons import app_icon
+from tunesmith_gui.plain_text import notification
 
 _BUS_TIMEOUT_MS = 2000
 _LAUNCHERS = (("xdg-open",), ("gio", "open"))
@@ -54,7 +55,7 @@ class Desktop(QObject):
             self._tray.activated.connect(lambda _reason: raise_window(window))
             self._tray.messageClicked.connect(lambda: raise_window(window))
         self._tray.show()
-        self._tray.showMessage(title, text)
+        self._tray.showMessage(notification(title), notification(text))
 
     def reveal(self, path: Path) -> bool:
         """Opens the file manager at a folder, or at the folder of a file; False when there is none.

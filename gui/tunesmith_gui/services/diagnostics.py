@@ -11,6 +11,7 @@ from PySide6.QtCore import qVersion
 
 from tunesmith_core import __version__, paths
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.plain_text import visible
 from tunesmith_core.protocol import PROTOCOL
 from tunesmith_core.redact import redact
 from tunesmith_core.settings import Settings
@@ -36,7 +37,7 @@ def report(
     if details:
         parts.append(details)
     parts.append(tail(paths.logs_dir() / "window.log"))
-    return redact("\n\n".join(part for part in parts if part)) + "\n"
+    return visible(redact("\n\n".join(part for part in parts if part))) + "\n"
 
 
 def tail(path: Path, num_lines: int = MAX_LOG_LINES) -> str:

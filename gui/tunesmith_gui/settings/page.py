@@ -13,6 +13,7 @@ from tunesmith_core.settings import Settings, iter_settings
 from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page, page_column
+from tunesmith_gui.plain_text import add_choice, without_shortcut
 from tunesmith_gui.shortcuts import actions
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
@@ -76,7 +77,7 @@ class SettingsPage(Page):
         card = Card(self.tr("Runs"), parent=self)
         self._meanings: list[SafeLabel] = []
         for name in ("keep_awake", "notify_run_end", "confirm_close"):
-            box = QCheckBox(core_text(self._declared[name].label), card)
+            box = QCheckBox(without_shortcut(core_text(self._declared[name].label)), card)
             box.setAccessibleDescription(core_text(self._declared[name].meaning))
             box.toggled.connect(lambda checked, name=name: self.context.preferences.change(**{name: checked}))
             self._boxes[name] = box
@@ -148,7 +149,7 @@ class SettingsPage(Page):
     def _choice(self, name: str, options: Sequence[tuple[object, str]]) -> Field:
         combo = QComboBox(self)
         for value, words in options:
-            combo.addItem(words, value)
+            add_choice(combo, words, value)
         combo.setMinimumContentsLength(24)
         combo.activated.connect(lambda _index: self.context.preferences.change(**{name: combo.currentData()}))
         self._combos[name] = combo

@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_gui import tr
+from tunesmith_gui.plain_text import set_tip
 from tunesmith_gui.services.hardware import Gpu, Reading
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.meter import Meter
@@ -77,7 +78,7 @@ class GpuStrip(QWidget):
         else:
             self._show_processor(reading)
         words = "\n".join(self._sentence(gpu) for gpu in reading.gpus) or self._processor_sentence(reading)
-        self.setToolTip(words)
+        set_tip(self, words)
         self.setAccessibleDescription(words)
         self.setVisible(True)
 

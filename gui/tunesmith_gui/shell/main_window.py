@@ -25,6 +25,7 @@ from tunesmith_gui import tr
 from tunesmith_gui.context import Context
 from tunesmith_gui.models.run_words import state_word
 from tunesmith_gui.pages import PAGES
+from tunesmith_gui.plain_text import window_title
 from tunesmith_gui.services.hardware import Reading
 from tunesmith_gui.services.run_service import LiveRun
 from tunesmith_gui.shell import actions as shell_actions
@@ -269,7 +270,7 @@ class MainWindow(QMainWindow):
 
     def _show_title(self) -> None:
         title = self.pages.current_title()
-        self.setWindowTitle(f"{title} – Tunesmith" if title else "Tunesmith")
+        self.setWindowTitle(window_title(f"{title} – Tunesmith" if title else "Tunesmith"))
 
     def _on_reading(self, reading: Reading) -> None:
         self.rail.strip.show_reading(reading)

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 )
 
 from tunesmith_gui.icons import icon
+from tunesmith_gui.plain_text import list_item
 from tunesmith_gui.shell.popup import Popup
 from tunesmith_gui.theme import theme, tokens
 from tunesmith_gui.tokens import ICON_PX, SPACE
@@ -112,7 +113,7 @@ class CommandPalette(Popup):
         for entry in self._entries:
             if not matches(query, entry.words):
                 continue
-            item = QListWidgetItem(icon(entry.icon_name, "muted"), entry.words)
+            item = list_item(entry.words, icon(entry.icon_name, "muted"))
             item.setData(Qt.ItemDataRole.UserRole, entry)
             self.list.addItem(item)
         self.list.setCurrentRow(0)

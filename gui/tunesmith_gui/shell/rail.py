@@ -8,6 +8,7 @@ from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QVBoxLayout, QWidget
 
 from tunesmith_gui.icons import app_icon, icon
+from tunesmith_gui.plain_text import set_tip, without_shortcut
 from tunesmith_gui.shell.gpu_strip import GpuStrip
 from tunesmith_gui.theme import theme
 from tunesmith_gui.tokens import SPACE
@@ -38,7 +39,7 @@ class RailButton(QPushButton):
         """Changes the words; they stay as tool tip and accessible name when collapsed."""
         self.words = words
         self.setAccessibleName(words)
-        self.setToolTip(f"{words} ({self._keys})" if self._keys else words)
+        set_tip(self, f"{words} ({self._keys})" if self._keys else words)
         self._show_words()
 
     def set_collapsed(self, collapsed: bool) -> None:
@@ -57,7 +58,7 @@ class RailButton(QPushButton):
         # Padding and border on both sides, and the gap beside the icon; see the style sheet.
         room = self.width() - self.iconSize().width() - SPACE * 4
         words = self.fontMetrics().elidedText("  " + self.words, Qt.TextElideMode.ElideRight, max(room, 0))
-        self.setText("" if self._collapsed else words.replace("&", "&&"))
+        self.setText("" if self._collapsed else without_shortcut(words))
 
 
 class Rail(QFrame):
@@ -129,7 +130,7 @@ class Rail(QFrame):
         self._mark.setVisible(not collapsed)
         words = translate("Rail", "Expand the side bar") if collapsed else translate("Rail", "Collapse the side bar")
         self._fold.setAccessibleName(words)
-        self._fold.setToolTip(words)
+        set_tip(self._fold, words)
         for each in (*self.buttons.values(), self.activity):
             each.set_collapsed(collapsed)
         self.strip.set_collapsed(collapsed)

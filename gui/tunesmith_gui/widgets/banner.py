@@ -24,6 +24,7 @@ BannerAction = tuple[str, Callable[[], object]]
 TONE_ICONS = {"neutral": "info", "accent": "info", "ok": "check-circle", "warn": "warning", "error": "error"}
 _WORDS_LETTERS = 44
 """Where less than that is left for a line of the message, the buttons go below it."""
+_DETAILS_LETTERS = 20_000
 
 
 class Banner(QFrame):
@@ -72,7 +73,7 @@ class Banner(QFrame):
         words.addWidget(self._title)
         words.addWidget(self._text)
         self.more = button(self.tr("Details"), self._show_details, kind="link", parent=self)
-        self._details = SafeLabel(tone="muted", wrap=True, selectable=True, parent=self)
+        self._details = SafeLabel(tone="muted", wrap=True, selectable=True, most=_DETAILS_LETTERS, parent=self)
         words.addWidget(self.more, 0, Qt.AlignmentFlag.AlignLeft)
         words.addWidget(self._details)
         words.addStretch(1)

@@ -13,6 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QToolButton, QWidget
 
 from tunesmith_gui.icons import icon
+from tunesmith_gui.plain_text import set_tip, without_shortcut
 
 Kind = Literal["primary", "secondary", "quiet", "danger", "link", "segment"]
 _ICON_ROLES = {"primary": "on_accent", "danger": "error", "link": "accent"}
@@ -27,7 +28,7 @@ def button(
     parent: QWidget | None = None,
 ) -> QPushButton:
     """A push button of one of the four kinds, with an optional icon before its words."""
-    result = QPushButton(text.replace("&", "&&"), parent)
+    result = QPushButton(without_shortcut(text), parent)
     result.setProperty("kind", kind)
     result.setCursor(Qt.CursorShape.PointingHandCursor)
     result.setAccessibleName(text)
@@ -59,7 +60,7 @@ class IconButton(QToolButton):
             raise ValueError("an icon button needs an accessible name")
         self.setIcon(icon(icon_name, role))
         self.setAccessibleName(name)
-        self.setToolTip(name)
+        set_tip(self, name)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         if on_click is not None:
             self.clicked.connect(lambda _checked=False: on_click())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
+from tunesmith_gui.plain_text import window_title
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.fitting import fitting_size
@@ -17,7 +18,7 @@ class ConfirmDialog(QDialog):
 
     def __init__(self, title: str, text: str, note: str, accept: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setWindowTitle(title)
+        self.setWindowTitle(window_title(title))
         self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)

@@ -8,11 +8,13 @@ from tunesmith_core import trash
 from tunesmith_core.runs import Run
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_row import RunContents, RunRow, when
+from tunesmith_gui.plain_text import line
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _MAX_NAMED = 5
+_NAME_LETTERS = 100
 
 
 def move_to_trash(run: Run) -> None:
@@ -56,7 +58,7 @@ class DeleteRunDialog(QDialog):
         names = [self._named(row) for row in rows[:_MAX_NAMED]]
         if len(rows) > _MAX_NAMED:
             names.append(self.tr("and %n more", "", len(rows) - _MAX_NAMED))
-        column.addWidget(SafeLabel("\n".join(names), parent=self))
+        column.addWidget(SafeLabel("\n".join(map(line, names)), parent=self))
         column.addWidget(SafeLabel(self._taken(contents), wrap=True, parent=self))
         column.addWidget(SafeLabel(self._kept(rows), tone="muted", wrap=True, parent=self))
         self.trash = QRadioButton(self.tr("Move to the trash. Runs can be restored from there"), self)
@@ -88,7 +90,8 @@ class DeleteRunDialog(QDialog):
         return tr.fill(self.tr("Deleted: %1 (%2)"), ", ".join(parts), size)
 
     def _kept(self, rows: list[RunRow]) -> str:
-        names = list(dict.fromkeys(name for row in rows for name in (row.model, row.data) if name))
+        named = (name for row in rows for name in (row.model, row.data) if name)
+        names = [line(name, _NAME_LETTERS) for name in dict.fromkeys(named)]
         words = self.tr("Kept: base models, training data and copies you made")
         return f"{words} ({', '.join(names[:_MAX_NAMED])})" if 0 < len(names) <= _MAX_NAMED else words
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QDialog, QHBoxLayout, QPlainTextEdit, QVBoxLayout, QWidget
 
+from tunesmith_core.plain_text import visible
 from tunesmith_gui.theme import font
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
@@ -24,7 +25,7 @@ class DiagnosticsDialog(QDialog):
         column.addWidget(SafeLabel(self.tr("Diagnostics"), role="heading", parent=self))
         words = self.tr("Names, addresses and tokens are removed. Nothing is sent. You decide where to paste it.")
         column.addWidget(SafeLabel(words, tone="muted", wrap=True, parent=self))
-        self.text = QPlainTextEdit(report, self)
+        self.text = QPlainTextEdit(visible(report), self)
         self.text.setReadOnly(True)
         self.text.setFont(font("mono"))
         self.text.setAccessibleName(self.tr("Diagnostics"))

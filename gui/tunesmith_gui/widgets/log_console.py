@@ -6,6 +6,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QHBoxLayout, QLineEdit, QPlainTextEdit, QVBoxLayout, QWidget
 
+from tunesmith_core.plain_text import visible
 from tunesmith_gui.models.log_lines import MAX_LINES, LogLine, LogLines, filter_lines
 from tunesmith_gui.theme import font, theme
 from tunesmith_gui.tokens import SPACE
@@ -72,7 +73,7 @@ class LogConsole(QWidget):
             return
         bar = self.view.verticalScrollBar()
         at_end = bar.value() >= bar.maximum() - 2
-        self.view.appendPlainText("\n".join(line.format() for line in lines))
+        self.view.appendPlainText(visible("\n".join(line.format() for line in lines)))
         if at_end:
             bar.setValue(bar.maximum())
 

@@ -8,7 +8,6 @@ a whole frame.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from html import escape
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +17,7 @@ from PySide6.QtGui import QBrush, QColor, QImage, QLinearGradient, QPen
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from tunesmith_gui.models.metric_series import Floats, decimate, nearest, thin
+from tunesmith_gui.plain_text import for_html
 from tunesmith_gui.stylesheet import mix
 from tunesmith_gui.theme import font, theme, tokens
 from tunesmith_gui.tokens import CHART_DASHES, SPACE
@@ -165,7 +165,7 @@ class MetricPlot(QWidget):
         axis = self._plot.getAxis("bottom")
         axis.whole = whole
         if is_other:
-            axis.setLabel(title)
+            axis.setLabel(for_html(title))
             self.fit()
 
     def set_live(self, live: bool | None) -> None:
@@ -216,7 +216,7 @@ class MetricPlot(QWidget):
         shown_x = min((float(line.x[nearest(line.x, x)]) for line in curves), key=lambda place: abs(place - x))
         rows, spots = [], []
         if beside is not None:  # the chart under the pointer says where that is; its neighbors only tell their values
-            rows.append(f"<tr><td>{escape(self.x_title)}</td>{_right(self._place_text(shown_x))}</tr>")
+            rows.append(("", self.x_title, self._place_text(shown_x)))
         for line in shown:
             # A value of another place is told with that place; a mark counts only where it is.
             index = int(np.searchsorted(line.x, shown_x, side="right")) - 1
@@ -228,14 +228,14 @@ class MetricPlot(QWidget):
             if not is_here:
                 text = fill(self.tr("%1 (at %2)"), text, self._place_text(line.x[index]))
             ink = self._shade(line)
-            rows.append(f"<tr><td><span style='color:{ink}'>●</span> {escape(line.name)}</td>{_right(text)}</tr>")
+            rows.append((ink, line.name, text))
             if is_here and np.isfinite(y) and (y > 0 or not self.log):
                 spots.append({"pos": (shown_x, np.log10(y) if self.log else y), "brush": ink})
         self._cursor.setPos(shown_x)
         self._spots.setData(spots)
         at_x = self._box.mapViewToScene(QPointF(shown_x, 0.0)).x()
         below = self._chip.height() + SPACE if self._chip.isVisible() else 0
-        self._tip.show_at(QPointF(at_x, beside.y() if beside else 0.0), f"<table>{''.join(rows)}</table>", below)
+        self._tip.show_at(QPointF(at_x, beside.y() if beside else 0.0), rows, below)
 
     def image(self) -> QImage:
         """The chart as it is on the screen, on the card's background, without what follows the mouse."""
@@ -293,7 +293,7 @@ class MetricPlot(QWidget):
             self._plot.addItem(item)
             item.setVisible(line.name not in hidden)
             if len(self.lines) > 1:
-                self._legend.addItem(item, escape(line.name))
+                self._legend.addItem(item, for_html(line.name))
         self._arrange()
 
     def _make(self, line: Line) -> Any:  # Any: pyqtgraph has no types
@@ -416,7 +416,7 @@ class MetricPlot(QWidget):
             axis.setTextPen(pg.mkPen(colours.muted))
             axis.setTickFont(font("caption"))
             axis.label.setFont(font("caption"))
-            axis.setLabel(title, color=colours.muted)
+            axis.setLabel(for_html(title), color=colours.muted)
             axis.setStyle(tickLength=0, tickTextOffset=6, maxTickLevel=0, hideOverlappingLabels=True)
         axis = self._plot.getAxis("left")
         axis.setWidth(self.fontMetrics().horizontalAdvance("0.0000") + 10 + (height if self.y_title else 0))
@@ -424,7 +424,3 @@ class MetricPlot(QWidget):
         self._plot.showGrid(x=False, y=True, alpha=0.35)
         self._rebuild()
         self._redraw()
-
-
-def _right(text: str) -> str:
-    return f"<td align='right'>&nbsp;&nbsp;<b>{escape(text)}</b></td>"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, Qt, Signal
 from PySide6.QtGui import QColor, QFocusEvent, QMouseEvent, QPainter, QWheelEvent
 
+from tunesmith_gui.plain_text import show_values
 from tunesmith_gui.theme import font, tokens
 from tunesmith_gui.tokens import SPACE
 
@@ -137,9 +139,15 @@ class Tip(pg.TextItem):
         self.setZValue(1e6)
         self.hide()
 
-    def show_at(self, place: QPointF, html: str, below: float) -> None:
-        """Tell something beside a place of the scene, on the side with room for it; nearer the top only if it must."""
-        self.textItem.setHtml(html)
+    def show_at(self, place: QPointF, rows: Iterable[tuple[str, str, str]], below: float) -> None:
+        """Tell values beside a place of the scene, on the side with room for them; nearer the top only if they must.
+
+        Args:
+            place: in the scene.
+            rows: as of `plain_text.show_values`.
+            below: the highest place that is free.
+        """
+        show_values(self.textItem, rows)
         room, size = self.parentItem().rect(), self.textItem.boundingRect()
         at = self.parentItem().mapFromScene(place)
         left = at.x() + SPACE if at.x() + SPACE + size.width() <= room.right() else at.x() - SPACE - size.width()

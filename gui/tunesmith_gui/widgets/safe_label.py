@@ -12,7 +12,12 @@ from PySide6.QtGui import QPainter, QPaintEvent, QPalette
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from tunesmith_core.messages import Message
+from tunesmith_core.plain_text import shortened
+from tunesmith_gui.plain_text import MAX_LETTERS, line, paragraphs, set_tip
 from tunesmith_gui.tr import core_text
+
+_LINE_COLUMNS = 100
+"""Of a label that breaks no lines: a longer one would widen its page."""
 
 
 def restyle(widget: QWidget) -> None:
@@ -32,6 +37,7 @@ class SafeLabel(QLabel):
         tone: colour.
         wrap: break lines when the width does not suffice.
         selectable: the text can be selected and copied by mouse.
+        most: how many letters are shown; the rest of a longer text is left out.
     """
 
     def __init__(
@@ -42,9 +48,11 @@ class SafeLabel(QLabel):
         tone: str = "text",
         wrap: bool = False,
         selectable: bool = False,
+        most: int = MAX_LETTERS,
         parent: QWidget | None = None,
     ) -> None:
         super().__init__(parent)
+        self._most = most
         super().setTextFormat(Qt.TextFormat.PlainText)
         self.setProperty("role", role)
         self.setProperty("tone", tone)
@@ -55,7 +63,12 @@ class SafeLabel(QLabel):
 
     def setText(self, text: str) -> None:
         """Shows a text; a message of the core in the language in force."""
-        super().setText(core_text(text) if isinstance(text, Message) else text)
+        super().setText(self._plain(core_text(text) if isinstance(text, Message) else text))
+
+    def _plain(self, text: str) -> str:
+        if self.wordWrap():
+            return paragraphs(text, self._most)
+        return "\n".join(shortened(each, _LINE_COLUMNS) for each in paragraphs(text, self._most).split("\n"))
 
     def setTextFormat(self, _format: Qt.TextFormat) -> None:
         """Refused: the format of a safe label is plain text.
@@ -85,8 +98,13 @@ class ElidedLabel(SafeLabel):
         parent: QWidget | None = None,
     ) -> None:
         self._mode = mode
+        self._whole = ""
         super().__init__(text, role=role, tone=tone, parent=parent)
         self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+
+    def _plain(self, text: str) -> str:
+        self._whole = text
+        return line(text)
 
     def minimumSizeHint(self) -> QSize:
         """Wide enough for a few letters and the ellipsis."""
@@ -96,7 +114,7 @@ class ElidedLabel(SafeLabel):
         """Draws the shortened text."""
         rect = self.contentsRect()
         shown = self.fontMetrics().elidedText(self.text(), self._mode, rect.width())
-        self.setToolTip("" if shown == self.text() else self.text())
+        set_tip(self, "" if shown == self._whole else self._whole)
         painter = QPainter(self)
         painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
         painter.drawText(rect, int(self.alignment() | Qt.AlignmentFlag.AlignVCenter), shown)

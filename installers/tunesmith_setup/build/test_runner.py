@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tunesmith_core import environments, files, paths
+from tunesmith_core import environments, files, paths, terminal
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import probe
 from tunesmith_setup.environments import envs, kinds, profiles
@@ -244,7 +244,7 @@ def _windows_beside(
         with progress.phase(WINDOWS_STEP):
             code = process.wait()
             output.seek(0)
-            sys.stdout.write(output.read().decode("utf-8", "replace"))
+            terminal.say(output.read().decode("utf-8", "replace"))
             if code != 0:
                 progress.note(f"{WINDOWS_STEP}: FAILED (exit code {code})")
                 outcome.failed.append(WINDOWS_STEP)

@@ -6,11 +6,10 @@ Ends with exit code 3 when something must be repaired.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from dataclasses import asdict
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem
 from tunesmith_core.messages import Message
 from tunesmith_core.setup_messages import State
@@ -39,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     seconds = time.monotonic() - started
     if arguments.json:
         answer = {"findings": [asdict(finding) for finding in findings], "machine": machine.to_dict()}
-        sys.stdout.write(json.dumps({"ok": code == EXIT_DONE, "seconds": round(seconds, 3)} | answer, indent=2) + "\n")
+        terminal.say_json({"ok": code == EXIT_DONE, "seconds": round(seconds, 3)} | answer)
     else:
         progress.line(closing(len(findings), num_faults, seconds))
     return code

@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from tunesmith_core import explain as engine
+from tunesmith_core import terminal
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import EXIT_DONE, UserError
 from tunesmith_core.explain import reading
 from tunesmith_core.machine import Machine
-from tunesmith_core.messages import Message, said
-from tunesmith_core.messages import language as in_force
+from tunesmith_core.messages import Message, said, use_language
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,13 +37,14 @@ def run(arguments: argparse.Namespace) -> int:
         UserError: when a file can't be read.
     """
     text = engine.decode(_read(arguments.log))
-    language = arguments.language or in_force()
+    if arguments.language:
+        use_language(arguments.language)
     answer = engine.explain(text, _machine(arguments.facts))
-    answer = replace(answer, fix=said(answer.fix, language))
+    answer = replace(answer, fix=said(answer.fix))
     if arguments.json:
-        _write(json.dumps(answer.to_dict(), ensure_ascii=False))
+        terminal.say_json(answer.to_dict())
     else:
-        _write(_in_words(answer, language))
+        terminal.say(_in_words(answer))
     return EXIT_DONE
 
 
@@ -80,7 +81,7 @@ def _machine(choice: str) -> Machine | None:
         ) from error
 
 
-def _in_words(answer: engine.Explanation, language: str) -> str:
+def _in_words(answer: engine.Explanation) -> str:
     lines: list[str] = [answer.fix]
     if answer.code != engine.UNKNOWN:
         lines = [
@@ -88,10 +89,4 @@ def _in_words(answer: engine.Explanation, language: str) -> str:
             Message("Evidence: {evidence}", evidence=answer.evidence),
             Message("What helps: {fix}", fix=answer.fix),
         ]
-    return "\n".join(said(line, language) for line in lines)
-
-
-def _write(text: str) -> None:
-    # Bytes: a console of another code page must not break the answer.
-    sys.stdout.buffer.write(f"{text}\n".encode())
-    sys.stdout.buffer.flush()
+    return "\n".join(map(said, lines))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
-import sys
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_DONE
 from tunesmith_setup import progress
 from tunesmith_setup.environments import profiles
@@ -32,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
         plan = install.wanted(arguments.profile, reporter, training_only=arguments.training_only).plan()
         reporter.plan(plan)
         if arguments.json:
-            sys.stdout.write(json.dumps(dataclasses.asdict(plan), indent=2) + "\n")
+            terminal.say_json(dataclasses.asdict(plan))
         return EXIT_DONE
     if arguments.training_only:
         install.install(arguments.profile, reporter, window=False, training_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 
+from tunesmith_core import terminal
 from tunesmith_setup import probe
 from tunesmith_setup.commands import probe_report
 from tunesmith_setup.environments import profiles
@@ -25,8 +25,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json or arguments.operation:
         chosen(arguments).answer(machine.to_dict() | {"choice": dataclasses.asdict(choice)})
         return 0
-    text = "\n".join(probe_report.lines(machine, choice))
-    # Names of drives and GPUs may have letters that the console's code page lacks.
-    sys.stdout.buffer.write(f"{text}\n".encode())
-    sys.stdout.flush()
+    terminal.say("\n".join(probe_report.lines(machine, choice)))
     return 0

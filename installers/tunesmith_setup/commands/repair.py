@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_DONE, EnvironmentProblem, UserError, wrap
 from tunesmith_core.machine import Machine
 from tunesmith_core.messages import Message, joined, said
@@ -87,6 +88,4 @@ def agreed(finding: Finding) -> bool:
     """Ask the person; no answer, or no terminal to answer at, is no."""
     if finding.fix is None or not sys.stdin.isatty():
         return False
-    sys.stdout.write(f"    {said(finding.fix.label)}? [y/N] ")
-    sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return terminal.ask(f"    {said(finding.fix.label)}? [y/N] ") in ("y", "yes")

@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_DONE, UserError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.redact import redact
@@ -33,9 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
         file.save()
     for name, _type, default, declaration in iter_settings():
         value = getattr(file.values, name)
-        shown = redact(value) if isinstance(value, str) else json.dumps(value)
+        shown = terminal.cell(redact(value)) if isinstance(value, str) else json.dumps(value)
         mark = "" if value == default else f"  ({said(Message('changed'))})"
-        sys.stdout.write(f"{name}={shown}{mark}\n    {said(declaration.meaning)}\n")
+        terminal.say(f"{name}={shown}{mark}\n    {said(declaration.meaning)}")
     return EXIT_DONE
 
 

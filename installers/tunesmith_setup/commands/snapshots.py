@@ -6,11 +6,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import time
 from dataclasses import asdict
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_DONE
 from tunesmith_core.messages import Message, said
 from tunesmith_setup.environments import snapshots
@@ -40,7 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
         found = snapshots.snapshots()
         rows = [asdict(snapshot) for snapshot in found]
         text = "\n".join([line(snapshot) for snapshot in found] or [said(Message("No environment is installed."))])
-    sys.stdout.write((json.dumps(rows, indent=2) if arguments.json else text) + "\n")
+    if arguments.json:
+        terminal.say_json(rows)
+    else:
+        terminal.say(text)
     return EXIT_DONE
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, EnvironmentProblem
 from tunesmith_core.messages import Message, said
 from tunesmith_setup.installation import uninstall
@@ -49,6 +50,4 @@ def agreed(num_bytes: int) -> bool:
     """Ask the person; no terminal to answer at is no."""
     if not sys.stdin.isatty():
         return False
-    sys.stdout.write(f"    {said(Message('Remove {size}', size=size_text(num_bytes)))}? [y/N] ")
-    sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
+    return terminal.ask(f"    {said(Message('Remove {size}', size=size_text(num_bytes)))}? [y/N] ") in ("y", "yes")

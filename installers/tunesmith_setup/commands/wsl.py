@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
+from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_DONE
 from tunesmith_core.messages import Message, said
 from tunesmith_core.wsl.guest import Guest
@@ -58,6 +58,5 @@ def agree(_step: Step) -> bool:
 
 def ask(step: Step) -> bool:
     """Ask the person in the terminal; no answer is a no."""
-    sys.stdout.write(f"{said(step.words)}\n  {' '.join(step.command)}\n{said(Message('Continue?'))} [y/N] ")
-    sys.stdout.flush()
-    return sys.stdin.readline().strip().lower() in ("y", "yes", "j", "ja", "是", "s")
+    question = f"{said(step.words)}\n  {' '.join(step.command)}\n{said(Message('Continue?'))} [y/N] "
+    return terminal.ask(question) in ("y", "yes", "j", "ja", "是", "s")

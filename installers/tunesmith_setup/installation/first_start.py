@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tunesmith_core import environments, files
+from tunesmith_core import environments, files, terminal
 from tunesmith_core.environments import MANIFEST
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.messages import Message, said
@@ -96,9 +96,8 @@ def open_terminal(arguments: list[str]) -> bool:
 
 def wait_for_person() -> None:
     """Keep a terminal open that would close with this process, until Enter is pressed."""
-    sys.stdout.write(f"\n{said(Message('Press Enter to close this window.'))}\n")
-    sys.stdout.flush()
-    sys.stdin.readline()
+    terminal.say()
+    terminal.ask(said(Message("Press Enter to close this window.")) + "\n")
 
 
 def has_display() -> bool:

@@ -1,0 +1,174 @@
+"""Foreign text in the window: the one place where text becomes a tool tip, an item, a title or HTML.
+
+Qt takes text for HTML where it looks like it (labels, tool tips, message boxes), reads `&` as a shortcut (buttons,
+menus) and `[*]` as the mark of a changed document (window titles); desktops read markup in notifications. Names of
+runs, models, files and columns, errors, samples, settings and log lines come from outside, and an image in one of them
+would be loaded. tests/packaging/test_plain_text.py keeps these calls out of every other file.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from PySide6.QtCore import Qt, QUrl
+from PySide6.QtGui import QIcon, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import (
+    QComboBox,
+    QGraphicsTextItem,
+    QLabel,
+    QListWidgetItem,
+    QMessageBox,
+    QTableWidgetItem,
+    QTextEdit,
+    QTreeWidgetItem,
+    QWidget,
+)
+
+from tunesmith_core.plain_text import ELLIPSIS, num_columns, one_line, visible
+
+MAX_LETTERS = 2000
+"""Of a text in a label, a cell or a tool tip: more than a person reads there, less than what slows the window."""
+
+MAX_LINES = 24
+"""Of a text that is not asked for in full: a message as high as the window hides what can be done about it."""
+
+_TIP_COLUMNS = 100
+_JOINER, _BREAK = "\u2060", "\u200b"
+_LONG_WORD = re.compile(r"[^\s/\u200b]{100}(?=[^\s/\u200b])")
+_LOOKALIKES = {"<": "‹", ">": "›", "&": "＆"}
+
+
+def paragraphs(text: str, most: int = MAX_LETTERS) -> str:
+    """Return text for several lines that can be broken everywhere a line may end, and within endless words."""
+    lines = _cut(visible(_cut(text, most)), most).split("\n")
+    if most <= MAX_LETTERS and len(lines) > MAX_LINES:
+        lines[MAX_LINES:] = [ELLIPSIS]
+    return _LONG_WORD.sub(rf"\g<0>{_BREAK}", "\n".join(lines))
+
+
+def line(text: str, most: int = MAX_LETTERS) -> str:
+    """Return text for one line."""
+    return _cut(one_line(_cut(text, most)), most)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + ELLIPSIS
+
+
+def tip(text: str) -> str:
+    """Return text for a tool tip: never taken for HTML, and no wider than a screen."""
+    folded = "\n".join(part for whole in paragraphs(text).replace(_BREAK, "").split("\n") for part in _folded(whole))
+    # An invisible letter that no tag and no entity begins with.
+    return folded.replace("<", f"<{_JOINER}").replace("&", f"&{_JOINER}")
+
+
+def _folded(text: str) -> Iterable[str]:
+    """Yield the lines of a line, broken at spaces, or anywhere in a longer word."""
+    while num_columns(text) > _TIP_COLUMNS:
+        end, width = 0, num_columns(text[0])
+        while width <= _TIP_COLUMNS:
+            end += 1
+            width += num_columns(text[end])
+        space = text.rfind(" ", 1, end + 1)
+        end = space if space > end // 2 else end
+        yield text[:end]
+        text = text[end:].lstrip(" ")
+    yield text
+
+
+def set_tip(widget: QWidget, text: str) -> None:
+    """Gives a widget a tool tip; an empty text takes it away."""
+    widget.setToolTip(tip(text))
+
+
+def without_shortcut(text: str) -> str:
+    """Return text for a button, a menu entry or a tab, in which `&` is a letter."""
+    return text.replace("&", "&&")
+
+
+def window_title(text: str) -> str:
+    """Return text for the title of a window."""
+    return line(text).replace("[*]", "[*][*]")
+
+
+def notification(text: str) -> str:
+    """Return text for a notification of the desktop: some read markup there, others don't."""
+    return "".join(_LOOKALIKES.get(letter, letter) for letter in line(text))
+
+
+def for_html(text: str) -> str:
+    """Return text for where a library takes HTML only, such as the legend of a chart."""
+    return html.escape(line(text))
+
+
+def show_values(item: QGraphicsTextItem, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Shows names with their values below each other: (color of a dot before the name or "", name, value)."""
+    lines = []
+    for ink, name, value in rows:
+        dot = f"<span style='color:{ink}'>●</span> " if ink else ""
+        value_cell = f"<td align='right'>&nbsp;&nbsp;<b>{for_html(value)}</b></td>"
+        lines.append(f"<tr><td>{dot}{for_html(name)}</td>{value_cell}</tr>")
+    item.setHtml(f"<table cellspacing='1'>{''.join(lines)}</table>")
+
+
+def tree_item(texts: Sequence[str]) -> QTreeWidgetItem:
+    """Return a row of a tree."""
+    return QTreeWidgetItem([line(text) for text in texts])
+
+
+def set_item_tip(item: QTreeWidgetItem, column: int, text: str) -> None:
+    """Gives a cell of a tree a tool tip."""
+    item.setToolTip(column, tip(text))
+
+
+def list_item(text: str, icon: QIcon | None = None) -> QListWidgetItem:
+    """Return an entry of a list."""
+    return QListWidgetItem(icon or QIcon(), line(text))
+
+
+def table_item(text: str) -> QTableWidgetItem:
+    """Return a cell of a table."""
+    return QTableWidgetItem(line(text))
+
+
+def add_choice(combo: QComboBox, text: str, value: Any, icon: QIcon | None = None) -> None:  # Any: whatever is chosen
+    """Appends a choice to a list that opens."""
+    combo.addItem(icon or QIcon(), line(text), value)
+
+
+def set_choice_tip(combo: QComboBox, place: int, text: str) -> None:
+    """Gives a choice a tool tip."""
+    combo.setItemData(place, tip(text), Qt.ItemDataRole.ToolTipRole)
+
+
+class ColoredText(QTextEdit):
+    """Text in several formats to read: letters only, nothing is ever loaded."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setReadOnly(True)
+        self.setAcceptRichText(False)
+
+    def set_segments(self, segments: Iterable[tuple[str, QTextCharFormat]]) -> None:
+        """Shows other text, piece by piece in its format, from its beginning."""
+        self.clear()
+        cursor = QTextCursor(self.document())
+        for text, look in segments:
+            cursor.insertText(visible(text), look)
+        self.moveCursor(QTextCursor.MoveOperation.Start)
+
+    def loadResource(self, _kind: int, _name: QUrl | str) -> None:
+        """Loads nothing."""
+
+
+def message_box(title: str, text: str) -> QMessageBox:
+    """Return a box with an error, for when there is no window."""
+    box = QMessageBox(QMessageBox.Icon.Critical, "Tunesmith", line(title))
+    box.setTextFormat(Qt.TextFormat.PlainText)
+    box.setInformativeText(paragraphs(text))
+    for label in box.findChildren(QLabel):
+        label.setTextFormat(Qt.TextFormat.PlainText)
+    return box
