@@ -6,19 +6,25 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.processes import KILLED
 from tunesmith_core import files
 from tunesmith_core.checkpoint_manifest import sealed
+from tunesmith_core.environments import module_command
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.host import Host
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
@@ -84,6 +90,51 @@ def test_killed_run_goes_on_from_its_last_checkpoint(tiny_spec: MakeSpec, new_ru
     assert events(run, "hello")[-1].data["resumed_from_step"] == 6
     assert step_losses(run)[-4:] == step_losses(whole)[-4:]
     assert _adapter(run) == _adapter(whole)
+
+
+@pytest.mark.parametrize(
+    ("kind", "of_step", "resumed_from"), [("step", 1, None), ("checkpoint", 1, 1), ("eval", 0, 1), ("step", 2, 1)]
+)
+def test_a_run_that_is_killed_early_loses_a_step_at_most(
+    tiny_spec: MakeSpec, new_run: NewRun, whole: Run, kind: str, of_step: int, resumed_from: int | None
+) -> None:
+    run = new_run(tiny_spec(**HARD))
+
+    class Killed(BaseException):
+        """Nobody catches this, as nobody catches SIGKILL."""
+
+    def die_at(host: Host) -> None:
+        write = host.event
+
+        def watched(name: str, /, **data: Any) -> None:
+            write(name, **data)
+            if (name, data.get("step")) == (kind, of_step):
+                raise Killed
+
+        host.event = watched  # type: ignore[method-assign]
+
+    with pytest.raises(Killed):
+        train(run, die_at)
+    assert train(run) == 0
+    assert events(run, "hello")[-1].data["resumed_from_step"] == resumed_from
+    assert step_losses(run)[-9:] == step_losses(whole)[-9:]
+    assert _adapter(run) == _adapter(whole)
+    for name in ("eval_loss_before", "eval_loss_after"):
+        assert result_of(run)[name] == result_of(whole)[name]
+
+
+@pytest.mark.parametrize(("point", "resumed_from"), [("ckpt.after-adapter", None), ("ckpt.after-rename", 1)])
+def test_a_run_that_is_killed_while_it_saves_for_the_first_time(
+    tiny_spec: MakeSpec, new_run: NewRun, point: str, resumed_from: int | None
+) -> None:
+    run = new_run(tiny_spec(schedule={"max_steps": 2}))
+    command = module_command(sys.executable, "tunesmith_engine", "run", "--run-dir", str(run.path))
+    environment = {**os.environ, files.CRASHPOINT_VARIABLE: point}
+    assert subprocess.run(command, env=environment, check=False, capture_output=True).returncode == KILLED
+    assert (run.status().state, run.status().step) == ("interrupted", 1)
+    assert train(run) == 0
+    assert events(run, "hello")[-1].data["resumed_from_step"] == resumed_from
+    assert result_of(run)["status"] == "finished"
 
 
 def test_a_short_run_that_is_killed_loses_a_tenth(tiny_spec: MakeSpec, new_run: NewRun) -> None:
