@@ -4561,8 +4561,28 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
     </message>
     <message>
+        <source>{path} can&apos;t be written.</source>
+        <translation>无法写入 {path}。</translation>
+    </message>
+    <message>
         <source>{path} is missing or damaged.</source>
         <translation>{path} 缺失或已损坏。</translation>
+    </message>
+    <message>
+        <source>{reason} Nothing was saved.</source>
+        <translation>{reason}没有保存任何内容。</translation>
+    </message>
+    <message>
+        <source>{reason} Step {step} is saved, but the adapter isn&apos;t.</source>
+        <translation>{reason}第 {step} 步已保存，但适配器未保存。</translation>
+    </message>
+    <message>
+        <source>{reason} Steps after {step} were not saved.</source>
+        <translation>{reason}第 {step} 步之后的训练未保存。</translation>
+    </message>
+    <message>
+        <source>paused</source>
+        <translation>已暂停</translation>
     </message>
     <message>
         <source>damaged</source>
@@ -5137,6 +5157,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Only the steps at which this happens change.</source>
         <translation>只影响在哪些步执行。</translation>
+    </message>
+    <message>
+        <source>Paused: {message} The run keeps everything in memory and continues by itself.</source>
+        <translation>已暂停：{message}训练的全部状态保留在内存中，稍后会自动继续。</translation>
     </message>
     <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
@@ -7040,6 +7064,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>复制运行</translation>
     </message>
     <message>
+        <source>Resume</source>
+        <translation>继续</translation>
+    </message>
+    <message>
         <source>Nothing up to the last checkpoint is lost.</source>
         <translation>最近的检查点之前的内容都没有丢失。</translation>
     </message>
@@ -7062,6 +7090,26 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Open folder</source>
         <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>Paused: the disk is full</source>
+        <translation>已暂停：磁盘已满</translation>
+    </message>
+    <message>
+        <source>Paused: the run can’t save to its disk</source>
+        <translation>已暂停：无法保存到磁盘</translation>
+    </message>
+    <message>
+        <source>Nothing is lost. The run continues by itself once there is space.</source>
+        <translation>没有丢失任何内容。腾出空间后，训练会自动继续。</translation>
+    </message>
+    <message>
+        <source>Nothing is lost. The run continues by itself once it can save again.</source>
+        <translation>没有丢失任何内容。恢复可写后，训练会自动继续。</translation>
+    </message>
+    <message>
+        <source>Nothing was trained yet. Resuming begins again.</source>
+        <translation>尚未完成任何训练。继续时将从头开始。</translation>
     </message>
     <message>
         <source>Copy path</source>
@@ -8996,6 +9044,10 @@ in no list of processes. What is shown has no passwords.</source>
 <context>
     <name>RunLog</name>
     <message>
+        <source>paused: %1</source>
+        <translation>已暂停：%1</translation>
+    </message>
+    <message>
         <source>phase: %1</source>
         <translation>阶段：%1</translation>
     </message>
@@ -9034,6 +9086,14 @@ in no list of processes. What is shown has no passwords.</source>
 <context>
     <name>RunState</name>
     <message>
+        <source>Paused: disk full</source>
+        <translation>已暂停：磁盘已满</translation>
+    </message>
+    <message>
+        <source>Paused: can’t save</source>
+        <translation>已暂停：无法保存</translation>
+    </message>
+    <message>
         <source>Waiting</source>
         <translation>等待中</translation>
     </message>
@@ -9044,6 +9104,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Running</source>
         <translation>进行中</translation>
+    </message>
+    <message>
+        <source>Paused</source>
+        <translation>已暂停</translation>
     </message>
     <message>
         <source>Stopping</source>
