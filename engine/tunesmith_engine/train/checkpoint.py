@@ -160,19 +160,15 @@ class Checkpoints:
     def _rotate(self) -> None:
         """Delete the oldest beyond `keep`. Age is the step number: clocks go wrong."""
         for path in self._all()[self._keep :]:
-            self._trash(path)
+            # Renamed first, so that a half-deleted checkpoint can't be taken for a damaged one.
+            files.replace(path, path.with_name(f"{TRASH_PREFIX}{path.name}-{uuid.uuid4().hex[:8]}"))
+            files.crashpoint("ckpt.after-trash")
+        self._sweep()
         files.crashpoint("ckpt.after-rotate")
 
     def _all(self) -> list[Path]:
         """Return the published checkpoints, newest step first."""
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
-
-    def _trash(self, path: Path) -> None:
-        # Renamed first, so that a half-deleted checkpoint can't be taken for a damaged one.
-        trash = path.with_name(f"{TRASH_PREFIX}{path.name}-{uuid.uuid4().hex[:8]}")
-        files.replace(path, trash)
-        files.crashpoint("ckpt.after-trash")
-        shutil.rmtree(trash, ignore_errors=True)
 
     def _quarantine(self, path: Path) -> None:
         files.replace(path, path.with_name(f"{QUARANTINE_PREFIX}{path.name}-{uuid.uuid4().hex[:8]}"))
@@ -194,7 +190,7 @@ class Checkpoints:
         return None
 
     def _sweep(self) -> None:
-        """Delete what killed or failed writers left."""
+        """Delete what is in the trash, and what killed or failed writers left."""
         for prefix in (STAGING_PREFIX, TRASH_PREFIX):
             for leftover in self.folder.glob(f"{prefix}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
