@@ -13,6 +13,8 @@ import pytest
 
 from tests.disk_faults import FaultyDisk, install
 from tunesmith_core import protocol
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.host import Host
 from tunesmith_core.protocol import CommandInbox, JournalReader, JournalWriter, post_command, read_journal
 
 KINDS = ("hello", "phase", "step", "gpu", "checkpoint", "log", "step", "eval", "warning", "result")
@@ -136,3 +138,13 @@ def test_a_command_that_can_not_be_removed_is_obeyed_once(tmp_path: Path, on_dis
 def test_a_folder_of_commands_that_can_not_be_read_holds_none(tmp_path: Path) -> None:
     (tmp_path / "control").write_text("a file in the way")
     assert CommandInbox(tmp_path / "control").poll() == []
+
+
+def test_a_host_knows_why_its_events_wait(tmp_path: Path, on_disk: OnDisk) -> None:
+    with on_disk(first=2, count=2) as disk, Host(Operation(tmp_path)) as host:
+        host.phase("starting")
+        fault = host.journal_fault()
+        assert fault is not None
+        assert fault.errno == disk.number
+        assert host.journal_fault() is None
+    assert [event.data["name"] for event in read_journal(tmp_path / "events.jsonl")] == ["starting"]

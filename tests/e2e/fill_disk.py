@@ -1,4 +1,4 @@
-"""Trains on a small disk that fills up in the middle: usage in `test_full_disk.py`, which gives it a disk of its own."""
+"""Trains on a small disk that fills up in the middle: usage in `test_full_disk.py`, which gives it a disk."""
 
 from __future__ import annotations
 

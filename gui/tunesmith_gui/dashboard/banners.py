@@ -30,7 +30,8 @@ def banner_key(model: DashboardModel, silent_since: float | None) -> tuple[objec
     status = model.status
     code = (status.error or {}).get("code")
     silent, ended = silent_since is not None, bool(model.result)
-    return (status.state, code, status.obstacle, model.pause_reason, silent, model.can_resume, len(model.warnings), ended)
+    paused = (status.obstacle, model.pause_reason)
+    return (status.state, code, paused, silent, model.can_resume, len(model.warnings), ended)
 
 
 def make_banner(
