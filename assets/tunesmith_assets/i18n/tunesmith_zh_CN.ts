@@ -9090,8 +9090,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>已暂停：磁盘已满</translation>
     </message>
     <message>
-        <source>Paused: can’t save</source>
-        <translation>已暂停：无法保存</translation>
+        <source>Can’t save</source>
+        <translation>无法保存</translation>
     </message>
     <message>
         <source>Waiting</source>

@@ -40,7 +40,7 @@ def state_word(state: RunState, obstacle: str = "") -> str:
     """The state in the language in force; of a paused run with what it waits for, see `RunStatus.obstacle`."""
     if state is RunState.PAUSED and obstacle:
         full = obstacle == "disk-full"
-        return translate("RunState", "Paused: disk full") if full else translate("RunState", "Paused: can’t save")
+        return translate("RunState", "Paused: disk full") if full else translate("RunState", "Can’t save")
     return {
         RunState.QUEUED: translate("RunState", "Waiting"),
         RunState.PREPARING: translate("RunState", "Preparing"),

@@ -76,7 +76,7 @@ def test_a_paused_run_names_what_it_waits_for(capsys: Any) -> None:
     model = RunTableModel()
     model.set_rows([row(code, state=RunState.PAUSED, obstacle=code) for code in ("disk-full", "other", "")])
     words = [model.index(place, Column.STATE).data() for place in range(3)]
-    assert words == ["Paused: disk full", "Paused: can’t save", "Paused"]
+    assert words == ["Paused: disk full", "Can’t save", "Paused"]
 
 
 @pytest.mark.parametrize(
