@@ -168,6 +168,7 @@ def test_a_live_run_that_its_disk_silences_is_paused(make_spec: Make, monkeypatc
         journal.write("phase", name="training")
     free_bytes = 1 << 30
     monkeypatch.setattr(files, "free_bytes", lambda _: free_bytes)
+    monkeypatch.setattr(runs, "SILENT_S", 1e6)
     with FileLock(run.lock_path):
         now = (run.status().last_event_at or 0.0) + runs.SILENT_S
         assert runs.silenced(run, run.status(), now) is None

@@ -16,12 +16,12 @@ from tunesmith_core.checkpoint_manifest import damage
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.spec import RunSpec
 
-FULL_S = 15.0
-"""How long the disk stays full: longer than it takes to notice from outside that a run is silent."""
+FULL_S = 1.0
+"""How long the disk stays full once it was noticed from outside that the run is silent."""
 
 
 class Filler:
-    """Fills the disk once a run has reached a step, and frees it later."""
+    """Fills the disk once a run has reached a step, and frees it once somebody says that the run is paused."""
 
     def __init__(self, folder: Path, step: int) -> None:
         self.path = folder / "filler"
@@ -34,9 +34,10 @@ class Filler:
         if event.type == "step" and event.data["step"] >= self.step and not self.filled_at:
             self.filled_at = event.data["step"]
             self._fill()
-            threading.Timer(FULL_S, self.path.unlink).start()
         if event.type == "phase" and event.data["name"] == "paused":
             self.told.append(event.data["message"])
+            if len(self.told) == 1:
+                threading.Timer(FULL_S, self.path.unlink).start()
 
     def _fill(self) -> None:
         with self.path.open("wb", buffering=0) as file:
