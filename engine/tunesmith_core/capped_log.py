@@ -88,17 +88,17 @@ class CappedLog:
 
 
 def copy_pipe(pipe: BinaryIO, log: CappedLog, on_error: Callable[[OSError], None]) -> None:
-    """Read a pipe to its end into a log; when the log can't be written, keep reading so that the writer never
-    blocks."""
+    """Read a pipe to its end into a log; what can't be written is left out, so that the writer never blocks."""
     broken = False
     while block := pipe.read1(MAX_LINE_BYTES):  # type: ignore[attr-defined]  # a buffered reader has it
-        if broken:
-            continue
         try:
             log.write(block)
         except OSError as error:
+            if not broken:
+                on_error(error)
             broken = True
-            on_error(error)
+        else:
+            broken = False
 
 
 def tail_of(path: Path, num_lines: int = 40, max_bytes: int = 1 << 14) -> str:

@@ -142,7 +142,7 @@ def wrap(error: BaseException) -> TunesmithError:
         place = f"{error.filename}: " if error.filename else ""
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             return TunesmithError("disk-full", "{place}no space is left on the disk.", place=place)
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO):
             return TunesmithError(
                 "permission-or-antivirus", "{place}{reason}.", place=place, reason=Message(str(error.strerror))
             )

@@ -28,6 +28,9 @@ CRASHPOINT_VARIABLE = "TUNESMITH_CRASHPOINT"
 OTHERS_HOLD_FILES = os.name == "nt"
 """Whether a file that another program has open can't be renamed."""
 
+DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES, errno.EPERM})
+"""What a disk says that is full, read-only, failing or held by another program: the same may succeed a little later."""
+
 RENAME_RETRY_S = 10.0
 """How long a change is retried on Windows, where antivirus holds fresh files open (uv waits as long)."""
 
@@ -114,9 +117,9 @@ def atomic_write_json(path: Path, value: Any) -> None:  # Any: JSON values
     atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def open_file(path: Path, mode: str = "rb") -> IO[bytes]:
+def open_file(path: Path, mode: str = "rb", buffering: int = -1) -> IO[bytes]:
     """Open an ordinary file. Raises OSError for anything else: a pipe or a device would never end, or never begin."""
-    return open(path, mode, opener=_open_ordinary)
+    return open(path, mode, buffering, opener=_open_ordinary)
 
 
 def _open_ordinary(path: str, flags: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,9 +14,18 @@ from typing import Any
 from tunesmith_core import environments, files, paths, preflight
 from tunesmith_core.capped_log import clean, tail_of
 from tunesmith_core.checkpoint_manifest import newest_saved_spec
-from tunesmith_core.errors import TunesmithError, UserError, wrap
+from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError, wrap
 from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_commands, post_command
-from tunesmith_core.runs import CHECKPOINT_MANIFEST, Run, RunState, RunStatus, create_run, settle
+from tunesmith_core.runs import (
+    CHECKPOINT_MANIFEST,
+    FIRST_SAVED_STEP,
+    Run,
+    RunState,
+    RunStatus,
+    create_run,
+    settle,
+    silenced,
+)
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import check_resumable
 
@@ -60,7 +70,7 @@ def resume(run: Run) -> None:
         raise TunesmithError("run-busy", "The run {run} is still in progress.", run=run.id)
     if status.state is RunState.FINISHED:
         raise TunesmithError("run-nothing-to-resume", "The run {run} is finished.", run=run.id)
-    if status.step and not has_checkpoint(run):
+    if status.step > FIRST_SAVED_STEP and not has_checkpoint(run):
         raise TunesmithError(
             "run-nothing-to-resume",
             "The run {run} reached step {step} but has no complete checkpoint.",
@@ -97,10 +107,21 @@ def send(run: Run, command: str, /, **arguments: Any) -> str:  # Any: JSON value
 
 
 def stop(run: Run, mode: str = "save") -> str:
-    """Ask a run to stop: "save" finishes the step and saves, "discard" does not save. See `send` for errors."""
+    """Ask a run to stop: "save" finishes the step and saves, "discard" does not save. See `send` for result and errors.
+
+    Where the disk takes no command, a signal asks; then the result is "".
+    """
     if mode not in STOP_MODES:
         raise ValueError(f"unknown stop mode {mode!r}")
-    return send(run, "stop", mode=mode)
+    try:
+        return send(run, "stop", mode=mode)
+    except EnvironmentProblem:
+        # A disk that takes no command is one that takes no checkpoint either, so that both modes come to the same.
+        supervisor = run.supervisor()
+        if sys.platform == "win32" or not supervisor or not supervisor.alive():
+            raise
+        os.kill(supervisor.pid, signal.SIGTERM)
+        return ""
 
 
 def wait(run: Run, on_event: Callable[[Event], None] | None = None, offset: int = 0) -> RunStatus:
@@ -119,7 +140,10 @@ def wait(run: Run, on_event: Callable[[Event], None] | None = None, offset: int 
     while True:
         # Asked before reading: what the last owner wrote is then surely read.
         supervised = run.is_supervised()
-        for event in reader.read_all():
+        events = reader.read_all()
+        if supervised and not events and (silence := silenced(run, status, time.time())):
+            events = [silence]
+        for event in events:
             status.fold(event)
             if on_event:
                 on_event(event)

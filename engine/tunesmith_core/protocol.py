@@ -7,8 +7,8 @@ the key suffixes; a number that is not finite is written as null and its place (
 
 Events and their fields:
 - hello: protocol, version, python, torch, device, device_name, pid, resumed_from_step, threads
-- phase: name (queued, written by the supervisor; starting, model, data, training, evaluating, saving), done, total,
-  unit
+- phase: name (queued, written by the supervisor; starting, model, data, training, evaluating, saving; paused while the
+  disk can't be written), done, total, unit; of a pause code and message
 - setup: total_steps, steps_per_epoch, num_train_rows, num_eval_rows, num_skipped_rows, num_truncated_rows,
   num_trained_tokens, num_parameters, num_trainable_parameters, dtype, micro_batch_size, gradient_accumulation_steps,
   kernels (sentences: what runs fused, what doesn't and why), planned_bytes (on a GPU: expected peak of what PyTorch
@@ -48,9 +48,10 @@ import threading
 import time
 import uuid
 import zlib
+from collections import deque
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from tunesmith_core import files, json_values
 from tunesmith_core.errors import BugError, TunesmithError, wrap
@@ -66,6 +67,13 @@ EVENT_TYPES = frozenset(
 )
 DURABLE_TYPES = frozenset({"hello", "checkpoint", "error", "result", "stopping"})
 """Events that are fsynced before `write` returns; the others may be lost with the last second of a power cut."""
+
+MAX_WAITING = 10_000
+"""How many events wait in memory for a disk that can't be written before those of the expendable types are dropped."""
+
+EXPENDABLE_TYPES = frozenset({"step", "phase", "log", "progress"})
+_BEGUN = ""
+"""In place of the type of a line that is in the file in part: it must be completed."""
 
 COMMANDS = frozenset({"stop", "checkpoint", "evaluate", "sample", "ping"})
 STOP_MODES = ("save", "discard")
@@ -152,31 +160,87 @@ class JournalWriter:
 
     One process writes at a time: the engine while it lives, the supervisor before and after it. Numbering continues
     where the file ends, and a torn last line is closed first so that it can't swallow the next event.
+
+    A full, read-only or failing disk is no error here: events wait in memory, in order, and are written before the next
+    one. A line of which the disk took only a part is continued where it was cut.
     """
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._lock = threading.Lock()
         self._seq = last_seq(path)
-        self._file = files.open_file(path, "ab")
-        if self._file.tell() and not _ends_with_newline(path):
-            self._file.write(b"\n")
+        self._file: IO[bytes] | None = None
+        self._closed = False
+        self._waiting: deque[tuple[str, bytes]] = deque()
+        self._unsynced = False
+        self._write_waiting()
 
     def write(self, kind: str, /, **data: Any) -> Event:  # Any: JSON values
-        """Append one event and return it; durable types are on the disk when this returns."""
+        """Append one event and return it; durable types are on the disk when this returns, unless `fault` says why not.
+
+        Raises:
+            OSError: what is not among `files.DISK_FAULTS`, such as a folder that is gone.
+        """
         if kind not in EVENT_TYPES:
             raise ValueError(f"unknown event type {kind!r}")
         with self._lock:
+            if self._closed:
+                raise ValueError("the journal is closed")
             self._seq += 1
             event = Event(self._seq, time.time(), kind, data)
-            self._file.write(encode(event))
-            self._file.flush()
-            if kind in DURABLE_TYPES:
-                os.fsync(self._file.fileno())
+            self._waiting.append((kind, encode(event)))
+            self._unsynced |= kind in DURABLE_TYPES
+            if self._write_waiting():
+                self._thin_out()
         return event
 
+    def fault(self) -> OSError | None:
+        """Try again to write the events that wait; return why they can't be written, None when all are."""
+        with self._lock:
+            return None if self._closed else self._write_waiting()
+
     def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+        """Make a last attempt to write what waits and close the file."""
+        with self._lock:
+            if self._closed:
+                return
+            self._write_waiting()
+            self._closed = True
+            if self._file:
+                self._file.close()
+
+    def _write_waiting(self) -> OSError | None:
+        try:
+            if self._file is None:
+                file = files.open_file(self._path, "ab", buffering=0)
+                if file.tell() and not _ends_with_newline(self._path):
+                    self._waiting.appendleft((_BEGUN, b"\n"))
+                self._file = file
+            while self._waiting:
+                line = self._waiting[0][1]
+                written = self._file.write(line)
+                if written == len(line):
+                    self._waiting.popleft()
+                else:
+                    self._waiting[0] = (_BEGUN, line[written:])
+            if self._unsynced:
+                os.fsync(self._file.fileno())
+                self._unsynced = False
+        except OSError as error:
+            if error.errno not in files.DISK_FAULTS:
+                raise
+            return error
+        return None
+
+    def _thin_out(self) -> None:
+        """Keep what waits within bounds: readings of sensors are worth nothing later, and a flood must not fill memory.
+        """
+        if self._waiting and self._waiting[-1][0] == "gpu":
+            self._waiting.pop()
+        elif len(self._waiting) > MAX_WAITING:
+            oldest = next((place for place, (kind, _) in enumerate(self._waiting) if kind in EXPENDABLE_TYPES), None)
+            if oldest is not None:
+                del self._waiting[oldest]
 
 
 def _ends_with_newline(path: Path) -> bool:
@@ -294,28 +358,35 @@ class CommandInbox:
 
     def __init__(self, control: Path) -> None:
         self.control = control
+        self._taken: set[Path] = set()
 
     def poll(self) -> list[Command]:
         """Remove and return the commands that have come since the last call."""
         commands = []
         for path in pending_commands(self.control):
+            if path in self._taken:
+                continue
             try:
                 command = _load_command(path)
             except OSError:
                 # On Windows a file can't be opened for a moment while another process handles it: it waits here.
                 continue
-            # Supervisor and engine both read commands: the one holds up the other's removal for a moment.
-            files.remove(path)
+            try:
+                # Supervisor and engine both read commands: the one holds up the other's removal for a moment.
+                files.remove(path)
+            except OSError:
+                # On a disk that can't be written it is obeyed all the same, once.
+                self._taken.add(path)
             if command:
                 commands.append(command)
         return commands
 
 
 def pending_commands(control: Path) -> list[Path]:
-    """Return the command files of a control folder, oldest first."""
+    """Return the command files of a control folder, oldest first; none while the folder can't be read."""
     try:
         names = sorted(os.listdir(control))
-    except FileNotFoundError:
+    except OSError:
         return []
     return [control / name for name in names if name.endswith(".json") and not name.startswith(".")]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import enum
+import errno
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files, paths
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.folder_switch import sweep_switches
 from tunesmith_core.json_values import is_count, is_time
 from tunesmith_core.locks import is_locked
@@ -29,6 +30,10 @@ from tunesmith_core.spec import RunSpec
 
 MAX_NAME_CHARS = 60
 STAGING_PREFIX = ".new-"
+
+SILENT_S = 10.0
+SILENT_FREE_BYTES = 1 << 16
+"""A run that works writes a reading every other second: silent for so long, with so little space, it can't write."""
 
 SUPERVISED = {"TUNESMITH_SUPERVISED": "1"}
 """Variable of an engine whose supervisor holds the run's lock; one that was started by hand takes it by itself."""
@@ -46,6 +51,8 @@ class RunState(enum.StrEnum):
     QUEUED = "queued"
     PREPARING = "preparing"
     RUNNING = "running"
+    PAUSED = "paused"
+    """The disk can't be written: the run keeps all it has in memory and continues by itself once it can."""
     STOPPING = "stopping"
     FINALIZING = "finalizing"
     FINISHED = "finished"
@@ -61,10 +68,30 @@ class RunState(enum.StrEnum):
         return self in _LIVE
 
 
-_LIVE = frozenset({RunState.QUEUED, RunState.PREPARING, RunState.RUNNING, RunState.STOPPING, RunState.FINALIZING})
+_LIVE = frozenset(
+    {
+        RunState.QUEUED,
+        RunState.PREPARING,
+        RunState.RUNNING,
+        RunState.PAUSED,
+        RunState.STOPPING,
+        RunState.FINALIZING,
+    }
+)
 
-_PHASE_STATES = {"training": RunState.RUNNING, "evaluating": RunState.RUNNING, "saving": RunState.FINALIZING}
+PAUSED_PHASE = "paused"
+"""Begins when the disk can't be written, and ends with the phase that continues."""
+
+_PHASE_STATES = {
+    "training": RunState.RUNNING,
+    "evaluating": RunState.RUNNING,
+    "saving": RunState.FINALIZING,
+    PAUSED_PHASE: RunState.PAUSED,
+}
 """State that a phase brings; every other phase is preparation."""
+
+FIRST_SAVED_STEP = 1
+"""A new run saves after this step already. Who never came further has nothing to lose by beginning again."""
 
 QUEUED_PHASE = "queued"
 """Written by the supervisor when it takes a run over, so that a resumed run does not look ended while it waits."""
@@ -74,7 +101,7 @@ QUEUED_PHASE = "queued"
 class RunStatus:
     """What the journal says about a run, for lists and headers.
 
-    Times are seconds since 1970; losses are in nats per token.
+    Times are seconds since 1970; losses are in nats per token. `obstacle` is the code of what a paused run waits for.
     """
 
     state: RunState = RunState.QUEUED
@@ -93,6 +120,7 @@ class RunStatus:
     paused_s: float = 0.0
     last_checkpoint_step: int = 0
     device_name: str = ""
+    obstacle: str = ""
     error: dict[str, Any] | None = None  # Any: the fields of an error event
     artifacts: dict[str, str] = field(default_factory=dict)
 
@@ -113,6 +141,7 @@ class RunStatus:
                 self.paused_since = self.paused_since or (before if self.started_at else None)
             case "phase":
                 self.phase = data.get("name", "")
+                self.obstacle = data.get("code", "") if self.phase == PAUSED_PHASE else ""
                 if self.state is not RunState.STOPPING or self.phase == "saving":
                     self.state = _PHASE_STATES.get(self.phase, RunState.PREPARING)
             case "setup":
@@ -120,11 +149,14 @@ class RunStatus:
             case "step":
                 self.step, self.loss = data.get("step", self.step), data.get("loss")
                 self.tokens_per_s = data.get("tokens_per_s")
+                if self.state is RunState.PAUSED:
+                    # A pause that was only seen from outside has no end in the journal.
+                    self.state, self.phase, self.obstacle = RunState.RUNNING, "training", ""
             case "eval":
                 self._fold_eval(data.get("loss"))
             case "checkpoint":
                 self.last_checkpoint_step = data.get("step", 0)
-            case "stopping":
+            case "stopping" if self.state.live:
                 self.state = RunState.STOPPING
             case "error":
                 self.error = data
@@ -151,7 +183,7 @@ class RunStatus:
     def _fold_result(self, event: Event) -> None:
         status = event.data.get("status")
         self.state = RunState(status) if status in ("finished", "stopped", "failed") else RunState.FAILED
-        self.phase = ""
+        self.phase = self.obstacle = ""
         self.step = event.data.get("step") or self.step
         self.ended_at = event.t
         self.artifacts = event.data.get("artifacts") or {}
@@ -258,10 +290,41 @@ class Run(Operation):
 
 
 def settle(run: Run, folded: RunStatus) -> RunStatus:
-    """Turn a live state into `interrupted` when nobody works on the run any more."""
+    """Turn a live state into `interrupted` when nobody works on the run, into `paused` when its disk silences it."""
     if folded.state.live and not run.is_supervised():
         folded.state = RunState.INTERRUPTED
+    elif silence := silenced(run, folded, time.time()):
+        folded.fold(silence)
     return folded
+
+
+def silenced(run: Run, status: RunStatus, now: float) -> Event | None:
+    """Return the pause that a live run can't write into its journal because the disk takes nothing, None without one.
+
+    Args:
+        run: the run.
+        status: where it stands by its journal.
+        now: seconds since 1970.
+    """
+    working = status.state.live and status.state not in (RunState.QUEUED, RunState.PAUSED)
+    if not working or now - (status.last_event_at or now) < SILENT_S:
+        return None
+    problem = _disk_problem(run.path)
+    return Event(0, status.last_event_at or now, "phase", pause_fields(problem)) if problem else None
+
+
+def _disk_problem(folder: Path) -> TunesmithError | None:
+    if not os.access(folder, os.W_OK):
+        exists = folder.exists()
+        return TunesmithError("permission-or-antivirus", "{path} can't be written.", path=folder) if exists else None
+    if files.free_bytes(folder) < SILENT_FREE_BYTES:
+        return wrap(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder)))
+    return None
+
+
+def pause_fields(problem: TunesmithError) -> dict[str, Any]:  # Any: JSON values
+    """Return the fields of the phase that begins when a problem with the disk makes a run wait."""
+    return {"name": PAUSED_PHASE, "code": problem.code, "message": problem.message}
 
 
 def slug(text: str) -> str:

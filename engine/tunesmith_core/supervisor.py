@@ -10,19 +10,20 @@ import logging
 import signal
 import sys
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from types import FrameType
 from typing import Any
 
 from tunesmith_core import devices, environments, files, memory_limits, paths, run_queue
 from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
 from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
-from tunesmith_core.errors import TunesmithError, wrap
+from tunesmith_core.errors import EXIT_STOPPED, TunesmithError, wrap
 from tunesmith_core.forced_stop import Force, ForcedStop, Limits
 from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import Message
 from tunesmith_core.process_identity import current
-from tunesmith_core.protocol import JournalReader, JournalWriter, pending_commands, post_command, read_command
+from tunesmith_core.protocol import Event, JournalReader, JournalWriter, pending_commands, post_command, read_command
 from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, open_run
 from tunesmith_core.spec_sections import WSL
 from tunesmith_core.store import Library
@@ -65,8 +66,9 @@ class Supervisor:
             self._end_failed(wrap(error))
         finally:
             self._update_index()
-            # A lease that stays behind tells the next supervisor that this one died, and which engine it may have left.
-            files.remove(self.run.lease_path)
+            with self._going_on("the lease could not be removed"):
+                # One that stays tells the next supervisor that this one died, and which engine it may have left.
+                files.remove(self.run.lease_path)
             self._lock.release()
         return self._status
 
@@ -127,11 +129,11 @@ class Supervisor:
         forced_stop = ForcedStop(self._limits)
         try:
             files.crashpoint("supervisor.after-engine-start")
-            self.run.lease(supervisor=current(), engine=engine.identity)
             enforced = self._watch(engine, forced_stop)
         finally:
             code = engine.close()
-        self.run.sweep()
+        with self._going_on("the leftovers of the engine could not be swept"):
+            self.run.sweep()
         self._follow(forced_stop)
         files.crashpoint("supervisor.before-end")
         if not forced_stop.has_result:
@@ -152,11 +154,12 @@ class Supervisor:
 
     def _watch(self, engine: EngineProcess | WslEngine, forced_stop: ForcedStop) -> bool:
         """Follow the engine until it has ended; return whether it was made to."""
-        signalled = False
+        leased = signalled = False
         done = Force.WAIT
         while not engine.ended():
+            leased = leased or self._lease_engine(engine)
             if self.terminated and not signalled:
-                post_command(self.run.control_path, "stop", mode="save")
+                self._pass_on_stop(engine)
                 signalled = True
             self._look_for_stop(forced_stop)
             self._follow(forced_stop)
@@ -171,6 +174,29 @@ class Supervisor:
             time.sleep(POLL_S)
         return done is not Force.WAIT
 
+    def _lease_engine(self, engine: EngineProcess | WslEngine) -> bool:
+        """Name the engine in the lease; return whether that could be written. An engine trains without it."""
+        try:
+            self.run.lease(supervisor=current(), engine=engine.identity)
+        except OSError:
+            return False
+        return True
+
+    def _pass_on_stop(self, engine: EngineProcess | WslEngine) -> None:
+        try:
+            post_command(self.run.control_path, "stop", mode="save")
+        except OSError:
+            # A disk that takes no command: the engine knows the signal as well.
+            engine.terminate()
+
+    @contextmanager
+    def _going_on(self, words: str) -> Iterator[None]:
+        """Leave undone what a disk refuses: an end that is known already must not become another one."""
+        try:
+            yield
+        except OSError:
+            logger.exception(words)
+
     def _look_for_stop(self, forced_stop: ForcedStop) -> None:
         """See a stop that lies in the control folder: the engine may never take it."""
         for path in pending_commands(self.run.control_path):
@@ -179,16 +205,24 @@ class Supervisor:
                 forced_stop.ask(str(command.data.get("mode", "save")), time.monotonic())
 
     def _follow(self, forced_stop: ForcedStop | None = None) -> None:
-        while events := self._reader.read():
+        while events := self._read():
             for event in events:
                 self._status.fold(event)
                 self._reading = event.data if event.type == "gpu" else self._reading
                 if forced_stop:
                     forced_stop.see(event, time.monotonic())
 
+    def _read(self) -> list[Event]:
+        try:
+            return self._reader.read()
+        except TunesmithError:
+            # The engine trains on while the disk gives nothing; what it writes is read once it does.
+            return []
+
     def _end_without_result(self, code: int, enforced_mode: str | None) -> None:
         status = self._status
-        if enforced_mode and (enforced_mode == "discard" or status.step <= status.last_checkpoint_step):
+        lost = status.step > status.last_checkpoint_step
+        if code == EXIT_STOPPED or (enforced_mode and (enforced_mode == "discard" or not lost)):
             self._write("result", status="stopped", step=status.step, artifacts={})
         elif enforced_mode:
             self._end_failed(

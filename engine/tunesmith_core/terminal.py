@@ -15,6 +15,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
 from tunesmith_core.protocol import Event
+from tunesmith_core.runs import PAUSED_PHASE
 
 QUIET_STEPS_S = 10.0
 """Where no terminal shows the line in place, a step is told at most so often."""
@@ -196,6 +197,11 @@ def _line(event: Event) -> str:
     match event.type:
         case "hello" if data.get("resumed_from_step"):
             return Message("resumed from step {step}", step=data["resumed_from_step"])
+        case "phase" if data.get("name") == PAUSED_PHASE:
+            return Message(
+                "Paused: {message} The run keeps everything in memory and continues by itself.",
+                message=data.get("message"),
+            )
         case "phase" if not data.get("done"):
             return Message("{phase} ...", phase=Message(str(data.get("name"))))
         case "eval":

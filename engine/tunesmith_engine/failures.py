@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
+
 from tunesmith_core import memory_limits
 from tunesmith_core.errors import TunesmithError, wrap
 
 MAX_MESSAGE_CHARS = 600
+
+_RUST_OS_ERROR = re.compile(r"\(os error (\d+)\)|Os \{ code: (\d+)")
 
 _BY_TYPE: dict[str, str] = {
     "GatedRepoError": "hub-gated-401",
@@ -26,6 +31,16 @@ _BY_TYPE: dict[str, str] = {
 def translate(error: BaseException) -> TunesmithError:
     """Return the error that a person is told; what nobody foresaw becomes a `BugError` with its traceback."""
     return memory_limits.with_limit(_translated(error))
+
+
+def as_os_error(error: BaseException) -> OSError | None:
+    """Return an error of the system as such, also one that safetensors or tokenizers only tell in words, else None."""
+    if isinstance(error, OSError):
+        return error
+    if found := _RUST_OS_ERROR.search(str(error)):
+        number = int(found[1] or found[2])
+        return OSError(number, os.strerror(number), None, number)
+    return None
 
 
 def _translated(error: BaseException) -> TunesmithError:

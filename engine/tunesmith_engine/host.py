@@ -14,9 +14,10 @@ from collections import deque
 from types import TracebackType
 from typing import Self
 
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.operations import host
-from tunesmith_core.runs import Run
+from tunesmith_core.runs import Run, pause_fields
 from tunesmith_engine.sensors import Sensors
 
 HEARTBEAT_S = 1.0
@@ -38,6 +39,8 @@ class Host(host.Host):
         self._sensors = Sensors()
         self._step_seconds: deque[float] = deque(maxlen=50)
         self._last_progress_s: float | None = None
+        self._phase = ("starting", 0, 0, "")
+        self._paused_for: str | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="heartbeat", daemon=True)
 
@@ -56,7 +59,24 @@ class Host(host.Host):
     def phase(self, name: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         """Say which phase begins, or how far it is."""
         self._last_progress_s = None
+        self._phase = (name, done, total, unit)
         super().phase(name, done, total, unit)
+
+    def rest(self) -> None:
+        """Expect no progress until there is some again."""
+        self._last_progress_s = None
+
+    def pause(self, problem: TunesmithError) -> None:
+        """Say that the run waits until the disk can be written, and why it can't; said once for each reason."""
+        self.rest()
+        if problem.message != self._paused_for:
+            self._paused_for = problem.message
+            self.event("phase", **pause_fields(problem))
+
+    def end_pause(self) -> None:
+        """Say that the phase before the pause continues."""
+        self._paused_for = None
+        self.phase(*self._phase)
 
     def progress(self, step_s: float | None = None) -> None:
         """Note that training moves: after a step with its seconds, after any other portion of work without."""
@@ -75,7 +95,7 @@ class Host(host.Host):
                     self.event("gpu", **self._sensors.read())
                 self._check_hang()
             except (OSError, ValueError):
-                # A full disk must not kill the sign of life; the training thread meets the same error and reports it.
+                # A read-only disk must not kill the sign of life; the training thread meets the same and pauses.
                 pass
             beats += 1
             if self._closed.wait(HEARTBEAT_S):

@@ -13,9 +13,11 @@ from tunesmith_core import terminal
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError
 from tunesmith_core.protocol import PROTOCOL
+from tunesmith_core.runs import FIRST_SAVED_STEP
 from tunesmith_core.spec_changes import check_resumable
 from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
+from tunesmith_engine.patience import write_end
 
 if TYPE_CHECKING:
     from tunesmith_core.checkpoint_manifest import Manifest
@@ -39,8 +41,10 @@ def run(host: Host, kernels: bool = True) -> int:
             terminal.note(failure.context.rstrip())
         host.event("error", **failure.to_dict())
         host.event("result", status="failed", code=failure.code, seconds=round(time.monotonic() - started_s, 3))
+        write_end(host)
         return failure.exit_code
     host.event("result", **{"seconds": round(time.monotonic() - started_s, 3), **outcome})
+    write_end(host)
     return EXIT_DONE if outcome["status"] == "finished" else EXIT_STOPPED
 
 
@@ -115,7 +119,7 @@ def _newest_of(checkpoints: Checkpoints, host: Host) -> tuple[Snapshot, Manifest
     if resumed := checkpoints.recover(host.warning):
         return load(resumed)
     run, step = host.run, host.run.status().step
-    if step or run.adapter_path.exists() or any(run.checkpoints_path.glob(f"{QUARANTINE_PREFIX}*")):
+    if step > FIRST_SAVED_STEP or run.adapter_path.exists() or any(run.checkpoints_path.glob(f"{QUARANTINE_PREFIX}*")):
         raise TunesmithError(
             "run-nothing-to-resume",
             "The run {run} reached step {step}, but none of its checkpoints can be used.",

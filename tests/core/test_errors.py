@@ -61,7 +61,8 @@ def test_an_error_of_a_newer_version_keeps_its_text() -> None:
         (errno.ENAMETOOLONG, "path-too-long"),
         (errno.ENOEXEC, "environment-missing"),
         (errno.ENOMEM, "memory-full"),
-        (errno.EIO, "bug"),
+        (errno.EIO, "permission-or-antivirus"),
+        (errno.EINVAL, "bug"),
     ],
 )
 def test_what_the_system_says_gets_a_code(number: int, code: str) -> None:

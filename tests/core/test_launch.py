@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import subprocess
@@ -14,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from tests.core.test_supervisor import gone, kinds, wait_for
+from tests.core.test_supervisor import gone, kinds, wait_for, with_signals
 from tests.processes import KILLED
-from tunesmith_core import files, launch, paths, trash
+from tunesmith_core import files, launch, paths, runs, trash
 from tunesmith_core.checkpoint_manifest import CONTENT
 from tunesmith_core.errors import BugError, EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.locks import FileLock
-from tunesmith_core.protocol import JournalWriter, pending_commands, post_command, read_journal
+from tunesmith_core.protocol import Event, JournalWriter, pending_commands, post_command, read_journal
 from tunesmith_core.runs import Run, RunState, create_run, iter_runs
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
@@ -151,6 +152,51 @@ def test_a_command_that_cannot_be_written(make_spec: Make, home: Path) -> None:
     run.control_path.write_text("a file in the way")
     with FileLock(run.lock_path), pytest.raises(TunesmithError):
         launch.send(run, "ping")
+
+
+@with_signals
+def test_a_stop_reaches_a_run_whose_disk_takes_no_command(
+    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **_named: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    fake_engine({"*": [["hello"], ["obey"]]})
+    run = launch.start(make_spec("r"))
+    wait_for(lambda: "step" in kinds(run))
+    monkeypatch.setattr(launch, "post_command", full)
+    assert launch.stop(run) == ""
+    assert launch.wait(run).state is RunState.STOPPED
+    with FileLock(run.lock_path), pytest.raises(EnvironmentProblem):
+        launch.stop(run)
+
+
+def test_who_follows_a_run_hears_that_its_disk_silences_it(make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run(make_spec("r"))
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("phase", name="training")
+    monkeypatch.setattr(runs, "SILENT_S", 0.0)
+    monkeypatch.setattr(files, "free_bytes", lambda _: 1000)
+    lock = FileLock(run.lock_path)
+    assert lock.acquire()
+    told: list[object] = []
+
+    def hear(event: Event) -> None:
+        told.append(event.data["name"])
+        if len(told) == 2:
+            lock.release()
+
+    assert launch.wait(run, hear).state is RunState.INTERRUPTED
+    assert told == ["training", "paused"]
+
+
+def test_a_run_that_was_killed_before_its_first_save_begins_again(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["hello"], ["steps", 1], ["exit", 1]]})
+    run = launch.start(make_spec("r"))
+    assert launch.wait(run).state is RunState.FAILED
+    fake_engine({})
+    launch.resume(run)
+    assert launch.wait(run).state is RunState.FINISHED
 
 
 def test_a_full_disk_is_named(make_spec: Make, fake_engine: Script, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import errno
 import io
 import os
 from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
 
 import pytest
 
@@ -185,6 +186,24 @@ def test_a_log_that_cannot_be_written_never_blocks_the_writer(tmp_path: Path, mo
     assert len(calls) == 1
     monkeypatch.undo()
     log.close()
+
+
+def test_a_log_goes_on_once_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = CappedLog(tmp_path / "a.log")
+    append, answers, calls = log._append, [True, False, True, True, False], []
+
+    def sometimes_full(lines: bytes) -> None:
+        if answers.pop(0):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        append(lines)
+
+    monkeypatch.setattr(log, "_append", sometimes_full)
+    blocks = [b"one\n", b"two\n", b"three\n", b"four\n", b"five\n", b""]
+    copy_pipe(SimpleNamespace(read1=lambda _: blocks.pop(0)), log, calls.append)  # type: ignore[arg-type]
+    monkeypatch.undo()
+    log.close()
+    assert (tmp_path / "a.log").read_text() == "two\nfive\n"
+    assert len(calls) == 2, "each fault is told once"
 
 
 def test_the_tail_of_a_file(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,10 @@ def test_parts_of_a_run_have_their_place(tmp_path: Path) -> None:
         ([("phase", {"name": "model"})], RunState.PREPARING),
         ([("phase", {"name": "training"})], RunState.RUNNING),
         ([("phase", {"name": "saving"})], RunState.FINALIZING),
+        ([("phase", {"name": "paused", "code": "disk-full"})], RunState.PAUSED),
+        ([("phase", {"name": "paused"}), ("phase", {"name": "training"})], RunState.RUNNING),
+        ([("phase", {"name": "paused"}), ("step", {"step": 3})], RunState.RUNNING),
+        ([("result", {"status": "finished"}), ("stopping", {"mode": "save"})], RunState.FINISHED),
         ([("stopping", {"mode": "save"}), ("phase", {"name": "training"})], RunState.STOPPING),
         ([("stopping", {"mode": "save"}), ("phase", {"name": "saving"})], RunState.FINALIZING),
         ([("result", {"status": "finished"})], RunState.FINISHED),
@@ -147,6 +152,40 @@ def test_parts_of_a_run_have_their_place(tmp_path: Path) -> None:
 )
 def test_the_state_is_folded_from_events(events: list[tuple[str, dict[str, object]]], state: RunState) -> None:
     assert fold(*events).state is state
+
+
+def test_a_pause_names_what_it_waits_for() -> None:
+    paused = ("phase", {"name": "paused", "code": "disk-full", "message": "no space"})
+    assert fold(paused).obstacle == "disk-full"
+    assert fold(paused, ("step", {"step": 1})).obstacle == ""
+    assert fold(paused, ("phase", {"name": "saving"})).obstacle == ""
+    assert fold(paused, ("result", {"status": "stopped"})).obstacle == ""
+
+
+def test_a_live_run_that_its_disk_silences_is_paused(make_spec: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create_run(make_spec("r"))
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("phase", name="training")
+    free_bytes = 1 << 30
+    monkeypatch.setattr(files, "free_bytes", lambda _: free_bytes)
+    monkeypatch.setattr(runs, "SILENT_S", 1e6)
+    with FileLock(run.lock_path):
+        now = (run.status().last_event_at or 0.0) + runs.SILENT_S
+        assert runs.silenced(run, run.status(), now) is None
+        free_bytes = 1000
+        assert run.status().state is RunState.RUNNING, "it spoke a moment ago"
+        monkeypatch.setattr(runs, "SILENT_S", 0.0)
+        status = run.status()
+        assert (status.state, status.obstacle) == (RunState.PAUSED, "disk-full")
+        silence = runs.silenced(run, fold(("phase", {"name": "training"})), now)
+        assert silence is not None
+        assert str(run.path) in silence.data["message"]
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        assert run.status().obstacle == "permission-or-antivirus"
+        assert runs.silenced(Run(run.path / "gone"), fold(("phase", {"name": "training"})), now) is None
+        for name in ("queued", "paused"):
+            assert runs.silenced(run, fold(("phase", {"name": name})), now) is None
+    assert run.status().state is RunState.INTERRUPTED
 
 
 def test_numbers_are_folded_too() -> None:

@@ -128,6 +128,11 @@ def test_elsewhere_steps_are_told_rarely(capsys: pytest.CaptureFixture[str]) -> 
     [
         ("phase", {"name": "model"}, "model ..."),
         ("phase", {"name": "model", "done": 3}, ""),
+        (
+            "phase",
+            {"name": "paused", "code": "disk-full", "message": "/runs: no space is left on the disk."},
+            "Paused: /runs: no space is left on the disk. The run keeps everything in memory and continues by itself.",
+        ),
         ("sample", {"step": 1, "prompt": "a", "text": "b"}, "step 1: 'a' -> 'b'"),
         ("warning", {"code": "x", "message": "m"}, "warning[x]: m"),
         ("stopping", {"mode": "save"}, "stopping ..."),

@@ -6,19 +6,25 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.processes import KILLED
 from tunesmith_core import files
 from tunesmith_core.checkpoint_manifest import sealed
+from tunesmith_core.environments import module_command
 from tunesmith_core.protocol import post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.host import Host
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
@@ -86,6 +92,51 @@ def test_killed_run_goes_on_from_its_last_checkpoint(tiny_spec: MakeSpec, new_ru
     assert _adapter(run) == _adapter(whole)
 
 
+@pytest.mark.parametrize(
+    ("kind", "of_step", "resumed_from"), [("step", 1, None), ("checkpoint", 1, 1), ("eval", 0, 1), ("step", 2, 1)]
+)
+def test_a_run_that_is_killed_early_loses_a_step_at_most(
+    tiny_spec: MakeSpec, new_run: NewRun, whole: Run, kind: str, of_step: int, resumed_from: int | None
+) -> None:
+    run = new_run(tiny_spec(**HARD))
+
+    class Killed(BaseException):
+        """Nobody catches this, as nobody catches SIGKILL."""
+
+    def die_at(host: Host) -> None:
+        write = host.event
+
+        def watched(name: str, /, **data: Any) -> None:
+            write(name, **data)
+            if (name, data.get("step")) == (kind, of_step):
+                raise Killed
+
+        host.event = watched  # type: ignore[method-assign]
+
+    with pytest.raises(Killed):
+        train(run, die_at)
+    assert train(run) == 0
+    assert events(run, "hello")[-1].data["resumed_from_step"] == resumed_from
+    assert step_losses(run)[-9:] == step_losses(whole)[-9:]
+    assert _adapter(run) == _adapter(whole)
+    for name in ("eval_loss_before", "eval_loss_after"):
+        assert result_of(run)[name] == result_of(whole)[name]
+
+
+@pytest.mark.parametrize(("point", "resumed_from"), [("ckpt.after-adapter", None), ("ckpt.after-rename", 1)])
+def test_a_run_that_is_killed_while_it_saves_for_the_first_time(
+    tiny_spec: MakeSpec, new_run: NewRun, point: str, resumed_from: int | None
+) -> None:
+    run = new_run(tiny_spec(schedule={"max_steps": 2}))
+    command = module_command(sys.executable, "tunesmith_engine", "run", "--run-dir", str(run.path))
+    environment = {**os.environ, files.CRASHPOINT_VARIABLE: point}
+    assert subprocess.run(command, env=environment, check=False, capture_output=True).returncode == KILLED
+    assert (run.status().state, run.status().step) == ("interrupted", 1)
+    assert train(run) == 0
+    assert events(run, "hello")[-1].data["resumed_from_step"] == resumed_from
+    assert result_of(run)["status"] == "finished"
+
+
 def test_a_short_run_that_is_killed_loses_a_tenth(tiny_spec: MakeSpec, new_run: NewRun) -> None:
     run = new_run(tiny_spec(schedule={"max_steps": 20}, saving={"every_steps": 0}))
 
@@ -94,10 +145,10 @@ def test_a_short_run_that_is_killed_loses_a_tenth(tiny_spec: MakeSpec, new_run: 
 
     with pytest.raises(KeyboardInterrupt):
         train(run, lambda host: after_step(host, 7, die))
-    assert [event.data["step"] for event in events(run, "checkpoint")] == [2, 4, 6]
+    assert [event.data["step"] for event in events(run, "checkpoint")] == [1, 2, 4, 6]
     assert train(run) == 0
     assert events(run, "hello")[-1].data["resumed_from_step"] == 6
-    assert [event.data["step"] for event in events(run, "checkpoint")][3:] == [8, 10, 12, 14, 16, 18, 20]
+    assert [event.data["step"] for event in events(run, "checkpoint")][4:] == [8, 10, 12, 14, 16, 18, 20]
 
 
 def test_stop_save_leaves_adapter_and_checkpoint(tiny_spec: MakeSpec, new_run: NewRun) -> None:
@@ -107,7 +158,7 @@ def test_stop_save_leaves_adapter_and_checkpoint(tiny_spec: MakeSpec, new_run: N
     assert [(e.data["command"], e.data["ok"]) for e in events(run, "ack")] == [("stop", True)]
     assert result_of(run)["artifacts"] == {"adapter": "adapter"}
     assert (run.adapter_path / "adapter_model.safetensors").is_file()
-    assert [path.name for path in run.checkpoints_path.iterdir()] == [f"step-{result_of(run)['step']:06d}"]
+    assert max(path.name for path in run.checkpoints_path.iterdir()) == f"step-{result_of(run)['step']:06d}"
 
 
 def test_stop_discard_leaves_no_adapter(tiny_spec: MakeSpec, new_run: NewRun) -> None:
@@ -116,7 +167,7 @@ def test_stop_discard_leaves_no_adapter(tiny_spec: MakeSpec, new_run: NewRun) ->
     assert result_of(run)["status"] == "stopped"
     assert result_of(run)["artifacts"] == {}
     assert not run.adapter_path.exists()
-    assert not events(run, "checkpoint")
+    assert [event.data["step"] for event in events(run, "checkpoint")] == [1]
 
 
 def test_discard_sharpens_a_save_but_not_the_reverse(tiny_spec: MakeSpec, new_run: NewRun) -> None:
@@ -187,7 +238,7 @@ def test_commands_are_carried_out_and_answered(tiny_spec: MakeSpec, new_run: New
     }
     assert [e.data["step"] for e in events(run, "eval")] == [0, 2, 6]
     assert [(e.data["step"], e.data["prompt"]) for e in events(run, "sample")] == [(2, "Hello")]
-    assert [e.data["step"] for e in events(run, "checkpoint")] == [2, 6]
+    assert [e.data["step"] for e in events(run, "checkpoint")] == [1, 2, 6]
 
 
 def test_evaluate_without_data_is_refused_and_training_goes_on(tiny_spec: MakeSpec, new_run: NewRun) -> None:
@@ -263,7 +314,7 @@ def test_a_checkpoint_of_an_earlier_release_goes_on(tiny_spec: MakeSpec, new_run
     """Its run folder holds a spec of version 1, and its manifest a hash in place of a spec."""
     run = new_run(tiny_spec())
     assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
-    (manifest,) = run.checkpoints_path.glob("step-*/MANIFEST.json")
+    manifest = run.checkpoints_path / "step-000002" / "MANIFEST.json"
     values = files.read_json(manifest)
     for name in ("spec", "run", "base_model", "sha256"):
         del values[name]
@@ -294,7 +345,7 @@ def test_pairs_that_were_plain_text_do_not_become_a_chat_without_a_word(
     )
     run = new_run(tiny_spec(data={"path": str(rows)}, schedule={"max_steps": 4}))
     assert train(run, lambda host: after_step(host, 2, host.on_signal)) == 5
-    (manifest,) = run.checkpoints_path.glob("*/MANIFEST.json")
+    manifest = run.checkpoints_path / "step-000002" / "MANIFEST.json"
     saved = json.loads(manifest.read_text())
     assert saved["fingerprint"].pop("pairs") == "chat"
     del saved["fingerprint"]["tokens"]

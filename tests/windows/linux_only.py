@@ -12,6 +12,7 @@ SLOW = "takes minutes under Wine; the crash points are tried one by one in tests
 
 REASONS = {
     "tests/core/test_index_faults.py::test_a_run_of_any_name_is_listed": "names a folder as Linux does",
+    "tests/core/test_journal_faults.py": "reads where open files are as Linux tells",
     "tests/core/test_placement.py::test_linux_has_no_such_rule": LINUX,
     "tests/core/test_hostile_output.py": "gives files and folders the names of Linux",
     "tests/core/test_run_sweep.py": FIFOS,

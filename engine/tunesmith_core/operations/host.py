@@ -63,6 +63,10 @@ class Host:
         """Append an event to the journal."""
         self._journal.write(kind, **data)
 
+    def journal_fault(self) -> OSError | None:
+        """Try again to write the events that wait in memory; return why they can't be written, None when all are."""
+        return self._journal.fault()
+
     def phase(self, name: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         """Say which phase begins, or how far it is."""
         self.event("phase", name=name, done=done, total=total, unit=unit)

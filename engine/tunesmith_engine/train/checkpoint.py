@@ -88,11 +88,20 @@ class Checkpoints:
         """
         final = self.folder / f"step-{snapshot.step:06d}"
         self.folder.mkdir(exist_ok=True)
-        if final.exists():
-            if not damage(final):
-                return final
+        if final.exists() and damage(final):
             self._quarantine(final)
+        if not final.exists():
+            self._make(final, snapshot, fingerprint)
+        # Also for one that was renamed before the disk failed.
+        files.fsync_folder(self.folder)
+        self._rotate()
+        if self.base_model:
+            self.base_model.hash_in_background()
+        return final
+
+    def _make(self, final: Path, snapshot: Snapshot, fingerprint: dict[str, Any]) -> None:  # Any: JSON values
         _refuse_nonfinite(snapshot)
+        self._sweep()
         self._check_space(snapshot)
         staging = self.folder / f"{STAGING_PREFIX}{final.name}-{uuid.uuid4().hex[:8]}"
         staging.mkdir()
@@ -109,10 +118,6 @@ class Checkpoints:
             raise TunesmithError(
                 "checkpoint-damaged", "{final}: {problem}. It was written a moment ago.", final=final, problem=problem
             )
-        self._rotate()
-        if self.base_model:
-            self.base_model.hash_in_background()
-        return final
 
     def _check_space(self, snapshot: Snapshot) -> None:
         size = sum(t.numel() * t.element_size() for group in snapshot.tensors().values() for t in group.values())
@@ -155,19 +160,15 @@ class Checkpoints:
     def _rotate(self) -> None:
         """Delete the oldest beyond `keep`. Age is the step number: clocks go wrong."""
         for path in self._all()[self._keep :]:
-            self._trash(path)
+            # Renamed first, so that a half-deleted checkpoint can't be taken for a damaged one.
+            files.replace(path, path.with_name(f"{TRASH_PREFIX}{path.name}-{uuid.uuid4().hex[:8]}"))
+            files.crashpoint("ckpt.after-trash")
+        self._sweep()
         files.crashpoint("ckpt.after-rotate")
 
     def _all(self) -> list[Path]:
         """Return the published checkpoints, newest step first."""
         return sorted(self.folder.glob("step-*"), key=step_of, reverse=True)
-
-    def _trash(self, path: Path) -> None:
-        # Renamed first, so that a half-deleted checkpoint can't be taken for a damaged one.
-        trash = path.with_name(f"{TRASH_PREFIX}{path.name}-{uuid.uuid4().hex[:8]}")
-        files.replace(path, trash)
-        files.crashpoint("ckpt.after-trash")
-        shutil.rmtree(trash, ignore_errors=True)
 
     def _quarantine(self, path: Path) -> None:
         files.replace(path, path.with_name(f"{QUARANTINE_PREFIX}{path.name}-{uuid.uuid4().hex[:8]}"))
@@ -179,9 +180,7 @@ class Checkpoints:
         """
         if not self.folder.is_dir():
             return None
-        for prefix in (STAGING_PREFIX, TRASH_PREFIX):
-            for leftover in self.folder.glob(f"{prefix}*"):
-                shutil.rmtree(leftover, ignore_errors=True)
+        self._sweep()
         for path in self._all():
             problem = damage(path) or self._foreignness(path)
             if not problem:
@@ -189,6 +188,12 @@ class Checkpoints:
             self._quarantine(path)
             warn("checkpoint-damaged", Message("{path}: {problem}", path=path.name, problem=problem))
         return None
+
+    def _sweep(self) -> None:
+        """Delete what is in the trash, and what killed or failed writers left."""
+        for prefix in (STAGING_PREFIX, TRASH_PREFIX):
+            for leftover in self.folder.glob(f"{prefix}*"):
+                shutil.rmtree(leftover, ignore_errors=True)
 
     def _foreignness(self, path: Path) -> str:
         run = read_manifest(path).run

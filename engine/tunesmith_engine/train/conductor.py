@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -22,15 +22,16 @@ from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.protocol import Command
 from tunesmith_core.spec_changes import OTHER_ROWS, OTHER_TOKENS, ROUNDING, change
-from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
+from tunesmith_engine.patience import Unsaved, write_out
 from tunesmith_engine.train.assembly import Parts
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
 from tunesmith_engine.train.metrics import StepReport
+from tunesmith_engine.train.saving import Saving
 from tunesmith_engine.train.schedule import StepPlan
 
-EVALUATIONS_PER_RUN = SAVES_PER_RUN = 10
+EVALUATIONS_PER_RUN = 10
 MAX_NONFINITE_STEPS = 3
 
 EFFECTS = {"rows": OTHER_ROWS, "pairs": OTHER_TOKENS}
@@ -96,14 +97,14 @@ class Conductor:
     def __init__(self, host: Host, parts: Parts, checkpoints: Checkpoints, trainee: Trainee) -> None:
         self.progress = Progress()
         self.data_hash = ", ".join(files.sha256_file(Path(source.path))[:16] for source in parts.spec.data.sources)
-        self._host, self._parts, self._checkpoints, self._trainee = host, parts, checkpoints, trainee
+        self._host, self._parts, self._trainee = host, parts, trainee
         self._spec = parts.spec
         self._total_steps = trainee.plan.total_steps
         self._evaluate_every = self._spec.evaluation.every_steps or max(1, self._total_steps // EVALUATIONS_PER_RUN)
         self._sample_every = self._spec.evaluation.sample_every_steps or self._evaluate_every
-        self._save_every = self._spec.saving.every_steps or max(1, self._total_steps // SAVES_PER_RUN)
+        self._saving = Saving(host, parts, checkpoints, self._total_steps)
         self._stopped_early = False
-        self._started_s = self._saved_s = time.monotonic()
+        self._started_s = time.monotonic()
 
     # What the loop calls
 
@@ -112,6 +113,7 @@ class Conductor:
         self._host.phase("training", self.progress.step, self._total_steps, "steps")
         if self.progress.step:
             # A stop may have cut it short.
+            self._look_at_base_model_after_first_step()
             self._evaluate_if_due()
             return
         for code, text in self._parts.data.notes.items():
@@ -123,6 +125,10 @@ class Conductor:
         """Carry out waiting commands and return whether there shall be another step."""
         if self.progress.step >= self._total_steps or self._stopped_early:
             return False
+        with contextlib.suppress(Unsaved):
+            # No step is taken that the journal can't tell of.
+            if write_out(self._host):
+                self._back_to_training()
         self._obey()
         return not self._host.stop_requested()
 
@@ -134,15 +140,14 @@ class Conductor:
     def do_what_is_due(self) -> None:
         """Evaluate, sample and save after a step where it is time."""
         step = self.progress.step
-        if not self.progress.base_model_seen and self._spec.adapter.bias == "none":
-            self._look_at_base_model()
+        if self._saving.is_first(step):
+            self._save_if_possible()
+        self._look_at_base_model_after_first_step()
         self._evaluate_if_due()
         if step % self._sample_every == 0:
             self._sample_all(step)
-        minutes = (time.monotonic() - self._saved_s) / 60
-        if step < self._total_steps and (step % self._save_every == 0 or minutes >= self._spec.saving.every_minutes):
-            # The last step is saved with the run's end.
-            self.save()
+        if self._saving.is_due(step):
+            self._save_if_possible()
 
     def end(self) -> None:
         """Do what comes after the last step. Raises RunFailure `nan-loss` when not one step was any good."""
@@ -219,6 +224,10 @@ class Conductor:
         if patience and progress.num_evals_without_gain >= patience:
             self._stopped_early = True
 
+    def _look_at_base_model_after_first_step(self) -> None:
+        if not self.progress.base_model_seen and self._spec.adapter.bias == "none":
+            self._look_at_base_model()
+
     def _look_at_base_model(self) -> None:
         """Measure and sample the model as it was before the first step.
 
@@ -260,7 +269,7 @@ class Conductor:
                 hint="Check config.json and the weights of the base model, or set the number format to float32.",
             )
         # The steps so far stay available: a smaller learning rate may go on from them.
-        self.save()
+        self._save_if_possible()
         raise TunesmithError("nan-loss", "Step {step}: the evaluation loss is NaN or infinite.", step=step)
 
     def _interrupted(self) -> bool:
@@ -298,6 +307,8 @@ class Conductor:
                 self._carry_out(command)
             except UserError as error:
                 self._host.ack(command, False, error.message)
+            except Unsaved as unsaved:
+                self._host.ack(command, False, unsaved.problem.message)
             else:
                 self._host.ack(command)
 
@@ -317,19 +328,17 @@ class Conductor:
     # Checkpoints
 
     def save(self) -> None:
-        """Save a checkpoint of the present step and publish it."""
+        """Save a checkpoint of the present step and publish it. Raises Unsaved when the disk refuses until a stop."""
         self._flush()
         self.progress.seconds = self.seconds()
         self._started_s = time.monotonic()
-        snapshot = self._trainee.snapshot(self.progress.step)
-        snapshot.state["progress"] = asdict(self.progress)
-        folder = self._checkpoints.save(snapshot, self._fingerprint())
-        self._saved_s = time.monotonic()
-        path, seconds = folder.relative_to(self._host.run.path).as_posix(), round(self._saved_s - self._started_s, 3)
-        num_bytes = files.folder_bytes(folder)
-        told = {"path": path, "bytes": num_bytes, "seconds": seconds, "kept": self._checkpoints.steps()}
-        self._host.event("checkpoint", step=self.progress.step, **told)
+        self._saving.save(self._trainee.snapshot(self.progress.step), self.progress, self._fingerprint())
         self._back_to_training()
+
+    def _save_if_possible(self) -> None:
+        with contextlib.suppress(Unsaved):
+            # The stop that ended the wait is met before the next step, and says what is unsaved.
+            self.save()
 
     def restore(self, snapshot: Snapshot, fingerprint: Mapping[str, Any], changes: list[Message]) -> None:
         """Go on where a checkpoint was made, and say what is not as it was then.
@@ -351,6 +360,7 @@ class Conductor:
             words = Message("The run continues under different conditions.")
             self._host.warning("resume-differs", joined([words, *changes], "\n"))
         self.progress = Progress(**snapshot.state["progress"])
+        self._saving.step = self.progress.step
         self._trainee.restore(snapshot)
 
     def _fingerprint(self) -> dict[str, Any]:  # Any: JSON values
@@ -374,9 +384,11 @@ class Conductor:
         artifacts = {}
         if host.stop_mode != "discard":
             host.phase("saving")
-            self.save()
-            self._publish()
-            artifacts["adapter"] = host.run.adapter_path.name
+            try:
+                self.save()
+                artifacts = self._saving.publish(progress, self.data_hash)
+            except Unsaved as unsaved:
+                self._saving.tell_unsaved(unsaved, progress.step)
         return {
             "status": "stopped" if host.stop_mode else "finished",
             "code": None,
@@ -386,19 +398,3 @@ class Conductor:
             "eval_loss_before": progress.eval_loss_before,
             "eval_loss_after": progress.eval_loss,
         }
-
-    def _publish(self) -> None:
-        parts, run, progress = self._parts, self._host.run, self.progress
-        card = adapter_card(
-            parts.spec,
-            model_folder=parts.folder,
-            data_hash=self.data_hash,
-            num_train_rows=len(parts.data.train),
-            num_eval_rows=len(parts.data.eval),
-            step=progress.step,
-            eval_loss_before=progress.eval_loss_before,
-            eval_loss_after=progress.eval_loss,
-        )
-        notes = parts.method.save(parts.model, parts.tokenizer, card, run.adapter_path, run.tmp_path)
-        for code, text in notes.items():
-            self._host.warning(code, text)

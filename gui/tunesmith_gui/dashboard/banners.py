@@ -30,7 +30,8 @@ def banner_key(model: DashboardModel, silent_since: float | None) -> tuple[objec
     status = model.status
     code = (status.error or {}).get("code")
     silent, ended = silent_since is not None, bool(model.result)
-    return (status.state, code, silent, model.can_resume, len(model.warnings), ended)
+    paused = (status.obstacle, model.pause_reason)
+    return (status.state, code, paused, silent, model.can_resume, len(model.warnings), ended)
 
 
 def make_banner(
@@ -43,6 +44,8 @@ def make_banner(
 ) -> Banner | None:
     """The message for the present state, or None while all is well."""
     state = model.status.state
+    if state is RunState.PAUSED:
+        return _paused(model, ask, parent)
     if silent_since is not None:
         return _silent(silent_since, ask, parent)
     if state is RunState.FAILED or (model.status.error and not state.live):
@@ -59,6 +62,22 @@ def make_banner(
         text = "\n".join(filter(None, (more, core_text(warning.get("hint") or ""))))
         return Banner("warn", title, text, dismissable=True, parent=parent)
     return None
+
+
+def _paused(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
+    full = model.status.obstacle == "disk-full"
+    title = (
+        translate("Dashboard", "Paused: the disk is full")
+        if full
+        else translate("Dashboard", "Paused: the run can’t save to its disk")
+    )
+    text = (
+        translate("Dashboard", "Nothing is lost. The run continues by itself once there is space.")
+        if full
+        else translate("Dashboard", "Nothing is lost. The run continues by itself once it can save again.")
+    )
+    actions = ((translate("Dashboard", "Open folder"), lambda: ask("open_folder")),)
+    return Banner("warn", title, f"{model.pause_reason}\n{text}", actions=actions, parent=parent)
 
 
 def _silent(since: float, ask: Ask, parent: QWidget) -> Banner:
@@ -109,13 +128,15 @@ def _interrupted(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
         text = translate("Dashboard", "There is no checkpoint to resume from. Duplicate the run to start again.")
         actions = ((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),)
         return Banner("warn", title, text, actions=actions, parent=parent)
-    saved = number(model.status.last_checkpoint_step)
+    step = model.status.last_checkpoint_step
+    words = fill(translate("Dashboard", "Resume from %1"), number(step)) if step else translate("Dashboard", "Resume")
+    text = translate("Dashboard", "Nothing up to the last checkpoint is lost.")
     return Banner(
         "warn",
         title,
-        translate("Dashboard", "Nothing up to the last checkpoint is lost."),
+        text if step else translate("Dashboard", "Nothing was trained yet. Resuming begins again."),
         actions=(
-            (fill(translate("Dashboard", "Resume from %1"), saved), lambda: ask("resume")),
+            (words, lambda: ask("resume")),
             (translate("Dashboard", "Keep as is"), lambda: ask("keep")),
         ),
         parent=parent,

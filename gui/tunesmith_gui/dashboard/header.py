@@ -90,9 +90,9 @@ class DashboardHeader(QWidget):
         self._live = state.live
         if name != self.name.text():
             self.name.setText(name)
-        look = state_look(state)
-        if self.chip.text != state_word(state) or self.chip.tone != look.tone:
-            self.chip.set_state(state_word(state), look.tone, icon_name=look.icon_name)
+        look, word = state_look(state), state_word(state, status.obstacle)
+        if self.chip.text != word or self.chip.tone != look.tone:
+            self.chip.set_state(word, look.tone, icon_name=look.icon_name)
         self.stop.setVisible(state.live)
         self.stop.setEnabled(state is not RunState.STOPPING)
         self.resume.setVisible(model.can_resume)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.protocol import Event
-from tunesmith_core.runs import RunState, RunStatus
+from tunesmith_core.runs import FIRST_SAVED_STEP, PAUSED_PHASE, RunState, RunStatus
 from tunesmith_gui.models.log_lines import LogLine, LogLines
 from tunesmith_gui.models.metric_series import Floats, MetricSeries
 from tunesmith_gui.models.run_words import phase_word, state_word
@@ -146,6 +146,7 @@ class DashboardModel:
     result: dict[str, Any] = field(default_factory=dict)  # Any: fields of the result event
     sample_request: SampleRequest | None = None
     resumed_from_step: int = 0
+    pause_reason: str = ""
     _session_row: int = 0
     _phase: str = ""
 
@@ -174,7 +175,10 @@ class DashboardModel:
 
     def _on_phase(self, event: Event) -> None:
         phase = str(event.data.get("name") or "")
-        if phase != self._phase:
+        self.pause_reason = core_text(event.data.get("message") or "") if phase == PAUSED_PHASE else ""
+        if self.pause_reason:
+            self._say(event.t, "warn", fill(translate("RunLog", "paused: %1"), self.pause_reason))
+        elif phase != self._phase:
             self._say(event.t, "info", fill(translate("RunLog", "phase: %1"), phase_word(phase)))
         self._phase = phase
 
@@ -255,6 +259,12 @@ class DashboardModel:
         return float(min(firsts, default=0.0))
 
     @property
+    def heard_at(self) -> float | None:
+        """When the newest event was written, readings included, in seconds since 1970."""
+        read_at = self.memory.last("t") if len(self.memory) else 0.0
+        return max(self.status.last_event_at or 0.0, read_at) or None
+
+    @property
     def known_s(self) -> float:
         """Seconds from `began_at` to the newest event."""
         lasts = [series.column("t")[-1] for series in (self.steps, self.memory) if len(series)]
@@ -305,16 +315,18 @@ class DashboardModel:
 
     def silent_since(self, now: float, heartbeat_at: float | None) -> float | None:
         """When a live run gave its last sign of life, if that is too long ago; else None. Times since 1970."""
-        if not self.status.state.live or self.status.state is RunState.QUEUED:
+        if not self.status.state.live or self.status.state in (RunState.QUEUED, RunState.PAUSED):
             return None
         last = max(heartbeat_at or 0.0, self.status.last_event_at or 0.0)
         return last if last and now - last > HEARTBEAT_LIMIT_S else None
 
     @property
     def can_resume(self) -> bool:
-        """Whether the run ended early and left a checkpoint."""
+        """Whether the run ended early and left a checkpoint, or was interrupted with nothing to lose yet."""
         early = (RunState.STOPPED, RunState.FAILED, RunState.INTERRUPTED)
-        return self.status.state in early and self.status.last_checkpoint_step > 0
+        saved = self.status.last_checkpoint_step > 0
+        begun = self.status.state is not RunState.INTERRUPTED or self.status.step > FIRST_SAVED_STEP
+        return self.status.state in early and (saved or not begun)
 
     def loss_change(self) -> tuple[float, float] | None:
         """First and newest finite training loss, None before there are any."""

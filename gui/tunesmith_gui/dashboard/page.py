@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import MEMORY_STEPS
-from tunesmith_core.runs import Run, RunState, display_name
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import Run, RunState, RunStatus, display_name, silenced
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.banners import banner_key, make_banner
@@ -263,14 +265,19 @@ class DashboardPage(Page):
     def _check_life(self) -> None:
         run = self.run
         if run is not None:
-            self.run_in_background(lambda: (run, *_life(run)), self._take_life)
+            status = replace(self.model.status, last_event_at=self.model.heard_at)
+            self.run_in_background(lambda: (run, *_life(run, status)), self._take_life)
 
-    def _take_life(self, found: tuple[Run, bool, float | None]) -> None:
-        run, supervised, heartbeat_at = found
+    def _take_life(self, found: tuple[Run, bool, float | None, Event | None]) -> None:
+        run, supervised, heartbeat_at, silence = found
         if run is not self.run:
             return
         self._heartbeat_at = heartbeat_at
         status = self.model.status
+        if supervised and silence is not None and self.model.heard_at == silence.t:
+            self.model.apply(pack([silence]))
+            self._dirty = True
+            self._announce()
         if supervised or not status.state.live:
             self._num_dead_looks = 0
             return
@@ -427,9 +434,9 @@ def _import_charts() -> None:
     import tunesmith_gui.dashboard.charts  # noqa: F401 - half a second of imports, off the UI thread
 
 
-def _life(run: Run) -> tuple[bool, float | None]:
+def _life(run: Run, status: RunStatus) -> tuple[bool, float | None, Event | None]:
     try:
         heartbeat_at = run.heartbeat_path.stat().st_mtime
     except OSError:
         heartbeat_at = None
-    return run.is_supervised(), heartbeat_at
+    return run.is_supervised(), heartbeat_at, silenced(run, status, time.time())

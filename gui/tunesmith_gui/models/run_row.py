@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from tunesmith_core.runs import RunState
+from tunesmith_core.runs import FIRST_SAVED_STEP, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class RunRow:
     step: int = 0
     total_steps: int = 0
     last_checkpoint_step: int = 0
+    obstacle: str = ""
 
     @property
     def haystack(self) -> str:
@@ -37,9 +38,10 @@ class RunRow:
 
     @property
     def can_resume(self) -> bool:
-        """Whether the run has ended early with a checkpoint to go on from."""
+        """Whether the run has ended early with a checkpoint to go on from, or with nothing to lose yet."""
         ended_early = self.state in (RunState.STOPPED, RunState.FAILED, RunState.INTERRUPTED)
-        return ended_early and self.last_checkpoint_step > 0
+        begun = self.state is not RunState.INTERRUPTED or self.step > FIRST_SAVED_STEP
+        return ended_early and (self.last_checkpoint_step > 0 or not begun)
 
 
 def when(t: float, now: float | None = None) -> str:

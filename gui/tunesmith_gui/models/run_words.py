@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tunesmith_core.run_queue import Place
-from tunesmith_core.runs import QUEUED_PHASE, RunState, RunStatus
+from tunesmith_core.runs import PAUSED_PHASE, QUEUED_PHASE, RunState, RunStatus
 from tunesmith_gui.tr import fill, translate
 
 
@@ -20,6 +20,7 @@ _LOOKS = {
     RunState.QUEUED: StateLook("neutral", "clock"),
     RunState.PREPARING: StateLook("accent", "clock"),
     RunState.RUNNING: StateLook("accent", "activity"),
+    RunState.PAUSED: StateLook("warn", "pause"),
     RunState.STOPPING: StateLook("warn", "stop"),
     RunState.FINALIZING: StateLook("accent", "checkpoint"),
     RunState.FINISHED: StateLook("ok", "check-circle"),
@@ -35,12 +36,16 @@ def state_look(state: RunState) -> StateLook:
     return _LOOKS[state]
 
 
-def state_word(state: RunState) -> str:
-    """The state in the language in force."""
+def state_word(state: RunState, obstacle: str = "") -> str:
+    """The state in the language in force; of a paused run with what it waits for, see `RunStatus.obstacle`."""
+    if state is RunState.PAUSED and obstacle:
+        full = obstacle == "disk-full"
+        return translate("RunState", "Paused: disk full") if full else translate("RunState", "Can’t save")
     return {
         RunState.QUEUED: translate("RunState", "Waiting"),
         RunState.PREPARING: translate("RunState", "Preparing"),
         RunState.RUNNING: translate("RunState", "Running"),
+        RunState.PAUSED: translate("RunState", "Paused"),
         RunState.STOPPING: translate("RunState", "Stopping"),
         RunState.FINALIZING: translate("RunState", "Saving"),
         RunState.FINISHED: translate("RunState", "Finished"),
@@ -61,6 +66,7 @@ def phase_word(phase: str) -> str:
         "training": translate("Phase", "Training"),
         "evaluating": translate("Phase", "Evaluating"),
         "saving": translate("Phase", "Saving"),
+        PAUSED_PHASE: translate("RunState", "Paused"),
     }
     return words.get(phase, phase)
 
@@ -70,7 +76,7 @@ def doing_words(status: RunStatus, place: Place | None = None) -> str:
     if status.state is RunState.QUEUED and place is not None:
         return waiting_words(place)
     busy = status.phase and status.state in (RunState.PREPARING, RunState.RUNNING)
-    return phase_word(status.phase) if busy else state_word(status.state)
+    return phase_word(status.phase) if busy else state_word(status.state, status.obstacle)
 
 
 def waiting_words(place: Place) -> str:

@@ -361,10 +361,10 @@ class RunsPage(Page):
         self.card.setFixedWidth(round(SPACE * 32 * theme().font_scale))
         self.table.verticalHeader().setDefaultSectionSize(metrics.height() + SPACE * 5 // 2)
         letters = {
-            Column.STATE: 14,
+            Column.STATE: 17,
             Column.CURVE: 13,
             Column.EVAL_LOSS: 12,
-            Column.MODEL: 18,
+            Column.MODEL: 17,
             Column.DATA: 16,
             Column.DURATION: 10,
             Column.CREATED: 12,

@@ -95,7 +95,7 @@ class RunCard(Card):
         self.setAccessibleName(row.name)
         self.name.setText(row.name)
         look = state_look(row.state)
-        self.chip.set_state(state_word(row.state), look.tone, icon_name=look.icon_name)
+        self.chip.set_state(state_word(row.state, row.obstacle), look.tone, icon_name=look.icon_name)
         self._curve.values = row.sparkline
         self._curve.setVisible(len(row.sparkline) > 1)
         self._curve.update()

@@ -36,5 +36,5 @@ class StateDelegate(QStyledItemDelegate):
         painter.setFont(option.font)
         painter.setPen(QColor(tokens().tone(look.tone)[0]))
         rect = option.rect.adjusted(SPACE + icon_px + SPACE * 3 // 4, 0, 0, 0)
-        painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, state_word(row.state))
+        painter.drawText(rect, Qt.AlignmentFlag.AlignVCenter, state_word(row.state, row.obstacle))
         painter.restore()

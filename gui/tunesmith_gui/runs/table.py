@@ -151,7 +151,7 @@ class RunTableModel(QAbstractTableModel):
             case Column.NAME:
                 return line(row.name)
             case Column.STATE:
-                return state_word(row.state)
+                return state_word(row.state, row.obstacle)
             case Column.EVAL_LOSS:
                 return "" if row.best_eval_loss is None else tr.number(row.best_eval_loss, 3)
             case Column.MODEL:

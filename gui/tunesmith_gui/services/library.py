@@ -100,6 +100,7 @@ class Library(QObject):
             step=status.step,
             total_steps=status.total_steps,
             last_checkpoint_step=status.last_checkpoint_step,
+            obstacle=status.obstacle,
         )
 
 

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QScrollArea, QWidget
 
 from tests.gui.layout_checks import clipped
 from tests.gui.run_folders import make_run, texts
+from tunesmith_core import files
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, encode, read_journal
 from tunesmith_core.runs import RunState
@@ -262,3 +263,52 @@ def test_content_is_as_wide_with_a_scroll_bar_as_without(open_dashboard: Any, qt
     page.resize(1000, 2000)
     qtbot.waitUntil(lambda: bar.maximum() == 0, timeout=5000)
     qtbot.waitUntil(lambda: page.header.width() == width, timeout=5000)
+
+
+PAUSE = {"name": "paused", "code": "disk-full", "message": "/runs: no space is left on the disk."}
+
+
+def test_a_run_that_waits_for_its_disk_says_so_until_it_continues(open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("waiting", "crash")
+    with FileLock(run.lock_path):
+        page = open_dashboard(run)
+        page.model.apply(pack([Event(90, time.time(), "phase", PAUSE)]))
+        page._repaint()
+        assert "Paused: the disk is full\n/runs: no space is left on the disk." in texts(page)
+        assert page.header.chip.text == "Paused: disk full"
+        assert page.header.stop.isEnabled()
+        page._heartbeat_at = 1.0
+        page._repaint()
+        assert "No sign of life" not in texts(page)
+        page.model.apply(pack([Event(91, time.time(), "phase", PAUSE | {"code": "permission-or-antivirus"})]))
+        page._repaint()
+        assert "Paused: the run can’t save to its disk" in texts(page)
+        page.model.apply(pack([Event(92, time.time(), "phase", {"name": "training"})]))
+        page._repaint()
+        assert "Paused" not in texts(page)
+
+
+def test_a_run_that_its_disk_silences_is_seen_from_outside(
+    open_dashboard: Any, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make_run("silenced", "crash")
+    monkeypatch.setattr(files, "free_bytes", lambda _: 1000)
+    with FileLock(run.lock_path):
+        page = open_dashboard(run)
+        # Its events are of long ago.
+        page._check_life()
+        qtbot.waitUntil(lambda: page.model.status.state is RunState.PAUSED, timeout=10_000)
+        page._repaint()
+        assert f"{run.path}: no space is left on the disk." in texts(page)
+
+
+def test_a_run_that_was_cut_off_before_its_first_save_can_begin_again(qtbot: Any) -> None:
+    page, model = QWidget(), DashboardModel()
+    qtbot.addWidget(page)
+    model.apply(pack([Event(1, 1.0, "hello", {}), Event(2, 1.0, "step", {"step": 1})]))
+    model.status.state = RunState.INTERRUPTED
+    banner = make_banner(model, None, Path(), None, lambda _: None, page)
+    assert banner is not None
+    assert [each.text() for each in banner.buttons] == ["Resume", "Keep as is"]
+    model.apply(pack([Event(3, 1.0, "step", {"step": 2})]))
+    assert not model.can_resume

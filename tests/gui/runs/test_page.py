@@ -71,6 +71,24 @@ def test_table_model_keeps_qt_rules_and_sorts(qtmodeltester: Any, capsys: Any) -
     assert [each.name for each in model.rows] == ["c", "b", "a"]
 
 
+def test_a_paused_run_names_what_it_waits_for(capsys: Any) -> None:
+    del capsys
+    model = RunTableModel()
+    model.set_rows([row(code, state=RunState.PAUSED, obstacle=code) for code in ("disk-full", "other", "")])
+    words = [model.index(place, Column.STATE).data() for place in range(3)]
+    assert words == ["Paused: disk full", "Can’t save", "Paused"]
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "saved", "can_resume"),
+    [(RunState.INTERRUPTED, 1, 0, True), (RunState.INTERRUPTED, 2, 0, False), (RunState.INTERRUPTED, 2, 1, True)],
+)
+def test_a_run_can_be_resumed_while_there_is_nothing_to_lose(
+    state: RunState, step: int, saved: int, can_resume: bool
+) -> None:
+    assert row("r", state=state, step=step, last_checkpoint_step=saved).can_resume is can_resume
+
+
 def test_filter_keeps_qt_rules_and_the_order_of_the_model(qtmodeltester: Any, capsys: Any) -> None:
     del capsys
     model = RunTableModel()
