@@ -123,7 +123,7 @@ def test_roles_of_different_formats_fit_none() -> None:
         ({"text": 7}, "text", "must be a text, not a number"),
         ({"text": True}, "text", "must be a text, not true or false"),
         ({"text": [1]}, "text", "must be a text, not a list"),
-        ({"text": b"x"}, "text", "must be a text, not bytes"),
+        ({"text": b"x"}, "text", "must be a text, not binary data"),
         ({"text": "  "}, "text", 'column "text": is empty'),
         ({"instruction": "q", "output": ""}, "auto", 'column "output": is empty'),
         ({"prompt": "q", "completion": None}, "auto", 'column "completion": is empty'),

@@ -72,8 +72,8 @@ def test_rows_come_with_their_line_or_their_number_in_a_list(tmp_path: Path, nam
         ("a.jsonl", '{"text":"\xfc"}\n'.encode() + b'{"text":"\xe9"}', "line 2, column 10: not valid JSON: byte 0xE9"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-16-le"), "UTF-16 text without a byte order mark"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-32"), "UTF-32"),
-        ("a.jsonl", '{"text":"a"}\n'.encode("utf-16") + b"\n", "broken UTF-16 text after row 1"),
-        ("a.jsonl", b"\xff\xfe\n", ": broken UTF-16 text"),
+        ("a.jsonl", '{"text":"a"}\n'.encode("utf-16") + b"\n", "line 2, column 1: not valid JSON: half a surrogate pair"),
+        ("a.jsonl", b"\xff\xfe\n", "line 1, column 1: not valid JSON: half a surrogate pair"),
         ("a.jsonl", b'{"text":"a\0b"}', "column 11: not valid JSON: a NUL byte"),
         ("a.jsonl", b"\0" * 9000, "column 1: not valid JSON: a NUL byte"),
         ("a.jsonl", b'{"text":"\\ud800"}', "half a surrogate pair"),
@@ -85,7 +85,7 @@ def test_rows_come_with_their_line_or_their_number_in_a_list(tmp_path: Path, nam
         ("a.jsonl", '{"text":"a}', "line 1, column 9: not valid JSON: the text that begins here has no closing quote."),
         ("a.json", '[{"text":"a}]', "column 10: not valid JSON: the text that begins here has no closing quote."),
         ("a.jsonl", '{"x":' + "[" * 100_000, "brackets are nested too deeply"),
-        ("a.json", "[{},\n 1]", "line 2: each item of the list must be an object"),
+        ("a.json", "[{},\n 1]", "row 2: each item of the list must be an object"),
         ("a.json", '[{"a":1},\n {"a" 2}]', "line 2, column 7: not valid JSON"),
         ("a.json", '[{"a":1}\n {"a":2}]', 'line 2, column 2: not valid JSON: expected ",", found "{"'),
         ("a.json", '[{"a":1}', 'not valid JSON: expected ",", found the end of the file'),
@@ -195,6 +195,7 @@ def test_when_every_row_is_bad_the_first_problem_is_raised(tmp_path: Path) -> No
 
 def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+    monkeypatch.setattr(reading, "MAX_VALUES", 50)
     path = write(tmp_path, "a.jsonl", '{"a":"' + "x" * 120 + '"}\n{"a":2}\n{"a":"' + "x" * 60 + '"}')
     assert "line 1: the line is longer than 50 characters" in failure(path).message
     assert read_leniently(path) == ([(2, {"a": 2})], [1, 3])
@@ -203,6 +204,7 @@ def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path, monke
 
 def test_a_quoted_field_over_the_cap_is_no_endless_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+    monkeypatch.setattr(reading, "MAX_VALUES", 50)
     error = failure(write(tmp_path, "a.csv", 'a\n"' + "x\n" * 60 + '"'))
     assert "line 2" in error.message
     assert "not valid CSV" in error.message
@@ -231,7 +233,10 @@ def test_places_in_a_json_list_are_right_across_chunks(tmp_path: Path, monkeypat
 def test_a_row_of_a_json_list_has_a_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 8)
     monkeypatch.setattr(json_stream, "MAX_ROW_CHARACTERS", 32)
-    assert "not valid JSON" in failure(write(tmp_path, "a.json", '[{"a":"' + "x" * 500 + '"}]')).message
+    long = failure(write(tmp_path, "a.json", '[{},\n{"a":"' + "x" * 500 + '"}]'))
+    assert "line 2, column 1: the row is longer than 32 characters" in long.message
+    short = failure(write(tmp_path, "a.json", '[{},\n{"a":"x" 5}' + " " * 500))
+    assert "line 2, column 10: not valid JSON: a comma or a closing bracket is missing" in short.message
 
 
 def test_kinds_are_judged_by_content_first(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_good_head_passes_and_only_the_head_is_looked_at(tmp_path: Path) -> No
 
 
 def test_the_head_ends_after_so_many_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sniffing, "HEAD_CHARACTERS", 500)
+    monkeypatch.setattr(sniffing, "HEAD_BYTES", 500)
     path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60 + ["bad"])
     datafmt.check_head(SourceSpec(path=str(path)))
 
