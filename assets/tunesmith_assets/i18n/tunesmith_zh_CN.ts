@@ -2476,18 +2476,6 @@ Runs, models and settings are never touched.</source>
         <translation>无法加载 bitsandbytes：{error}</translation>
     </message>
     <message>
-        <source>broken UTF-16 text after row {num_rows}: {reason}.</source>
-        <translation>第 {num_rows} 行之后的 UTF-16 文本已损坏：{reason}。</translation>
-    </message>
-    <message>
-        <source>broken UTF-16 text: {reason}.</source>
-        <translation>UTF-16 文本已损坏：{reason}。</translation>
-    </message>
-    <message>
-        <source>each item of the list must be an object such as {...}.</source>
-        <translation>列表中的每一项都必须是 {...} 这样的对象。</translation>
-    </message>
-    <message>
         <source>error[{code}]: {title}</source>
         <translation>错误[{code}]：{title}</translation>
     </message>
@@ -2704,10 +2692,6 @@ Runs, models and settings are never touched.</source>
         <translation>Parquet 文件不完整。</translation>
     </message>
     <message>
-        <source>the Parquet file is damaged after row {row}: {error}.</source>
-        <translation>Parquet 文件在第 {row} 行之后损坏：{error}。</translation>
-    </message>
-    <message>
         <source>the Parquet file is damaged.</source>
         <translation>Parquet 文件已损坏。</translation>
     </message>
@@ -2782,10 +2766,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>the tokenizer is missing</source>
         <translation>缺少分词器</translation>
-    </message>
-    <message>
-        <source>the unknown role {speaker!r}</source>
-        <translation>的角色 {speaker!r} 无法识别</translation>
     </message>
     <message>
         <source>true or false</source>
@@ -4685,10 +4665,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>缺少双引号括起的名称</translation>
     </message>
     <message>
-        <source>a number is too large</source>
-        <translation>数字过大</translation>
-    </message>
-    <message>
         <source>a value is missing</source>
         <translation>缺少值</translation>
     </message>
@@ -4893,10 +4869,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>failed</source>
         <translation>失败</translation>
-    </message>
-    <message>
-        <source>fields in this row: {num_fields}, in the header: {num_header}.</source>
-        <translation>此行有 {num_fields} 个字段，表头有 {num_header} 个。</translation>
     </message>
     <message>
         <source>file with error output, - for standard input</source>
@@ -5247,8 +5219,44 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>符号链接层数过多</translation>
     </message>
     <message>
+        <source>a date or time</source>
+        <translation>日期或时间</translation>
+    </message>
+    <message>
+        <source>a duration</source>
+        <translation>时长</translation>
+    </message>
+    <message>
+        <source>a quote inside a field is not written twice.</source>
+        <translation>字段内的引号没有写成两个。</translation>
+    </message>
+    <message>
+        <source>a second list of rows begins here, &quot;{name}&quot;. Put all rows into one list.</source>
+        <translation>从这里开始是第二个数据列表“{name}”。请把所有数据放进同一个列表。</translation>
+    </message>
+    <message>
+        <source>a value that can&apos;t be read</source>
+        <translation>无法读取的值</translation>
+    </message>
+    <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
+    </message>
+    <message>
+        <source>binary data</source>
+        <translation>二进制数据</translation>
+    </message>
+    <message>
+        <source>each item of the list must be an object such as {...}.</source>
+        <translation>列表中的每一项都必须是 {...} 这样的对象。</translation>
+    </message>
+    <message>
+        <source>fields in this row: {num_fields}, in the header: {num_header}.</source>
+        <translation>此行有 {num_fields} 个字段，表头有 {num_header} 个。</translation>
+    </message>
+    <message>
+        <source>holds {what}</source>
+        <translation>包含{what}</translation>
     </message>
     <message>
         <source>it was saved by another run</source>
@@ -5277,6 +5285,18 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>more text follows</source>
         <translation>后面还有多余文本</translation>
+    </message>
+    <message>
+        <source>more text follows the list of rows.</source>
+        <translation>数据列表之后还有多余的内容。</translation>
+    </message>
+    <message>
+        <source>more than {max_values:,} values</source>
+        <translation>超过 {max_values:,} 个的值</translation>
+    </message>
+    <message>
+        <source>more than {num_bytes:,} bytes</source>
+        <translation>超过 {num_bytes:,} 字节的内容</translation>
     </message>
     <message>
         <source>move a run with its checkpoints and adapter to the trash</source>
@@ -5419,6 +5439,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>需要以下参数之一：%s</translation>
     </message>
     <message>
+        <source>one row holds more than {max_values:,} values</source>
+        <translation>一行中的值超过 {max_values:,} 个</translation>
+    </message>
+    <message>
         <source>only 3.11, 3.12 and 3.13 are supported</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
@@ -5465,6 +5489,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>read every installed byte, instead of sizes and times</source>
         <translation>读取每个已安装的字节，而不只看大小和时间</translation>
+    </message>
+    <message>
+        <source>reading on would take {num_mib:,} MiB at once. The most is {max_mib:,} MiB.</source>
+        <translation>继续读取一次需要 {num_mib:,} MiB 内存，上限为 {max_mib:,} MiB。</translation>
     </message>
     <message>
         <source>remove program and environments, keep runs (Linux)</source>
@@ -5599,8 +5627,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>临时文件</translation>
     </message>
     <message>
+        <source>text that is not UTF-8</source>
+        <translation>不是 UTF-8 的文本</translation>
+    </message>
+    <message>
         <source>the NVIDIA driver does not answer</source>
         <translation>NVIDIA 驱动没有响应</translation>
+    </message>
+    <message>
+        <source>the Parquet file is damaged: {error}.</source>
+        <translation>Parquet 文件已损坏：{error}。</translation>
     </message>
     <message>
         <source>the end of the file</source>
@@ -5635,6 +5671,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>缺少以下参数：%s</translation>
     </message>
     <message>
+        <source>the header names {num_columns:,} columns. The most is {max_columns:,}.</source>
+        <translation>表头有 {num_columns:,} 列，上限为 {max_columns:,} 列。</translation>
+    </message>
+    <message>
         <source>the number {number} is too large</source>
         <translation>数字 {number} 过大</translation>
     </message>
@@ -5647,8 +5687,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>程序的文件夹（Linux；{folder}）</translation>
     </message>
     <message>
+        <source>the row is longer than {max_row_characters:,} characters.</source>
+        <translation>该行超过 {max_row_characters:,} 个字符。</translation>
+    </message>
+    <message>
         <source>the text that begins here has no closing quote</source>
         <translation>从此处开始的文本缺少右引号</translation>
+    </message>
+    <message>
+        <source>the unknown role {speaker}</source>
+        <translation>的角色 {speaker} 无法识别</translation>
     </message>
     <message>
         <source>they are already in the other folder</source>
@@ -5657,6 +5705,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>this terminal was opened for this command alone</source>
         <translation>这个终端只为这条命令打开</translation>
+    </message>
+    <message>
+        <source>too many blank lines follow each other.</source>
+        <translation>连续的空行过多。</translation>
     </message>
     <message>
         <source>tools</source>

@@ -64,13 +64,10 @@ def parse_error(
     )
 
 
-def row_error(path: Path, kind: str, number: int, problem: str, **values: object) -> TunesmithError:
+def row_error(path: Path, kind: str, number: int, problem: Message) -> TunesmithError:
     """Return a `dataset-parse-error` that names file and row; see `row_place`."""
     return TunesmithError(
-        "dataset-parse-error",
-        "{place}: {problem}",
-        place=row_place(path, kind, number),
-        problem=Message(problem, **values),
+        "dataset-parse-error", "{place}: {problem}", place=row_place(path, kind, number), problem=problem
     )
 
 

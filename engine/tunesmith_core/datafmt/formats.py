@@ -223,6 +223,8 @@ def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
     column = layout.columns[ROLES[layout.format][0].name]
     items = (item for row in rows if isinstance(row.get(column), list) for item in row[column])
     first = next(items, None)
+    if first is None:
+        return any(isinstance(row.get(column), Unreadable) for row in rows)
     return isinstance(first, dict) and key in first
 
 

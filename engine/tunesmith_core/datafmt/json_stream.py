@@ -73,7 +73,7 @@ class ArrayScanner:
                     columns = columns or value.keys()
                     yield number, value
                 else:
-                    problem = "each item of the list must be an object such as {...}."
+                    problem = Message("each item of the list must be an object such as {...}.")
                     bad(number, row_error(self._path, "json", number, problem))
             if found == "{":
                 self._leave_wrapper(columns)
@@ -115,8 +115,12 @@ class ArrayScanner:
             is_list = self._list_of_objects()
             first = self._skip()
             if is_list and isinstance(first, dict) and first.keys() == columns:
-                problem = 'a second list of rows begins here, "{name}". Put all rows into one list.'
-                raise parse_error(self._path, problem, line, name=str(name)[:MAX_NAME])
+                raise parse_error(
+                    self._path,
+                    'a second list of rows begins here, "{name}". Put all rows into one list.',
+                    line,
+                    name=str(name)[:MAX_NAME],
+                )
         self._expect("}")
 
     def _skip(self) -> Any:  # Any: JSON values

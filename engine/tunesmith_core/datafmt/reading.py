@@ -38,6 +38,8 @@ BadRow = Callable[[int, TunesmithError], None]
 PARQUET = "parquet"
 KIND_OF_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 DELIMITERS = ",;\t|"
+MAX_DIGITS = 309
+"""Of a whole number: no number with a fraction has more before its point."""
 MAX_COLUMNS = 4096
 """Of a table: rows with fewer fields get the others empty, so that each row takes the memory of all."""
 MAX_BLANK_ROWS = 2_000_000
@@ -70,7 +72,7 @@ def file_kind(path: Path) -> str:
         if start == "[":
             return "json"
         if start == "{":
-            return _kind_of_objects(path, file, line, named)
+            return _kind_of_objects(path, file, line) if named == "json" else "jsonl"
     if named is None:
         raise parse_error(
             path,
@@ -92,16 +94,14 @@ def _next_line(path: Path, file: TextIO) -> str:
     return ""
 
 
-def _kind_of_objects(path: Path, file: TextIO, line: str, named: str | None) -> str:
+def _kind_of_objects(path: Path, file: TextIO, line: str) -> str:
     """Tell JSON Lines from one JSON object: lines are whole objects, and a wrapper object holds a list of rows."""
     try:
         first = json_values.loads(line)
     except ValueError:
-        return named or "jsonl"
+        return "json"
     wraps_rows = any(isinstance(value, list) and value and isinstance(value[0], dict) for value in first.values())
-    if named != "json" or not wraps_rows:
-        return "jsonl"
-    return "jsonl" if _next_line(path, file) else "json"
+    return "json" if wraps_rows and not _next_line(path, file) else "jsonl"
 
 
 def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_8) -> Iterator[tuple[int, Row]]:
@@ -207,7 +207,13 @@ def _finite_float(text: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite_float)
+def _whole_number(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(Message("the number {number} is too large", number=text[:20] + "..."))
+    return int(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite_float, parse_int=_whole_number)
 
 
 def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
@@ -225,9 +231,7 @@ def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
             raise
         raise json.JSONDecodeError(problem[1], text, start + problem[0]) from None
     except ValueError as error:
-        # Of its own accord Python refuses only numbers of thousands of digits so.
-        words = error.args[0] if isinstance(error.args[0], Message) else Message("a number is too large")
-        raise json.JSONDecodeError(words, text, start) from None
+        raise json.JSONDecodeError(error.args[0], text, start) from None
     source = text[start:end]
     problem = text_problem(source)
     if problem is None and SURROGATE_ESCAPE.search(source):
@@ -262,13 +266,22 @@ def _csv_rows(path: Path, file: TextIO, kind: str, bad: BadRow) -> Iterator[tupl
         elif broken := text_problem("\n".join(values)):
             bad(number, parse_error(path, "{reason}.", number, reason=broken[1]))
         elif len(values) > len(header):
-            problem = "fields in this row: {num_fields}, in the header: {num_header}."
-            bad(number, parse_error(path, problem, number, num_fields=len(values), num_header=len(header)))
+            bad(number, _too_many_fields(path, number, len(values), len(header)))
         elif len(values) == len(header):
             yield number, dict(zip(header, values, strict=False))
         else:
             # Many programs leave out the commas behind the last value.
             yield number, empty | dict(zip(header, values, strict=False))
+
+
+def _too_many_fields(path: Path, number: int, num_fields: int, num_header: int) -> TunesmithError:
+    return parse_error(
+        path,
+        "fields in this row: {num_fields}, in the header: {num_header}.",
+        number,
+        num_fields=num_fields,
+        num_header=num_header,
+    )
 
 
 def _refuse(_number: int, error: TunesmithError) -> NoReturn:
@@ -328,8 +341,13 @@ def _csv_record(
 
 def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:
     if len(fields) > MAX_COLUMNS:
-        problem = "the header names {num_columns:,} columns. The most is {max_columns:,}."
-        raise parse_error(path, problem, number, num_columns=len(fields), max_columns=MAX_COLUMNS)
+        raise parse_error(
+            path,
+            "the header names {num_columns:,} columns. The most is {max_columns:,}.",
+            number,
+            num_columns=len(fields),
+            max_columns=MAX_COLUMNS,
+        )
     problem_and_place = text_problem("\n".join(fields))
     if problem_and_place:
         raise parse_error(path, "{reason}.", number, reason=problem_and_place[1])

@@ -16,6 +16,7 @@ import pyarrow
 from tunesmith_core.datafmt.encoding import open_bytes, row_error
 from tunesmith_core.datafmt.parquet_footer import Thrift
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 
 MAX_BATCH_ROWS = 512
 MAX_PAGE_BYTES = 256 * 1024**2
@@ -74,8 +75,12 @@ def batch_rows(path: Path, group: Any, wanted: Collection[str], first_row: int) 
 
 
 def _too_big(path: Path, row: int, num_bytes: int) -> TunesmithError:
-    problem = "from here on {num_mib:,} MiB are unpacked at once. The most is {max_mib:,} MiB."
-    return row_error(path, "parquet", row, problem, num_mib=num_bytes >> 20, max_mib=MAX_PAGE_BYTES >> 20)
+    problem = Message(
+        "reading on would take {num_mib:,} MiB at once. The most is {max_mib:,} MiB.",
+        num_mib=num_bytes >> 20,
+        max_mib=MAX_PAGE_BYTES >> 20,
+    )
+    return row_error(path, "parquet", row, problem)
 
 
 def _pages_of(file: BinaryIO, column: Any) -> _Pages:  # Any: ColumnChunkMetaData

@@ -61,8 +61,9 @@ def parquet_rows(path: Path, mapped: Iterable[str]) -> Iterator[tuple[int, Row]]
                         number += 1
                         yield number, others | dict(zip(wanted, values, strict=True))
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
-        first_line = str(error).partition("\n")[0][:200]
-        raise row_error(path, "parquet", number + 1, "the Parquet file is damaged: {error}.", error=first_line) from error
+        words = str(error).partition("\n")[0][:200]
+        problem = Message("the Parquet file is damaged: {error}.", error=words)
+        raise row_error(path, "parquet", number + 1, problem) from error
     if not number:
         raise TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
 

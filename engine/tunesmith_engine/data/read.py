@@ -14,6 +14,9 @@ from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.parquet_rows import parquet_rows
 
+MOST_BAD_ROWS = 100_000
+"""At the beginning of a file, after which no good row is expected: some hundred bytes of Parquet can be a billion rows."""
+
 
 @dataclass(slots=True)
 class Source:
@@ -36,6 +39,7 @@ class Source:
     row_format: str = field(default="", init=False)
 
     _kind: str = field(default="", init=False)
+    _num_good: int = field(default=0, init=False)
 
     @property
     def path(self) -> Path:
@@ -67,16 +71,16 @@ class Source:
         if failure and not head:
             raise failure
         layout = datafmt.resolve_layout([row for _, row in head], self.spec.format, self.spec.columns, str(self.path))
-        self.row_format, num_good = layout.format, 0
+        self.row_format = layout.format
         for number, row in chain(head, _raised(failure) if failure else rows):
             try:
                 conversation = datafmt.to_messages(row, layout, self.place(number))
             except UserError as error:
                 self.bad_row(number, error)
             else:
-                num_good += 1
+                self._num_good += 1
                 yield number, conversation
-        if not num_good and self.first_error:
+        if not self._num_good and self.first_error:
             raise self.first_error
 
     def bad_row(self, number: int, error: TunesmithError) -> None:
@@ -87,6 +91,8 @@ class Source:
         self.first_error = self.first_error or error
         if self.on_problem:
             self.on_problem(number, error)
+        if self.num_skipped_rows == MOST_BAD_ROWS and not self._num_good:
+            raise self.first_error
 
 
 def _raised(error: UserError) -> Iterator[tuple[int, datafmt.Row]]:

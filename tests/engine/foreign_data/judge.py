@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import signal
 import sys
 import time
@@ -22,8 +23,12 @@ from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.read import Source
 
-HANGS_S = 30
+HANGS_S = 300
 """Of the clock: a FIFO takes none of the processor's time."""
+
+MOST_CPU_S = 60
+MOST_MEMORY_BYTES = 8 * 1024**3
+"""Of addresses, of which torch alone takes some; what is really used is measured."""
 
 
 def _read(path: Path, *, skip: bool) -> dict[str, Any]:
@@ -53,7 +58,10 @@ WAYS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 def outcome(read: Callable[[Path], dict[str, Any]], path: Path) -> dict[str, Any]:
     """Return what a way of reading gave: rows, or an error as a person meets it; and the seconds it took."""
+    before = memory_mib("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")
     start = time.process_time()
+    resource.setrlimit(resource.RLIMIT_CPU, (int(start) + MOST_CPU_S, resource.RLIM_INFINITY))
     signal.alarm(HANGS_S)
     try:
         told = read(path)
@@ -63,13 +71,20 @@ def outcome(read: Callable[[Path], dict[str, Any]], path: Path) -> dict[str, Any
         if error.code == "bug":
             told["message"] += "".join(traceback.format_exception(raised)[-2:])
     signal.alarm(0)
-    return told | {"seconds": time.process_time() - start}
+    seconds, peak = time.process_time() - start, memory_mib("VmHWM")
+    return told | {"seconds": seconds, "peak_mib": peak, "grown_mib": peak - before}
+
+
+def memory_mib(name: str) -> int:
+    """Return what Linux says of this process's memory; writing 5 to clear_refs begins a new peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) // 1024
 
 
 def main() -> None:
     """Judge the files from FIRST on."""
     paths, outcomes, first = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-    datafmt.read_rows  # noqa: B018 - imported before the first file is timed
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY_BYTES, MOST_MEMORY_BYTES))
     with outcomes.open("a", encoding="utf-8") as file:
         for number, path in enumerate(json.loads(paths.read_text(encoding="utf-8"))[first:], first):
             for way, read in WAYS.items():

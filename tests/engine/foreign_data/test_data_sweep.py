@@ -18,8 +18,7 @@ from tests.engine.foreign_data.case import Case
 from tests.engine.foreign_data.corpus import cases
 
 MOST_SECONDS = 10
-OTHER_WORDS = ("dataset-encoding", "dataset-empty")
-"""Codes of verdicts about the whole file."""
+MOST_COUNTED_BYTES = 1024**2
 
 Outcome = dict[str, Any]
 
@@ -50,7 +49,7 @@ def fault(case: Case, told: dict[str, Outcome]) -> str:
 
 
 def _fault_of(case: Case, way: str, outcome: Outcome) -> str:
-    if outcome["seconds" if "seconds" in outcome else "exit"] > MOST_SECONDS:
+    if outcome.get("seconds", 0) > MOST_SECONDS:
         return f"took {outcome['seconds']:.0f} s"
     if "code" in outcome:
         return _fault_of_error(case, way, outcome)
@@ -85,10 +84,12 @@ def _fault_of_error(case: Case, way: str, outcome: Outcome) -> str:
 def _cut(case: Case, num_rows: int) -> str:
     """Count the rows of a text by other means."""
     try:
+        if case.path.stat().st_size > MOST_COUNTED_BYTES:
+            return ""
         text = case.path.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError:
         return ""
-    if "type" in case.name or text.startswith("PAR1") or text[:2] in ("\udcff\udcfe", "\udcfe\udcff"):
+    if text.startswith("PAR1") or text[:2] in ("\udcff\udcfe", "\udcfe\udcff"):
         return ""
     if text.lstrip()[:1] == "{" and case.path.suffix not in (".csv", ".tsv"):
         lines = [line for line in re.split("\r\n|\r|\n", text) if line.strip()]
