@@ -324,9 +324,8 @@ class _RowReader:
             raise self._error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
         speaker, content = item.get("role", item.get("from")), item.get("content", item.get("value"))
         if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
-            shown = (
-                Sentence("no role") if speaker is None else Sentence("the unknown role {speaker}", speaker=repr(speaker)[:MAX_NAME])
-            )
+            name = repr(speaker)[:MAX_NAME]
+            shown = Sentence("no role") if speaker is None else Sentence("the unknown role {speaker}", speaker=name)
             raise self._error(role, "message {number} has {shown}", number=number, shown=shown)
         speaker = SPEAKERS[speaker.lower()]
         fields = {key: value for key, value in item.items() if key not in MESSAGE_KEYS and value is not None}

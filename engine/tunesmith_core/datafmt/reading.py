@@ -314,7 +314,8 @@ class _CsvLines:
                     raise _too_long(self._path, number)
                 if self.num_characters > MAX_ROW_CHARACTERS:
                     raise csv.Error("a row of many lines is too long")
-                num_separators = line.count(self._delimiter) + (num_separators if self.num_characters > len(line) else 0)
+                is_first = self.num_characters == len(line)
+                num_separators = line.count(self._delimiter) + (0 if is_first else num_separators)
                 if num_separators > MAX_VALUES:
                     problem = Message("one row holds more than {max_values:,} values", max_values=MAX_VALUES)
                     raise parse_error(self._path, "{reason}.", number, reason=problem)

@@ -24,7 +24,7 @@ MAX_PAGE_BYTES = 256 * 1024**2
 BATCH_BYTES = 64 * 1024**2
 MAX_LIST_VALUES = 8 * 1024**2
 MAX_VALUES_PER_BYTE = 64
-"""In lists: beyond so many values of which each byte of the file stands for so many, a single row may be all of them."""
+"""In lists: where there are more values, and more for each byte of the file, a single row may be all of them."""
 
 MAX_UNPACKED_BYTES = 8 * 1024**2
 """Up to this size a dictionary is looked into; programs end one at 1 MiB."""
@@ -104,7 +104,7 @@ def _pages_of(file: BinaryIO, column: Any) -> _Pages:  # Any: ColumnChunkMetaDat
 
 
 def _longest_text(packed: bytes, size: int, compression: str) -> int:
-    """Return the bytes of the longest text of a dictionary, of the whole page where that can't be told at little cost."""
+    """Return the bytes of the longest text of a dictionary, of the whole page where that would take long."""
     if size <= BATCH_BYTES // MAX_BATCH_ROWS or size > MAX_UNPACKED_BYTES:
         return size
     try:

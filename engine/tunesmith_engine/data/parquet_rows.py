@@ -7,7 +7,6 @@ an `Unreadable` in its place, so that only who needs it finds the row bad.
 
 from __future__ import annotations
 
-import decimal
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -103,7 +102,11 @@ def _num_values(array: Array) -> int:
         return _num_values(array.keys) + _num_values(array.items)
     if isinstance(kind, pyarrow.BaseExtensionType):
         return _num_values(array.storage)
-    return len(array) + _num_values(array.flatten()) if types.is_nested(kind) and hasattr(kind, "value_type") else len(array)
+    return len(array) + (_num_values(array.flatten()) if _is_list(kind) else 0)
+
+
+def _is_list(kind: Any) -> bool:  # Any: a pyarrow.DataType
+    return types.is_nested(kind) and hasattr(kind, "value_type")
 
 
 def _is_json(kind: Any) -> bool:  # Any: a pyarrow.DataType
@@ -112,7 +115,7 @@ def _is_json(kind: Any) -> bool:  # Any: a pyarrow.DataType
         return all(_is_json(field.type) for field in kind)
     if types.is_map(kind):
         return False
-    if types.is_dictionary(kind) or types.is_nested(kind) and hasattr(kind, "value_type"):
+    if types.is_dictionary(kind) or _is_list(kind):
         return _is_json(kind.value_type)
     return bool(
         types.is_string(kind)

@@ -15,7 +15,7 @@ from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.parquet_rows import parquet_rows
 
 MOST_BAD_ROWS = 100_000
-"""At the beginning of a file, after which no good row is expected: some hundred bytes of Parquet can be a billion rows."""
+"""After so many at the beginning of a file no good one is expected; some bytes of Parquet can be a billion rows."""
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "brotli", "lz4")
 def _text(values: list[bytes | None], kind: Any = None) -> Any:  # Any: pyarrow has no types
     """Bytes that call themselves text."""
     large = kind is not None and pa.types.is_large_string(kind)
-    return pa.array(values, pa.large_binary() if large else pa.binary()).view(pa.large_string() if large else pa.string())
+    return pa.array(values, pa.large_binary()).view(kind) if large else pa.array(values, pa.binary()).view(pa.string())
 
 
 def _write(path: Path, chance: random.Random, columns: dict[str, Any], **options: Any) -> None:
@@ -39,7 +39,7 @@ def broken_text(folder: Path, chance: random.Random) -> Case:
     """Texts that are not UTF-8, in a column of texts or deep inside chats, at known rows."""
     num_rows = chance.randint(2, 1500)
     bad = sorted(chance.sample(range(1, num_rows), min(chance.randint(1, 3), num_rows - 1)))
-    texts: list[bytes | None] = ["ü ok".encode()] * num_rows
+    texts: list[bytes | None] = [b"\xc3\xbc ok"] * num_rows
     for row in bad:
         texts[row] = chance.choice(BROKEN)
     path = folder / "a.parquet"
@@ -47,7 +47,7 @@ def broken_text(folder: Path, chance: random.Random) -> Case:
     if chance.random() < 0.5:
         columns = {"prompt": pa.array(["?"] * num_rows), "completion": values}
     else:
-        contents = [each for text in texts for each in ("?".encode(), text)]
+        contents = [each for text in texts for each in (b"?", text)]
         roles = pa.array(["user", "assistant"] * num_rows)
         messages = pa.StructArray.from_arrays([roles, _text(contents)], ["role", "content"])
         columns = {"messages": pa.ListArray.from_arrays(pa.array(range(0, 2 * num_rows + 1, 2), pa.int32()), messages)}
@@ -109,11 +109,11 @@ def _chats(extra: Any, name: str = "extra") -> Any:  # Any: pyarrow has no types
 def _calls() -> Any:  # Any: pyarrow has no types
     """Tool calls whose arguments are no JSON values."""
     arguments = pa.array([{"day": 10**9, "price": decimal.Decimal("1.5")}] * 4)
-    fields = pa.StructArray.from_arrays(
-        [pa.array([2**30] * 4, pa.int32()).view(pa.date32()), arguments.field(1), pa.array([float("nan")] * 4)], ["d", "p", "n"]
-    )
+    days, missing = pa.array([2**30] * 4, pa.int32()).view(pa.date32()), pa.array([float("nan")] * 4)
+    fields = pa.StructArray.from_arrays([days, arguments.field(1), missing], ["d", "p", "n"])
     function = pa.StructArray.from_arrays([pa.array(["f"] * 4), fields], ["name", "arguments"])
-    calls = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4], pa.int32()), pa.StructArray.from_arrays([function], ["function"]))
+    calls = pa.StructArray.from_arrays([function], ["function"])
+    calls = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4], pa.int32()), calls)
     parts = [pa.array(["assistant"] * 4), pa.array(["a"] * 4), calls]
     messages = pa.StructArray.from_arrays(parts, ["role", "content", "tool_calls"])
     return pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 4], pa.int32()), messages)
@@ -142,7 +142,8 @@ def odd_types(folder: Path, chance: random.Random) -> Case:
 def _good(path: Path, chance: random.Random) -> None:
     num_rows = chance.randint(1, 800)
     chats = [[{"role": "user", "content": "a"}, {"role": "assistant", "content": "b" * 20}]] * num_rows
-    columns = {"messages": chats} if chance.random() < 0.5 else {"prompt": ["a"] * num_rows, "completion": [str(n) for n in range(num_rows)]}
+    pairs = {"prompt": ["a"] * num_rows, "completion": [str(n) for n in range(num_rows)]}
+    columns = {"messages": chats} if chance.random() < 0.5 else pairs
     _write(path, chance, {name: pa.array(values) for name, values in columns.items()})
 
 

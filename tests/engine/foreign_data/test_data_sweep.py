@@ -60,7 +60,8 @@ def _fault_of(case: Case, way: str, outcome: Outcome) -> str:
     numbers = outcome["good"] + outcome["skipped"]
     if len(set(numbers)) < len(numbers) or outcome["counted"] != len(outcome["skipped"]):
         return f"rows counted wrongly: {outcome['counted']} skipped, {len(outcome['skipped'])} told"
-    if case.bad and (way == "rows" or tuple(sorted(outcome["skipped"])) != case.bad or len(outcome["good"]) != case.num_good):
+    skipped = tuple(sorted(outcome["skipped"]))
+    if case.bad and (way == "rows" or skipped != case.bad or len(outcome["good"]) != case.num_good):
         return f"bad are {case.bad}, skipped {outcome['skipped']}, read {len(outcome['good'])} of {case.num_good}"
     if case.num_good and len(outcome["good"]) != case.num_good:
         return f"{len(outcome['good'])} rows of {case.num_good}"

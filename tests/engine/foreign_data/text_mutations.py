@@ -16,6 +16,8 @@ from typing import Any
 from tests.engine.foreign_data.case import Case
 
 DEEP = "[" * 100_000 + "]" * 100_000
+UNCLOSED = '{"x": "' + "y" * 70_000
+BOM = codecs.BOM_UTF8
 NEWLINES = ("\n", "\n", "\r\n", "\r")
 
 PAIR: dict[str, Any] = {"prompt": "Wer ist da? ü", "completion": "Ich – 我。"}
@@ -29,18 +31,24 @@ ROWS = (PAIR, CHAT, SHAREGPT, ALPACA, TEXT)
 BAD_JSON: tuple[str | bytes, ...] = (
     "nonsense", "{", "}", "[", '{"prompt": "a", "completion": }', '{"prompt": "a" "completion": "b"}', "[1, 2]", "[]",
     '"text"', "7", "null", "true", "NaN", "-", '{"prompt": "a", "completion": "b"} x', '{"prompt": "a", "comp',
-    '{"x": NaN}', '{"x": -Infinity}', '{"x": 1e400}', '{"x": 1%s}' % ("0" * 5000), '{"x": %s}' % DEEP, '{"x": "\\ud800"}',
+    '{"x": NaN}', '{"x": -Infinity}', '{"x": 1e400}', '{"x": 1' + "0" * 5000 + "}", '{"x": ' + DEEP + "}",
+    '{"x": "\\ud800"}',
     '{"x": "\\udfff\\ud800"}', "{'x': 1}", '{"x": "a\tb"}', '{"x": "\\q"}', '{"x": 1,}', '{"x": 01}', '{"x": +1}',
     '{"x": True}', "// comment", "# comment", '{"x": 1}{"x": 2}', '{"x": 1}, ', "\ufeff{}", "{}", '{"x": "\\u12"}',
-    b'{"x": "\xff"}', b'{"x": "\xc3("}', b'{"x": "\xed\xa0\x80"}', b'{"x": "\xc0\xaf"}', b'{"x": "a\x00b"}', b"\x00" * 50,
-    b"\xfe\xff", '{"": ""}', '{"x": [%s}' % ("[" * 500), "<row/>", "a: b", "a,b", '{"x": 0x10}', '{x: "a"}',
-    '{"x": "%s' % ("y" * 70_000), '{"x": {"y": "\\ud83d"}}', '{"a":' * 3000,
+    b'{"x": "\xff"}', b'{"x": "\xc3("}', b'{"x": "\xed\xa0\x80"}', b'{"x": "\xc0\xaf"}', b'{"x": "a\x00b"}',
+    b"\x00" * 50,
+    b"\xfe\xff", '{"": ""}', '{"x": [' + "[" * 500 + "}", "<row/>", "a: b", "a,b", '{"x": 0x10}', '{x: "a"}',
+    UNCLOSED, '{"x": {"y": "\\ud83d"}}', '{"a":' * 3000,
 )  # fmt: skip
 """Lines that are no row of any format."""
 
+WHOLE_IN_A_LIST = ("[1, 2]", "[]", '"text"', "7", "null", "true", "{}", '{"": ""}', "[", "{", '{"a":' * 3000, UNCLOSED)
+"""Those that are an item of a list all the same, or that only end with the file."""
+
 BAD_VALUES: tuple[Any, ...] = (None, "", "  ", 5, 1.5, True, [], {}, [[]], ["x"], [None], {"role": "user"}, 10**400)
 BAD_MESSAGES: tuple[Any, ...] = (
-    7, None, "x", [], {}, {"role": "user"}, {"content": "x"}, {"role": 5, "content": "x"}, {"role": "x", "content": "y"},
+    7, None, "x", [], {}, {"role": "user"}, {"content": "x"}, {"role": 5, "content": "x"},
+    {"role": "x", "content": "y"},
     {"role": "user", "content": 5}, {"role": "assistant", "content": ""}, {"role": "assistant", "content": None},
     {"role": "user", "content": [{"type": "image"}]}, {"role": "user", "content": {"a": 1}},
     {"role": "assistant", "content": "x", "tool_calls": 5}, {"role": "assistant", "content": "x", "tool_calls": [{}]},
@@ -127,7 +135,8 @@ def items(folder: Path, chance: random.Random) -> Case:
         values[number] = chance.choice((7, None, "x", [], [1], {}, bad_row(row, chance), bad_row(row, chance)))
     text = json.dumps(values, indent=chance.choice((None, None, 1)), ensure_ascii=chance.random() < 0.5)
     if chance.random() < 0.4:
-        text = chance.choice(('{"data": %s}', '{"version": 1, "rows": %s, "more": {"a": [1, 2]}}', '{"a": [], "b": %s}')) % text
+        wraps = ('{"data": %s}', '{"version": 1, "rows": %s, "more": {"a": [1, 2]}}', '{"a": [], "b": %s}')
+        text = chance.choice(wraps) % text
     path = folder / chance.choice(("a.json", "a.json", "a.jsonl", "a.txt", "a"))
     if not text.startswith("["):
         path = folder / "a.json"
@@ -142,9 +151,7 @@ def list_with_a_break(folder: Path, chance: random.Random) -> Case:
     num_rows = chance.randint(3, 200)
     texts: list[str | bytes] = [json.dumps(row, ensure_ascii=False)] * num_rows
     number = chance.randrange(1, num_rows)
-    texts[number] = chance.choice(
-        [text for text in BAD_JSON if text not in ("[1, 2]", "[]", '"text"', "7", "null", "true", "{}", '{"": ""}', "[")
-         and not str(text).startswith('{"x": "yy') and text != "{" and text[:5] != '{"a":' and "comp" not in str(text)[20:]])  # fmt: skip
+    texts[number] = chance.choice([text for text in BAD_JSON if text not in WHOLE_IN_A_LIST])
     raw = [text.encode() if isinstance(text, str) else text for text in texts]
     path = folder / "a.json"
     path.write_bytes(b"[" + b",\n".join(raw) + b"]")
@@ -181,7 +188,7 @@ def base_file(folder: Path, chance: random.Random) -> Path:
         text = (json.dumps(row, ensure_ascii=chance.random() < 0.5) + "\n") * num_rows
     else:
         text = json.dumps([row] * num_rows, indent=1 if kind == "pretty" else None)
-        text = '{"data": %s}' % text if kind == "wrapped" else text
+        text = f'{{"data": {text}}}' if kind == "wrapped" else text
     path.write_text(text, encoding="utf-8", newline="\n")
     return path
 
@@ -200,7 +207,7 @@ def flips(folder: Path, chance: random.Random) -> Case:
         elif how == 2:
             raw[place:place] = raw[place : place + 30]
         elif how == 3:
-            raw[place:place] = chance.choice((b"\0", b"\xff", b"\n", b"\r", b'"', b"{", b"[", b"\\", b"\xef\xbb\xbf", b"]"))
+            raw[place:place] = chance.choice((b"\0", b"\xff", b"\n", b"\r", b'"', b"{", b"[", b"\\", BOM, b"]"))
         elif raw:
             raw[place % len(raw)] ^= 1 << chance.randrange(8)
     path.write_bytes(raw)
@@ -246,20 +253,31 @@ def _zip(name: str) -> bytes:
 
 
 FOREIGN: tuple[bytes, ...] = (
-    b"", b"\n", b" \r\n\t\n", b"\0" * 70_000, b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff\n", b"\xff\xfe\0\0", b"{}", b"[]",
+    b"", b"\n", b" \r\n\t\n", b"\0" * 70_000, b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff\n", b"\xff\xfe\0\0", b"{}",
+    b"[]",
     b"[[]]", b"[{}]", b"{}\n{}", b"null", b'""', b"0", b"NaN", _zip("a.jsonl"), _zip("xl/workbook.xml"),
     gzip.compress(json.dumps(PAIR).encode()), b"<!doctype html><html><body>a,b</body></html>",
-    b"<?xml version='1.0'?><rows/>", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"SQLite format 3\0" + bytes(100), b"%PDF-1.7\n%\xe2",
-    b"ARROW1\0\0" + bytes(90), b"\x80\x04\x95\x0c", b"\x7fELF\x02\x01\x01" + bytes(60), b"- prompt: a\n  completion: b\n",
-    b"\x28\xb5\x2f\xfd" + bytes(20), b"BZh91AY", b"\xfd7zXZ\0", b"Rar!\x1a\x07", b"7z\xbc\xaf\x27\x1c", b"\xd0\xcf\x11\xe0" + bytes(99),
+    b"<?xml version='1.0'?><rows/>", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"SQLite format 3\0" + bytes(100),
+    b"%PDF-1.7\n%\xe2",
+    b"ARROW1\0\0" + bytes(90), b"\x80\x04\x95\x0c", b"\x7fELF\x02\x01\x01" + bytes(60),
+    b"- prompt: a\n  completion: b\n",
+    b"\x28\xb5\x2f\xfd" + bytes(20), b"BZh91AY", b"\xfd7zXZ\0", b"Rar!\x1a\x07", b"7z\xbc\xaf\x27\x1c",
+    b"\xd0\xcf\x11\xe0" + bytes(99),
     b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", b"404: Not Found", b"Entry not found",
-    b"PAR1", b"PAR1PAR1", b"PAR1\0\0\0\0PAR1", b"PARE" + bytes(8) + b"PARE", b"Obj\x01avro.codec", b"ORC" + bytes(50), DEEP.encode(),
-    b'{"a":' * 100_000, b'"' * 100_000, b"," * 100_000, b"\t" * 100_000, b'[{"prompt": "a"' + b" " * 100_000, b"a\n" * 1000,
-    b'prompt,completion\n"', b"prompt,prompt\na,b\n", b",\na,b\n", b"prompt,completion", b"prompt,completion\n\n\n", b'"a\n' * 99,
-    b'{"messages": "x"}\n', b'{"role": "user", "content": "x"}\n', b'{"prompt": "a"}\n{"completion": "b"}\n', b"\x1b[31m", b"sep=;\na;b\n",
-    b'{"train": [{"text": "a"}], "test": [{"text": "b"}, {"text": "c"}]}', b'{"data": {"rows": [{"text": "a"}]}}', b'{"data": []}',
-    b'[{"text": "a"}, {"text": "b"},]', b'[{"text": "a"} {"text": "b"}]', b'{"text": "a", "text": "b"}\n', b"\x00\x01\x02\x03" * 2000,
-    b'[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]\n' * 3, b'["a","b"]\n["c","d"]\n', b'"a"\n"b"\n',
+    b"PAR1", b"PAR1PAR1", b"PAR1\0\0\0\0PAR1", b"PARE" + bytes(8) + b"PARE", b"Obj\x01avro.codec", b"ORC" + bytes(50),
+    DEEP.encode(),
+    b'{"a":' * 100_000, b'"' * 100_000, b"," * 100_000, b"\t" * 100_000, b'[{"prompt": "a"' + b" " * 100_000,
+    b"a\n" * 1000,
+    b'prompt,completion\n"', b"prompt,prompt\na,b\n", b",\na,b\n", b"prompt,completion", b"prompt,completion\n\n\n",
+    b'"a\n' * 99,
+    b'{"messages": "x"}\n', b'{"role": "user", "content": "x"}\n', b'{"prompt": "a"}\n{"completion": "b"}\n',
+    b"\x1b[31m", b"sep=;\na;b\n",
+    b'{"train": [{"text": "a"}], "test": [{"text": "b"}, {"text": "c"}]}', b'{"data": {"rows": [{"text": "a"}]}}',
+    b'{"data": []}',
+    b'[{"text": "a"}, {"text": "b"},]', b'[{"text": "a"} {"text": "b"}]', b'{"text": "a", "text": "b"}\n',
+    b"\x00\x01\x02\x03" * 2000,
+    b'[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]\n' * 3, b'["a","b"]\n["c","d"]\n',
+    b'"a"\n"b"\n',
 )  # fmt: skip
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ".txt", "", ".JSONL", ".xlsx", ".gz", ".json.bak")
 
