@@ -38,8 +38,8 @@ BadRow = Callable[[int, TunesmithError], None]
 PARQUET = "parquet"
 KIND_OF_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 DELIMITERS = ",;\t|"
-MAX_DIGITS = 309
-"""Of a whole number: no number with a fraction has more before its point."""
+MAX_DIGITS = 1000
+"""Of a whole number: the time to read one grows with the square of them."""
 MAX_COLUMNS = 4096
 """Of a table: rows with fewer fields get the others empty, so that each row takes the memory of all."""
 MAX_BLANK_ROWS = 2_000_000

@@ -30,7 +30,7 @@ TEMPLATE_TOKENS = 128
 """Room for what a chat template adds: role marks, and a system prompt of its own."""
 
 HEAD_ROWS = 1000
-HEAD_BYTES = 16 * 1024**2
+HEAD_BYTES = 8 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def head_rows(path: Path, num_rows: int, on_bad_row: BadRow | None = None, encod
 
 
 def beginning(rows: Iterator[tuple[int, Row]], num_rows: int) -> Iterator[tuple[int, Row]]:
-    """Yield at most so many rows, and no more once they come to 16 million bytes."""
+    """Yield at most so many rows, and no more once they come to 8 million bytes."""
     num_bytes = 0
     for number, row in itertools.islice(rows, num_rows):
         yield number, row
@@ -166,7 +166,7 @@ def row_bytes(row: Row) -> int:
 def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> tuple[int, int]:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
-    At most `num_rows` rows and 16 million bytes are looked at; of a Parquet file only that it holds rows.
+    At most `num_rows` rows and 8 million bytes are looked at; of a Parquet file only that it holds rows.
 
     Args:
         source: the file and its mapping.
