@@ -44,7 +44,8 @@ def test_values_inside_of_chats_become_json(tmp_path: Path) -> None:
         "nested": (pa.struct({"at": pa.time32("s")}), {"at": datetime.time(1, 2)}, {"at": "01:02:00"}),
         "name": (pa.dictionary(pa.int32(), pa.string()), "n", "n"),
     }
-    message = pa.struct({"role": pa.string(), "content": pa.string()} | {name: kind for name, (kind, _, _) in kinds.items()})
+    texts = {"role": pa.string(), "content": pa.string()}
+    message = pa.struct(texts | {name: kind for name, (kind, _, _) in kinds.items()})
     fields = {name: value for name, (_, value, _) in kinds.items()}
     expected = {name: told for name, (_, _, told) in kinds.items()}
     assert fields_of(tmp_path, fields, pa.list_(message)) == expected
@@ -58,7 +59,7 @@ def test_only_the_row_with_a_value_that_is_no_text_is_bad(tmp_path: Path) -> Non
     assert source.first_error is not None
     assert 'row 2, column "text": holds text that is not UTF-8.' in source.first_error.message
     by_day = Source(SourceSpec(path=str(path), format="text", columns={"text": "other"}), skip_bad_rows=True)
-    with pytest.raises(UserError, match="row 1.*must be a text, not a date or time"):
+    with pytest.raises(UserError, match=r"row 1.*must be a text, not a date or time"):
         list(by_day.conversations())
     assert by_day.num_skipped_rows == 3
 
@@ -99,10 +100,10 @@ def test_texts_that_repeat_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch:
     assert parquet_pages.batch_rows(path, group, ["text"], 1) == parquet_pages.BATCH_BYTES // 200_000
     short = write(tmp_path, {"text": [f"{number} " * 10 for number in range(10_000)]})
     assert parquet_pages.batch_rows(short, parquet.ParquetFile(short).metadata.row_group(0), ["text"], 1) == 512
+    monkeypatch.setattr(parquet_pages, "MAX_LIST_VALUES", 1000)
+    monkeypatch.setattr(parquet_pages, "MAX_VALUES_PER_BYTE", 1)
+    path = write(tmp_path, {"messages": [[{"role": "user", "content": "q"}] * 10_000]})
     with pytest.raises(UserError, match="reading on would take"):
-        monkeypatch.setattr(parquet_pages, "MAX_LIST_VALUES", 1000)
-        monkeypatch.setattr(parquet_pages, "MAX_VALUES_PER_BYTE", 1)
-        path = write(tmp_path, {"messages": [[{"role": "user", "content": "q"}] * 10_000]})
         parquet_pages.batch_rows(path, parquet.ParquetFile(path).metadata.row_group(0), ["messages"], 1)
 
 
