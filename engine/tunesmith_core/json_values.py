@@ -8,6 +8,7 @@ import json
 import re
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 from tunesmith_core.messages import Message
@@ -21,7 +22,18 @@ MOST_SHOWN = 80
 LATEST = 1e11
 """Seconds since 1970; no clock shows a later time, and no calendar takes it."""
 
+MAX_DEPTH = 100
+"""Brackets within brackets. Python's own reader ends the process at some depth, which one depends on the machine."""
+MAX_VALUES = 1_000_000
+"""Of one row of data: a value takes up to a hundred times the memory of its text."""
+
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_BRACKETS_AND_QUOTES = b'[]{}"'
+_OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS_AND_QUOTES)
+_TEXT = re.compile(rb'"[^"]*(?:"|\Z)')
+_USUAL_DEPTH = 8
+_SHORT_CHARACTERS = 65536
+_TOKEN = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 
 
 class NameTwiceError(ValueError):
@@ -41,12 +53,72 @@ def parse(content: bytes, *, unique_names: bool = False) -> Any:  # Any: JSON va
     """
     text = content.decode("utf-8-sig")
     try:
-        values = json.loads(text, object_pairs_hook=_unique if unique_names else None)
-        return _whole(values) if _SURROGATE.search(text) else values
+        values = loads(text, max_values=len(text), unique_names=unique_names)
     except (json.JSONDecodeError, NameTwiceError):
         raise
-    except (RecursionError, ValueError) as error:
+    except ValueError as error:
         raise ValueError(Message("values are nested too deeply, or a number is too long")) from error
+    return _whole(values) if _SURROGATE.search(text) else values
+
+
+def loads(text: str, max_values: int = MAX_VALUES, *, unique_names: bool = False) -> Any:  # Any: JSON values
+    """Return the values of a JSON text that somebody else wrote.
+
+    Raises:
+        ValueError: json.JSONDecodeError, or a Message for what exceeds a limit or, with unique_names, is there twice.
+    """
+    if may_exceed(text) and (problem := excess(text, max_values=max_values)):
+        raise ValueError(problem)
+    return json.loads(text, object_pairs_hook=_unique if unique_names else None)
+
+
+def may_exceed(text: str) -> bool:
+    """Return False, at little cost, where no value of a JSON text or of a part of one can exceed a limit.
+
+    A part begins outside a text in quotes.
+    """
+    if len(text) <= _SHORT_CHARACTERS and text.count("[") + text.count("{") <= MAX_DEPTH:
+        return False
+    if len(text) > MAX_VALUES and sum(map(text.count, "[{,")) > MAX_VALUES:
+        return True
+    raw = text.encode("utf-8", "surrogatepass")
+    if b"\\" in raw:
+        raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
+    brackets = _TEXT.sub(b"", raw.translate(None, _OTHERS).replace(b'""', b""))
+    for _ in range(_USUAL_DEPTH):
+        # Each round takes away the innermost brackets.
+        brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")
+        if len(brackets) <= MAX_DEPTH - _USUAL_DEPTH:
+            return False
+    return True
+
+
+def excess(text: str, start: int = 0, max_values: int = MAX_VALUES) -> Message | None:
+    """Return which limit the JSON value exceeds that begins at a place of a text, or None."""
+    num_values = 0
+    for character, depth in _depths(text, start):
+        if depth > MAX_DEPTH:
+            return Message("brackets are nested too deeply")
+        num_values += character in "[{,"
+        if num_values > max_values:
+            return Message("one row holds more than {max_values:,} values", max_values=max_values)
+        if depth <= 0:
+            break
+    return None
+
+
+def ends(text: str, start: int) -> bool:
+    """Return whether the list, object or text that begins at a place of a text ends in it, well-formed or not."""
+    return any(depth <= 0 for _, depth in _depths(text, start))
+
+
+def _depths(text: str, start: int) -> Iterator[tuple[str, int]]:
+    """Yield brackets, commas and texts in quotes, each with how many brackets are open behind it."""
+    depth = 0
+    for token in _TOKEN.finditer(text, start):
+        character = text[token.start()]
+        depth += (character in "[{") - (character in "]}")
+        yield character, depth
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON values

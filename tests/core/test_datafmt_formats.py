@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
 import pytest
 
-from tunesmith_core.datafmt import Chat, Conversation, Layout, PromptCompletion, Text, resolve_layout, to_messages
+from tunesmith_core.datafmt import (
+    Chat,
+    Conversation,
+    Layout,
+    PromptCompletion,
+    Text,
+    Unreadable,
+    resolve_layout,
+    to_messages,
+)
 from tunesmith_core.errors import UserError
 from tunesmith_core.messages import said
 
@@ -123,7 +133,11 @@ def test_roles_of_different_formats_fit_none() -> None:
         ({"text": 7}, "text", "must be a text, not a number"),
         ({"text": True}, "text", "must be a text, not true or false"),
         ({"text": [1]}, "text", "must be a text, not a list"),
-        ({"text": b"x"}, "text", "must be a text, not bytes"),
+        ({"text": b"x"}, "text", "must be a text, not binary data"),
+        ({"text": datetime.date(2024, 5, 1)}, "text", "must be a text, not a date or time"),
+        ({"text": Unreadable("text that is not UTF-8")}, "text", 'column "text": holds text that is not UTF-8'),
+        ({"messages": Unreadable("x")}, "auto", 'column "messages": holds x'),
+        ({"messages": [USER, ANSWER], "tools": "[" * 500}, "messages", "must be a list of objects"),
         ({"text": "  "}, "text", 'column "text": is empty'),
         ({"instruction": "q", "output": ""}, "auto", 'column "output": is empty'),
         ({"prompt": "q", "completion": None}, "auto", 'column "completion": is empty'),
@@ -178,3 +192,10 @@ def test_a_row_for_each_message_is_not_taken_for_plain_text(message: dict[str, A
         resolve_layout([message, ANSWER])
     assert caught.value.code == "dataset-parse-error"
     assert resolve_layout([USER, ANSWER], "text", {"text": "content"}).columns == {"text": "content"}
+
+
+def test_many_columns_are_named_in_part() -> None:
+    with pytest.raises(UserError) as caught:
+        resolve_layout([{f"column-{number}": 1 for number in range(100_000)}])
+    assert "column-49..." in caught.value.message
+    assert len(caught.value.message) < 1000

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from tunesmith_core import datafmt
 from tunesmith_core.datafmt import encoding, json_stream, reading
 from tunesmith_core.errors import UserError
+from tunesmith_core.json_values import MAX_VALUES
 
 
 def write(folder: Path, name: str, content: bytes | str) -> Path:
@@ -72,8 +74,8 @@ def test_rows_come_with_their_line_or_their_number_in_a_list(tmp_path: Path, nam
         ("a.jsonl", '{"text":"\xfc"}\n'.encode() + b'{"text":"\xe9"}', "line 2, column 10: not valid JSON: byte 0xE9"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-16-le"), "UTF-16 text without a byte order mark"),
         ("a.jsonl", '{"text":"a"}\n'.encode("utf-32"), "UTF-32"),
-        ("a.jsonl", '{"text":"a"}\n'.encode("utf-16") + b"\n", "broken UTF-16 text after row 1"),
-        ("a.jsonl", b"\xff\xfe\n", ": broken UTF-16 text"),
+        ("a.jsonl", '{"text":"a"}\n'.encode("utf-16") + b"\n", "line 2, column 1: not valid JSON: half a"),
+        ("a.jsonl", b"\xff\xfe\n", "line 1, column 1: not valid JSON: half a surrogate pair"),
         ("a.jsonl", b'{"text":"a\0b"}', "column 11: not valid JSON: a NUL byte"),
         ("a.jsonl", b"\0" * 9000, "column 1: not valid JSON: a NUL byte"),
         ("a.jsonl", b'{"text":"\\ud800"}', "half a surrogate pair"),
@@ -81,11 +83,19 @@ def test_rows_come_with_their_line_or_their_number_in_a_list(tmp_path: Path, nam
         ("a.jsonl", '{"x":NaN}', "NaN is not a JSON number"),
         ("a.jsonl", '{"x":-Infinity}', "-Infinity is not a JSON number"),
         ("a.jsonl", '{"x":1e400}', "the number 1e400 is too large"),
-        ("a.jsonl", '{"x":1' + "0" * 5000 + "}", "line 1, column 1: not valid JSON: a number is too large."),
+        ("a.jsonl", '{"x":1' + "0" * 5000 + "}", "not valid JSON: the number 10000000000000000000... is too large"),
         ("a.jsonl", '{"text":"a}', "line 1, column 9: not valid JSON: the text that begins here has no closing quote."),
         ("a.json", '[{"text":"a}]', "column 10: not valid JSON: the text that begins here has no closing quote."),
-        ("a.jsonl", '{"x":' + "[" * 100_000, "brackets are nested too deeply"),
-        ("a.json", "[{},\n 1]", "line 2: each item of the list must be an object"),
+        ("a.jsonl", '{"x":' + "[" * 100_000, "line 1: brackets are nested too deeply"),
+        ("a.json", '[{},{"x":' + "[" * 100_000, "line 1, column 5: brackets are nested too deeply"),
+        ("a.json", '[{"a":1}]\n{"a":2}', "line 2, column 1: more text follows the list of rows"),
+        ("a.json", '{"r":[{"a":1}],\n"s":[{"a":2}]}', 'line 2: a second list of rows begins here, "s"'),
+        ("a.json", '{"r":[{"a":1}],"s":[{"b":2}]', 'expected ",", found the end of the file'),
+        ("a.json", '{"r":[ ', "not valid JSON"),
+        ("a.csv", 'a\n"b" c"d"\n', "line 2: a quote inside a field is not written twice"),
+        ("a.csv", '"a" b"c"\n1\n', "line 1: a quote inside a field is not written twice"),
+        ("a.csv", ",".join(map(str, range(5000))) + "\n", "line 1: the header names 5,000 columns. The most is 4,096."),
+        ("a.json", "[{},\n 1]", "row 2: each item of the list must be an object"),
         ("a.json", '[{"a":1},\n {"a" 2}]', "line 2, column 7: not valid JSON"),
         ("a.json", '[{"a":1}\n {"a":2}]', 'line 2, column 2: not valid JSON: expected ",", found "{"'),
         ("a.json", '[{"a":1}', 'not valid JSON: expected ",", found the end of the file'),
@@ -193,8 +203,74 @@ def test_when_every_row_is_bad_the_first_problem_is_raised(tmp_path: Path) -> No
         list(datafmt.read_rows(path, lambda _line, _error: None))
 
 
+def test_lists_behind_each_other_are_read_as_one(tmp_path: Path) -> None:
+    rows = [{"a": [number]} for number in range(4)]
+    one, other = json.dumps(rows[:2]), json.dumps(rows[2:])
+    wrapped = f'{{\n"r": {one}, "s": [7, {{}}], "t": []}}\n{{"v": 1,\n"r": {other}}}'
+    for content in (one + other, f"{one}\n{other}\n", wrapped):
+        assert list(datafmt.read_rows(write(tmp_path, "a.json", content))) == list(enumerate(rows, 1))
+
+
+def test_only_rows_with_a_stray_quote_are_left_out(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", 'a,b\n1,2\n"say "hi"",2\n"3",4\n')
+    assert read_leniently(path) == ([(2, {"a": "1", "b": "2"}), (4, {"a": "3", "b": "4"})], [3])
+    # Here nobody knows where the next row begins.
+    with pytest.raises(UserError, match="line 2: not valid CSV from here on"):
+        read_leniently(write(tmp_path, "b.csv", 'a\n"x\ny"z"w"\n1\n'))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.jsonl", '{"text":"a","x":[%s]}'),
+        ("a.json", '[{"text":"a","x":[%s]}]'),
+        ("a.csv", "text\n%s\n"),
+        ("b.csv", 'text\n"%s\n"\n'),
+    ],
+)
+def test_a_row_of_too_many_values_is_refused(tmp_path: Path, name: str, content: str) -> None:
+    value = "1,,\n" if name == "b.csv" else "1,"
+    error = failure(write(tmp_path, name, content % (value * (MAX_VALUES + 1) + "1")))
+    assert "one row holds more than 1,000,000 values" in error.message
+    assert "line" in error.message
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "first.jsonl", "a.json", "inside.json", "wrapped.json", "a.csv"])
+def test_endless_blank_lines_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(reading, "MAX_BLANK_CHARACTERS", 50)
+    monkeypatch.setattr(reading, "MAX_BLANK_ROWS", 50)
+    monkeypatch.setattr(json_stream, "MAX_BLANK_CHARACTERS", 50)
+    monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 7)
+    content = {
+        "a.jsonl": '{"a":1}\nBLANK{"a":2}',
+        "first.jsonl": 'BLANK{"a":2}',
+        "a.json": '[{"a":1},BLANK{"a":2}]',
+        "inside.json": '{"a":[BLANK{"a":2}]}',
+        "wrapped.json": '{"a":[{"b":1}]BLANK}',
+        "a.csv": "a,b\n1,2\n" + ",\n" * 60,
+    }
+    path = write(tmp_path, name, content[name].replace("BLANK", "\n" * 300))
+    assert "too many blank lines follow each other" in failure(path).message
+
+
+def test_a_csv_row_of_many_lines_has_a_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+    monkeypatch.setattr(reading, "MAX_VALUES", 20)
+    error = failure(write(tmp_path, "a.csv", 'a,b\n1,2\n"x\n",' * 1 + '"x\ny",' * 20))
+    assert "line 3: not valid CSV from here on" in error.message
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
+def test_what_is_no_ordinary_file_is_named(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.jsonl")
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    for path in (tmp_path / "pipe.jsonl", tmp_path / "loop.jsonl", tmp_path / "a\0b.jsonl", Path("/dev/zero")):
+        assert "the file can't be read" in failure(path).message
+
+
 def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+    monkeypatch.setattr(reading, "MAX_VALUES", 50)
     path = write(tmp_path, "a.jsonl", '{"a":"' + "x" * 120 + '"}\n{"a":2}\n{"a":"' + "x" * 60 + '"}')
     assert "line 1: the line is longer than 50 characters" in failure(path).message
     assert read_leniently(path) == ([(2, {"a": 2})], [1, 3])
@@ -203,6 +279,7 @@ def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path, monke
 
 def test_a_quoted_field_over_the_cap_is_no_endless_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+    monkeypatch.setattr(reading, "MAX_VALUES", 50)
     error = failure(write(tmp_path, "a.csv", 'a\n"' + "x\n" * 60 + '"'))
     assert "line 2" in error.message
     assert "not valid CSV" in error.message
@@ -231,7 +308,10 @@ def test_places_in_a_json_list_are_right_across_chunks(tmp_path: Path, monkeypat
 def test_a_row_of_a_json_list_has_a_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 8)
     monkeypatch.setattr(json_stream, "MAX_ROW_CHARACTERS", 32)
-    assert "not valid JSON" in failure(write(tmp_path, "a.json", '[{"a":"' + "x" * 500 + '"}]')).message
+    long = failure(write(tmp_path, "a.json", '[{},\n{"a":"' + "x" * 500 + '"}]'))
+    assert "line 2, column 1: the row is longer than 32 characters" in long.message
+    short = failure(write(tmp_path, "a.json", '[{},\n{"a":"x" 5}' + " " * 500))
+    assert "line 2, column 10: not valid JSON: a comma or a closing bracket is missing" in short.message
 
 
 def test_kinds_are_judged_by_content_first(tmp_path: Path) -> None:

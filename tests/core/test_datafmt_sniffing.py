@@ -50,7 +50,7 @@ def test_a_good_head_passes_and_only_the_head_is_looked_at(tmp_path: Path) -> No
 
 
 def test_the_head_ends_after_so_many_characters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sniffing, "HEAD_CHARACTERS", 500)
+    monkeypatch.setattr(sniffing, "HEAD_BYTES", 500)
     path = write_lines(tmp_path / "a.jsonl", ['{"text": "a"}'] * 60 + ["bad"])
     datafmt.check_head(SourceSpec(path=str(path)))
 
@@ -117,3 +117,21 @@ def test_a_bad_row_of_a_list_on_one_line_is_named_by_its_number(tmp_path: Path) 
         datafmt.check_head(SourceSpec(path=str(path)))
     path.write_text(json.dumps(rows), encoding="utf-8")
     assert datafmt.check_head(SourceSpec(path=str(path)), skip_bad_rows=True) == (1, 2)
+
+
+def test_a_head_of_bad_rows_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sniffing, "HEAD_ROWS", 20)
+    only_bad = write_lines(tmp_path / "a.jsonl", ["bad"] * 30 + ['{"text": "a"}'])
+    with pytest.raises(UserError, match="line 20"):
+        datafmt.sniff(only_bad)
+    some_good = write_lines(tmp_path / "b.jsonl", ['{"text": "a"}', *["bad"] * 30, '{"text": "a"}'])
+    assert datafmt.check_head(SourceSpec(path=str(some_good)), skip_bad_rows=True) == (1, 20)
+    with pytest.raises(UserError, match="line 1"):
+        sniffing.head_rows(only_bad, 5)
+
+
+def test_the_rows_of_a_wide_table_are_not_all_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_lines(tmp_path / "a.csv", [",".join(f"c{number}" for number in range(50)), *["a"] * 60])
+    assert datafmt.sniff(path).longest_row_bytes is not None
+    monkeypatch.setattr(sniffing, "UNFOLDED_BYTES", 10_000)
+    assert datafmt.sniff(path).longest_row_bytes is None

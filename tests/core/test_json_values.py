@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -107,3 +108,61 @@ def test_only_a_decimal_number_may_be_whole(kind: type) -> None:
     assert read(kind, None) is None
     assert read(tuple[kind, ...], [fitting[0]]) == (fitting[0],)
     assert read(kind | None, fitting[0]) == fitting[0]
+
+
+LIMIT = json_values.MAX_DEPTH
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * LIMIT + "]" * LIMIT,
+        '{"a":' * LIMIT + "1" + "}" * LIMIT,
+        json.dumps(["[" * 200, "\\" * 3 + '"[' * 200, {"{" * 200: "]"}]),
+        json.dumps([{"a": [{"b": 1}]}] * 20_000),
+        '"' + "[" * 500,
+        '"\\"' + "[" * 500 + "\\",
+    ],
+)
+def test_what_is_not_deep_is_parsed(text: str) -> None:
+    assert json_values.excess(text) is None
+    assert not json_values.may_exceed(text) or text.count("[") > LIMIT - 10
+    try:
+        expected = json.loads(text)
+    except ValueError as error:
+        with pytest.raises(ValueError, match=re.escape(str(error))):
+            json_values.parse(text.encode())
+    else:
+        assert json_values.parse(text.encode()) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * (LIMIT + 1) + "]" * (LIMIT + 1),
+        '{"a":' * 100_000,
+        '["]",' * 200 + "1" + "]" * 200,
+        '[{"a":"\\\\"},' * 200,
+        json.dumps(["x" * 70_000]) [:-1] + "," + "[" * 200,
+    ],
+)
+def test_what_is_deep_is_refused_before_it_is_parsed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert json_values.may_exceed(text)
+    assert json_values.excess(text) == "brackets are nested too deeply"
+    monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        json_values.parse(text.encode())
+
+
+def test_numbers_of_thousands_of_digits_are_refused() -> None:
+    with pytest.raises(ValueError, match="a number is too long"):
+        json_values.parse(b"9" * 5000)
+
+
+def test_where_a_value_ends() -> None:
+    assert json_values.ends('[{"a": "]"}] x', 0)
+    assert json_values.ends('["a", "b"]', 1)
+    assert not json_values.ends('[{"a": "]"}', 0)
+    assert json_values.excess('[{"a": 1') is None
+    assert json_values.excess('{"a": 1}, [[', 0, max_values=1) is None
+    assert json_values.excess("[1, 2, 3]", max_values=2) == "one row holds more than 2 values"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.parquet_files import ROOT, parquet_of, with_footer
 from tunesmith_core import datafmt
-from tunesmith_core.datafmt.parquet_footer import count_rows
+from tunesmith_core.datafmt.parquet_footer import Thrift, count_rows
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import SourceSpec
 
@@ -70,3 +70,11 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, words: str) -> 
     with pytest.raises(UserError, match=words) as caught:
         count_rows(path)
     assert caught.value.code == "dataset-parse-error"
+
+
+def test_the_numbers_of_a_head_are_found() -> None:
+    head = Thrift(b"\x15\x04\x1c\x15\x02\x00\x15\x06\x08\x60\x01x\x00rest")
+    assert head.integers() == {1: 2, 3: 3}
+    assert head.data[head.place :] == b"rest"
+    with pytest.raises(IndexError):
+        Thrift(b"\x15").integers()

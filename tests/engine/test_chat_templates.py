@@ -17,6 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tunesmith_core.datafmt import Chat, Message
 from tunesmith_core.spec_sections import DataSpec
+from tunesmith_engine.data import answers
 from tunesmith_engine.data.render import Renderer
 
 FOLDER = Path(trl.__file__).parent / "chat_templates"
@@ -154,3 +155,34 @@ def test_a_marked_answer_gets_the_stop_that_its_marks_leave_out() -> None:
         "{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
     )
     assert learned(tokenizer_of("marked", template), CHATS["question"]) == ["Me.<|im_end|>", "Yes<|im_end|>"]
+
+
+@pytest.mark.parametrize("name", [*STOPS, "gptoss", "gemma4_v5"])
+def test_answers_of_a_long_chat_are_found_as_those_of_a_short_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = [ask(f"Who {n}?" + " " * (n % 3)) if n % 2 == 0 else say(f"Me {n}.") for n in range(90)]
+    turns[11], turns[31], turns[51] = say("<think>\nHm.\n</think>\n\nYou."), say(" Me. "), say("Me", thinking="Hm")
+    chat = Chat((*turns, ask("Me.")), first_trained=3)
+    renderer = Renderer(tokenizer_of(name), DataSpec())
+    many = renderer.render(chat, "x")
+    monkeypatch.setattr(answers, "MANY_ANSWERS", len(turns))
+    assert many == renderer.render(chat, "x")
+    assert len(many.trained) >= 44
+
+
+def test_the_work_for_a_long_chat_grows_with_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    renderings: list[int] = []
+    renderer = Renderer(tokenizer_of("qwen3"), DataSpec())
+    for num_turns in (200, 400):
+        chat = Chat((ask("Who?"), say("Me.")) * num_turns)
+        assert len(renderer.render(chat, "x").trained) == num_turns
+        renderings.append(0)
+        text = renderer._tokenizer.apply_chat_template
+
+        def count(messages: list[Message], *rest: Any, of: Any = text, **more: Any) -> Any:
+            renderings[-1] += len(messages)
+            return of(messages, *rest, **more)
+
+        monkeypatch.setattr(renderer._tokenizer, "apply_chat_template", count)
+        renderer.render(chat, "x")
+        monkeypatch.setattr(renderer._tokenizer, "apply_chat_template", text)
+    assert renderings[1] <= 2.1 * renderings[0]

@@ -7280,6 +7280,78 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Paused: {message} The run keeps everything in memory and continues by itself.</source>
         <translation>已暂停：{message}训练的全部状态保留在内存中，稍后会自动继续。</translation>
     </message>
+    <message>
+        <source>a date or time</source>
+        <translation>日期或时间</translation>
+    </message>
+    <message>
+        <source>a duration</source>
+        <translation>时长</translation>
+    </message>
+    <message>
+        <source>a quote inside a field is not written twice.</source>
+        <translation>字段内的引号没有写成两个。</translation>
+    </message>
+    <message>
+        <source>a second list of rows begins here, "{name}". Put all rows into one list.</source>
+        <translation>从这里开始是第二个数据列表“{name}”。请把所有数据放进同一个列表。</translation>
+    </message>
+    <message>
+        <source>a value that can't be read</source>
+        <translation>无法读取的值</translation>
+    </message>
+    <message>
+        <source>binary data</source>
+        <translation>二进制数据</translation>
+    </message>
+    <message>
+        <source>holds {what}</source>
+        <translation>包含{what}</translation>
+    </message>
+    <message>
+        <source>more text follows the list of rows.</source>
+        <translation>数据列表之后还有多余的内容。</translation>
+    </message>
+    <message>
+        <source>more than {max_values:,} values</source>
+        <translation>超过 {max_values:,} 个的值</translation>
+    </message>
+    <message>
+        <source>more than {num_bytes:,} bytes</source>
+        <translation>超过 {num_bytes:,} 字节的内容</translation>
+    </message>
+    <message>
+        <source>one row holds more than {max_values:,} values</source>
+        <translation>一行中的值超过 {max_values:,} 个</translation>
+    </message>
+    <message>
+        <source>reading on would take {num_mib:,} MiB at once. The most is {max_mib:,} MiB.</source>
+        <translation>继续读取一次需要 {num_mib:,} MiB 内存，上限为 {max_mib:,} MiB。</translation>
+    </message>
+    <message>
+        <source>text that is not UTF-8</source>
+        <translation>不是 UTF-8 的文本</translation>
+    </message>
+    <message>
+        <source>the Parquet file is damaged: {error}.</source>
+        <translation>Parquet 文件已损坏：{error}。</translation>
+    </message>
+    <message>
+        <source>the header names {num_columns:,} columns. The most is {max_columns:,}.</source>
+        <translation>表头有 {num_columns:,} 列，上限为 {max_columns:,} 列。</translation>
+    </message>
+    <message>
+        <source>the row is longer than {max_row_characters:,} characters.</source>
+        <translation>该行超过 {max_row_characters:,} 个字符。</translation>
+    </message>
+    <message>
+        <source>the unknown role {speaker}</source>
+        <translation>的角色 {speaker} 无法识别</translation>
+    </message>
+    <message>
+        <source>too many blank lines follow each other.</source>
+        <translation>连续的空行过多。</translation>
+    </message>
     </context>
 <context>
     <name>Dashboard</name>

@@ -13,10 +13,11 @@ from tunesmith_core.datafmt.formats import (
     PromptCompletion,
     Role,
     Text,
+    Unreadable,
     resolve_layout,
     to_messages,
 )
-from tunesmith_core.datafmt.reading import PARQUET, file_kind, read_rows
+from tunesmith_core.datafmt.reading import PARQUET, Row, file_kind, read_rows
 from tunesmith_core.datafmt.sniffing import Sniffed, check_head, sniff
 
 __all__ = [
@@ -28,8 +29,10 @@ __all__ = [
     "Message",
     "PromptCompletion",
     "Role",
+    "Row",
     "Sniffed",
     "Text",
+    "Unreadable",
     "check_head",
     "file_kind",
     "read_rows",

@@ -7,16 +7,24 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import io
 import re
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
+from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import CHOICE_WORDS
 
 MAX_ROW_CHARACTERS = 16 * 1024**2
 """Longest line or row that is read; longer ones are no training example but a damaged file."""
+
+MAX_BLANK_CHARACTERS = 4 * 1024**2
+"""White space in a row that is skipped; behind more of it there is no next row to be expected."""
+
+MAX_NAME = 100
+"""Letters of a name of theirs that an error repeats."""
 
 HEAD_BYTES = 4096
 
@@ -32,6 +40,8 @@ FOREIGN_MAGIC = {
 }
 
 UTF_8 = "utf-8"
+UTF_16 = "utf-16"
+HALF_CHARACTERS = "tunesmith-half-characters"
 WESTERN_SIGNS = "€ŒœŠšŽžŸ\u2018\u2019“”„\u2013—…«»°§¿¡\u00a0"
 """Beside letters, what Western text has beyond ASCII: quotation marks, dashes and the like."""
 
@@ -54,6 +64,18 @@ def parse_error(
     )
 
 
+def row_error(path: Path, kind: str, number: int, problem: Message) -> TunesmithError:
+    """Return a `dataset-parse-error` that names file and row; see `row_place`."""
+    return TunesmithError(
+        "dataset-parse-error", "{place}: {problem}", place=row_place(path, kind, number), problem=problem
+    )
+
+
+def blank_error(path: Path, line: int | None = None) -> TunesmithError:
+    """Return the error of a file in which nothing more is to be expected."""
+    return parse_error(path, "too many blank lines follow each other.", line)
+
+
 def place(path: Path, line: int | None = None, column: int | None = None) -> str:
     """Return "file, line 3, column 7" with as much as is known."""
     if column:
@@ -68,17 +90,28 @@ def row_place(path: Path, kind: str, number: int) -> str:
     return place(path, number)
 
 
-def read_head(path: Path) -> bytes:
+def read_head(path: Path, num_bytes: int = HEAD_BYTES) -> bytes:
     """Return the first bytes of a file.
 
     Raises:
         UserError: `dataset-parse-error` when it can't be opened.
     """
+    with open_bytes(path) as file:
+        return file.read(num_bytes)
+
+
+def open_bytes(path: Path) -> BinaryIO:
+    """Open a data file; a pipe or a device, which would never end, is none.
+
+    Raises:
+        UserError: `dataset-parse-error` when it can't be opened.
+    """
     try:
-        with path.open("rb") as file:
-            return file.read(HEAD_BYTES)
+        return cast(BinaryIO, files.open_file(path))
     except OSError as error:
         raise parse_error(path, "the file can't be read: {reason}.", reason=Message(str(error.strerror))) from error
+    except ValueError as error:
+        raise parse_error(path, "the file can't be read: {reason}.", reason=Message("Not an ordinary file")) from error
 
 
 def text_encoding(path: Path, head: bytes) -> str:
@@ -93,7 +126,7 @@ def text_encoding(path: Path, head: bytes) -> str:
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise parse_error(path, "the file is UTF-32 text. Save it as UTF-8.")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
+        return UTF_16
     nuls = (head[0::2].count(0), head[1::2].count(0))
     if max(nuls) > len(head) // 4 and min(nuls) <= max(nuls) // 10:
         raise parse_error(path, "the file looks like UTF-16 text without a byte order mark. Save it as UTF-8.")
@@ -107,11 +140,7 @@ def check_is_utf_8(path: Path) -> None:
         UserError: `dataset-encoding`, with an action for each way to read the file; `dataset-parse-error` when it can't
             be opened.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(JUDGED_BYTES)
-    except OSError as error:
-        raise parse_error(path, "the file can't be read: {reason}.", reason=Message(str(error.strerror))) from error
+    head = read_head(path, JUDGED_BYTES)
     with contextlib.suppress(UnicodeDecodeError):
         codecs.getincrementaldecoder(UTF_8)().decode(head, final=len(head) < JUDGED_BYTES)
         return
@@ -136,11 +165,16 @@ def open_text(path: Path, encoding: str, newline: str | None = None) -> TextIO:
     Raises:
         UserError: `dataset-parse-error` when it can't be opened.
     """
-    errors = "surrogatepass" if encoding == "utf-16" else "surrogateescape"
-    try:
-        return path.open(encoding=encoding, errors=errors, newline=newline)
-    except OSError as error:
-        raise parse_error(path, "the file can't be read: {reason}.", reason=Message(str(error.strerror))) from error
+    errors = HALF_CHARACTERS if encoding == UTF_16 else "surrogateescape"
+    return io.TextIOWrapper(open_bytes(path), encoding, errors, newline)
+
+
+def _half_character(error: UnicodeError) -> tuple[str, int]:
+    """Read what is no UTF-16 as half a character, which `text_problem` names."""
+    return "\ud800", cast(UnicodeDecodeError, error).end
+
+
+codecs.register_error(HALF_CHARACTERS, _half_character)
 
 
 def text_problem(text: str) -> tuple[int, str] | None:

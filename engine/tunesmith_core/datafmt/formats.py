@@ -6,11 +6,15 @@ of the columns; the names in use out there are listed in `ROLES`, the person can
 
 from __future__ import annotations
 
-import json
+import datetime
+import decimal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from tunesmith_core import json_values
+from tunesmith_core.datafmt.encoding import MAX_NAME
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message as Sentence
 
@@ -54,6 +58,17 @@ class Text:
 
 
 Conversation = Chat | PromptCompletion | Text
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A value that a file holds but no row can, such as text that is not UTF-8.
+
+    Attributes:
+        what: what it is, to stand behind "holds".
+    """
+
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +140,9 @@ class Layout:
     columns: Mapping[str, str]
 
 
+MAX_LISTED = 50
+"""Columns that an error names."""
+
 MESSAGE_NAMES = ({"role", "content"}, {"from", "value"})
 """Columns that are no row's but a message's: "content" alone would be taken for plain text."""
 
@@ -178,7 +196,7 @@ def resolve_layout(
         "{source}: unrecognized format. The columns are {found}.",
         hint="Name the columns under Column mapping: messages, instruction and output, prompt and completion, or text.",
         source=source,
-        found=", ".join(present) or "(none)",
+        found=_listed(present) or "(none)",
     )
 
 
@@ -205,6 +223,8 @@ def _has_shape(layout: Layout, rows: list[Mapping[str, Any]]) -> bool:
     column = layout.columns[ROLES[layout.format][0].name]
     items = (item for row in rows if isinstance(row.get(column), list) for item in row[column])
     first = next(items, None)
+    if first is None:
+        return any(isinstance(row.get(column), Unreadable) for row in rows)
     return isinstance(first, dict) and key in first
 
 
@@ -259,10 +279,13 @@ class _RowReader:
     def value(self, role: str) -> Any:  # Any: JSON values
         column = self.layout.columns[role]
         if column not in self.row:
-            columns = ", ".join(self.row) or "none"
+            columns = _listed(self.row) or "none"
             problem = f'the row has no column "{column}" ({role}); its columns are: {columns}.'
             raise TunesmithError("dataset-column-missing", "{place}: {problem}", place=self.place, problem=problem)
-        return self.row[column]
+        value = self.row[column]
+        if isinstance(value, Unreadable):
+            raise self._error(role, "holds {what}", what=value.what)
+        return value
 
     def text(self, role: str, *, may_be_empty: bool = False) -> str:
         value = self.value(role)
@@ -301,9 +324,8 @@ class _RowReader:
             raise self._error(role, "message {number} must be an object, not {kind}", number=number, kind=_kind(item))
         speaker, content = item.get("role", item.get("from")), item.get("content", item.get("value"))
         if not isinstance(speaker, str) or speaker.lower() not in SPEAKERS:
-            shown = (
-                Sentence("no role") if speaker is None else Sentence("the unknown role {speaker!r}", speaker=speaker)
-            )
+            name = repr(speaker)[:MAX_NAME]
+            shown = Sentence("no role") if speaker is None else Sentence("the unknown role {speaker}", speaker=name)
             raise self._error(role, "message {number} has {shown}", number=number, shown=shown)
         speaker = SPEAKERS[speaker.lower()]
         fields = {key: value for key, value in item.items() if key not in MESSAGE_KEYS and value is not None}
@@ -337,7 +359,7 @@ class _RowReader:
     def tools(self) -> tuple[dict[str, Any], ...]:  # Any: JSON values
         """Return the descriptions of tools, which a column may hold as JSON text too."""
         column = self.layout.columns.get("tools")
-        tools = _parsed(self.row.get(column)) if column else None
+        tools = _parsed(self.value("tools")) if column in self.row else None
         if not tools:
             return ()
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
@@ -364,22 +386,34 @@ class _RowReader:
 def _parsed(value: Any) -> Any:  # Any: JSON values
     """Return what a JSON text holds; anything else, and a text that is no JSON, as it is."""
     try:
-        return json.loads(value) if isinstance(value, str) else value
+        return json_values.loads(value) if isinstance(value, str) else value
     except ValueError:
         return value
 
 
+def _listed(columns: Iterable[str]) -> str:
+    """Return names of columns for a sentence, the first ones where there are many."""
+    first = list(islice(columns, MAX_LISTED + 1))
+    return ", ".join(name[:MAX_NAME] for name in first[:MAX_LISTED]) + ("..." if len(first) > MAX_LISTED else "")
+
+
 def _kind(value: object) -> str:
-    """Name the type of a JSON value in words."""
+    """Name the type of a value in words."""
     if value is None:
         return Sentence("nothing")
     if isinstance(value, bool):
         return Sentence("true or false")
-    number = Sentence("a number")
+    number, date = Sentence("a number"), Sentence("a date or time")
     names: dict[type, str] = {
         str: Sentence("a text"),
         int: number,
         float: number,
+        decimal.Decimal: number,
+        bytes: Sentence("binary data"),
+        datetime.date: date,
+        datetime.datetime: date,
+        datetime.time: date,
+        datetime.timedelta: Sentence("a duration"),
         list: Sentence("a list"),
         dict: Sentence("an object"),
     }

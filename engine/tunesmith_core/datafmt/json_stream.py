@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, KeysView
 from pathlib import Path
 from typing import Any, TextIO
 
-from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, parse_error
+from tunesmith_core import json_values
+from tunesmith_core.datafmt.encoding import (
+    MAX_BLANK_CHARACTERS,
+    MAX_NAME,
+    MAX_ROW_CHARACTERS,
+    blank_error,
+    parse_error,
+    row_error,
+)
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, json_problem
 
 CHUNK_CHARACTERS = 1024**2
-WHITESPACE = " \t\n\r"
+SPACES = re.compile(r"[ \t\n\r]*")
 LONGEST_TOKEN_CHARACTERS = 64
 """A number or literal that touches the end of the buffer may go on in the next chunk."""
 
@@ -38,6 +47,8 @@ class ArrayScanner:
         self._column_base = 0
         """Characters of the buffer's first line that were dropped already."""
         self._at_end = False
+        self._may_exceed = False
+        """Whether a value in the buffer may be too deep or too big to be decoded."""
 
     def rows(self, bad: Callable[[int, TunesmithError], None]) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield (number of the item from 1, object); items that are no objects go to `bad`.
@@ -47,20 +58,35 @@ class ArrayScanner:
         Raises:
             UserError: `dataset-parse-error` with line and column; broken JSON ends the reading, there is no next row.
         """
-        if self._peek() == "{":
-            self._enter_wrapper()
-        self._expect("[")
         number = 0
+        found = begins_with = self._peek()
+        # Lists that were put behind each other, as `cat` does, are read as one.
+        while found:
+            if found != begins_with:
+                raise self._error(Message("more text follows the list of rows."), self._position)
+            if found == "{":
+                self._enter_wrapper()
+            columns: KeysView[str] | None = None
+            for value in self._items():
+                number += 1
+                if isinstance(value, dict):
+                    columns = columns or value.keys()
+                    yield number, value
+                else:
+                    problem = Message("each item of the list must be an object such as {...}.")
+                    bad(number, row_error(self._path, "json", number, problem))
+            if found == "{":
+                self._leave_wrapper(columns)
+            found = self._peek()
+
+    def _items(self) -> Iterator[Any]:  # Any: JSON values
+        """Yield the values of the list at the position, and go behind it."""
+        self._expect("[")
         while self._peek() != "]":
-            number += 1
-            line = self._line_at(self._position)
-            value = self._value()
-            if isinstance(value, dict):
-                yield number, value
-            else:
-                bad(number, parse_error(self._path, "each item of the list must be an object such as {...}.", line))
+            yield self._value()
             if self._peek() != "]":
                 self._expect(",")
+        self._expect("]")
 
     def _enter_wrapper(self) -> None:
         """Go to the first list of objects inside an object."""
@@ -68,26 +94,69 @@ class ArrayScanner:
         while self._peek() != "}":
             self._value()
             self._expect(":")
-            if self._peek() == "[" and self._list_of_objects():
+            if self._list_of_objects():
                 return
-            self._value()
+            self._skip()
             if self._peek() != "}":
                 self._expect(",")
         raise parse_error(self._path, 'no list of rows: the file must hold [{...}, ...] or {"data": [{...}, ...]}.')
 
-    def _list_of_objects(self) -> bool:
-        while not self._text[self._position + 1 :].strip(WHITESPACE) and self._fill():
+    def _leave_wrapper(self, columns: KeysView[str] | None) -> None:
+        """Go behind the object whose rows are read.
+
+        Raises:
+            UserError: `dataset-parse-error` when it holds another list of rows with the same columns.
+        """
+        while self._peek() != "}":
+            self._expect(",")
+            name = self._value()
+            self._expect(":")
+            line = self._line_at(self._position)
+            is_list = self._list_of_objects()
+            first = self._skip()
+            if is_list and isinstance(first, dict) and first.keys() == columns:
+                raise parse_error(
+                    self._path,
+                    'a second list of rows begins here, "{name}". Put all rows into one list.',
+                    line,
+                    name=str(name)[:MAX_NAME],
+                )
+        self._expect("}")
+
+    def _skip(self) -> Any:  # Any: JSON values
+        """Go behind a value, item by item where it is a list; return the value or the first item."""
+        if self._peek() != "[":
+            return self._value()
+        items = self._items()
+        first = next(items, None)
+        for _ in items:
             pass
-        return self._text[self._position + 1 :].lstrip(WHITESPACE)[:1] == "{"
+        return first
+
+    def _list_of_objects(self) -> bool:
+        if self._peek() != "[":
+            return False
+        while True:
+            end = SPACES.match(self._text, self._position + 1).end()  # type: ignore[union-attr] # matches "" too
+            if end < len(self._text):
+                return self._text[end] == "{"
+            if end - self._position > MAX_BLANK_CHARACTERS or not self._fill():
+                return False
 
     def _peek(self) -> str:
         """Return the next character that is no white space, "" at the end."""
+        position = self._position
+        if position < len(self._text) and self._text[position] > " ":
+            return self._text[position]
+        num_blank = 0
         while True:
-            while self._position < len(self._text):
-                character = self._text[self._position]
-                if character not in WHITESPACE:
-                    return character
-                self._position += 1
+            start = self._position
+            self._position = SPACES.match(self._text, start).end()  # type: ignore[union-attr] # matches "" too
+            if self._position < len(self._text):
+                return self._text[self._position]
+            num_blank += self._position - start
+            if num_blank > MAX_BLANK_CHARACTERS:
+                raise blank_error(self._path, self._line_at(self._position))
             if not self._fill():
                 return ""
 
@@ -103,11 +172,19 @@ class ArrayScanner:
         """Decode the value at the position, reading on until it is complete."""
         self._peek()
         while True:
+            if self._may_exceed and (problem := json_values.excess(self._text, self._position)):
+                raise self._error(Message("{reason}.", reason=problem), self._position)
             try:
                 value, end = self._decode(self._text, self._position)
             except json.JSONDecodeError as error:
                 if len(self._text) - self._position < MAX_ROW_CHARACTERS and self._fill():
                     continue
+                if not self._at_end and not json_values.ends(self._text, self._position):
+                    most = Message(
+                        "the row is longer than {max_row_characters:,} characters.",
+                        max_row_characters=MAX_ROW_CHARACTERS,
+                    )
+                    raise self._error(most, self._position) from error
                 raise self._error(Message("not valid JSON: {msg}.", msg=json_problem(error.msg)), error.pos) from error
             if end - self._position <= LONGEST_TOKEN_CHARACTERS and end == len(self._text) and self._fill():
                 continue
@@ -127,6 +204,7 @@ class ArrayScanner:
         line_start = self._text.rfind("\n", 0, self._position) + 1
         self._column_base = self._position - line_start + (0 if line_start else self._column_base)
         self._text, self._position, self._counted = rest + chunk, 0, 0
+        self._may_exceed = json_values.may_exceed(self._text)
         return True
 
     def _line_at(self, position: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core.datafmt.encoding import parse_error
+from tunesmith_core.datafmt.encoding import open_bytes, parse_error
 from tunesmith_core.errors import TunesmithError
 
 MAGIC = b"PAR1"
@@ -24,7 +24,7 @@ def count_rows(path: Path) -> int:
     Raises:
         UserError: `dataset-parse-error` when the footer is missing or damaged, `dataset-empty` when there is no row.
     """
-    with path.open("rb") as file:
+    with open_bytes(path) as file:
         num_bytes = file.seek(0, 2)
         file.seek(max(0, num_bytes - _TAIL_BYTES))
         tail = file.read()
@@ -34,7 +34,7 @@ def count_rows(path: Path) -> int:
         file.seek(num_bytes - _TAIL_BYTES - length)
         footer = file.read(length)
     try:
-        num_rows = _Reader(footer).number_of_rows()
+        num_rows = Thrift(footer).number_of_rows()
     except (IndexError, ValueError, RecursionError) as error:
         raise parse_error(path, "the Parquet file is damaged.") from error
     if num_rows <= 0:
@@ -43,7 +43,14 @@ def count_rows(path: Path) -> int:
 
 
 @dataclass(slots=True)
-class _Reader:
+class Thrift:
+    """Reads a struct in Thrift's compact protocol.
+
+    Attributes:
+        data: bytes that begin with it.
+        place: up to where they are read.
+    """
+
     data: bytes
     place: int = 0
 
@@ -55,6 +62,21 @@ class _Reader:
                 return self.number()
             self.skip(kind & 15)
         raise ValueError("no number of rows")
+
+    def integers(self) -> dict[int, int]:
+        """Return the fields of the struct that are whole numbers.
+
+        Raises:
+            IndexError, ValueError: when the data is damaged or ends before the struct does.
+        """
+        field, found = 0, {}
+        while kind := self.byte():
+            field = field + (kind >> 4) if kind >> 4 else self.number()
+            if kind & 15 in _INTEGERS:
+                found[field] = self.number()
+            else:
+                self.skip(kind & 15)
+        return found
 
     def byte(self) -> int:
         value = self.data[self.place]

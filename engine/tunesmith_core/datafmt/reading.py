@@ -7,7 +7,6 @@ reader that wants to go on after one passes `on_bad_row`.
 from __future__ import annotations
 
 import csv
-import itertools
 import json
 import math
 import re
@@ -15,9 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
+from tunesmith_core import json_values
 from tunesmith_core.datafmt.encoding import (
+    MAX_BLANK_CHARACTERS,
     MAX_ROW_CHARACTERS,
     UTF_8,
+    blank_error,
     check_is_utf_8,
     open_text,
     parse_error,
@@ -27,6 +29,7 @@ from tunesmith_core.datafmt.encoding import (
 )
 from tunesmith_core.datafmt.json_stream import ArrayScanner
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.json_values import MAX_VALUES
 from tunesmith_core.messages import Message, json_problem
 
 Row = dict[str, Any]  # Any: JSON values
@@ -35,7 +38,12 @@ BadRow = Callable[[int, TunesmithError], None]
 PARQUET = "parquet"
 KIND_OF_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 DELIMITERS = ",;\t|"
-HEAD_CHARACTERS = 65536
+MAX_DIGITS = 1000
+"""Of a whole number: the time to read one grows with the square of them."""
+MAX_COLUMNS = 4096
+"""Of a table: rows with fewer fields get the others empty, so that each row takes the memory of all."""
+MAX_BLANK_ROWS = 2_000_000
+"""Rows of nothing but commas behind each other, twice what a spreadsheet can hold."""
 
 SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -56,16 +64,15 @@ def file_kind(path: Path) -> str:
     named = KIND_OF_SUFFIX.get(path.suffix.lower())
     if named in ("csv", "tsv"):
         return named
-    try:
-        with open_text(path, encoding) as file:
-            line = _first_line(path, file)
-            start = line.lstrip()[:1]
-            if start == "[":
-                return "json"
-            if start == "{":
-                return _kind_of_objects(file, line, named)
-    except UnicodeDecodeError as error:
-        raise parse_error(path, "broken UTF-16 text: {reason}.", reason=error.reason) from error
+    with open_text(path, encoding) as file:
+        line = _next_line(path, file)
+        if not line:
+            raise TunesmithError("dataset-empty", "{path}: the file contains only blank lines.", path=path)
+        start = line.lstrip()[:1]
+        if start == "[":
+            return "json"
+        if start == "{":
+            return _kind_of_objects(path, file, line) if named == "json" else "jsonl"
     if named is None:
         raise parse_error(
             path,
@@ -75,25 +82,26 @@ def file_kind(path: Path) -> str:
     return named
 
 
-def _first_line(path: Path, file: TextIO) -> str:
-    """Return the first line that is not blank, cut at the longest row."""
+def _next_line(path: Path, file: TextIO) -> str:
+    """Return the next line that is not blank, cut at the longest row, or "" at the end."""
+    num_blank = 0
     for line in iter(lambda: file.readline(MAX_ROW_CHARACTERS), ""):
         if line.strip():
             return line
-    raise TunesmithError("dataset-empty", "{path}: the file contains only blank lines.", path=path)
+        num_blank += len(line)
+        if num_blank > MAX_BLANK_CHARACTERS:
+            raise blank_error(path)
+    return ""
 
 
-def _kind_of_objects(file: TextIO, line: str, named: str | None) -> str:
+def _kind_of_objects(path: Path, file: TextIO, line: str) -> str:
     """Tell JSON Lines from one JSON object: lines are whole objects, and a wrapper object holds a list of rows."""
     try:
-        first = json.loads(line)
-    except (ValueError, RecursionError):
-        return named or "jsonl"
+        first = json_values.loads(line)
+    except ValueError:
+        return "json"
     wraps_rows = any(isinstance(value, list) and value and isinstance(value[0], dict) for value in first.values())
-    if named != "json" or not wraps_rows:
-        return "jsonl"
-    more_follows = any(text.strip() for text in iter(lambda: file.readline(HEAD_CHARACTERS), ""))
-    return "jsonl" if more_follows else "json"
+    return "json" if wraps_rows and not _next_line(path, file) else "jsonl"
 
 
 def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_8) -> Iterator[tuple[int, Row]]:
@@ -134,37 +142,28 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_
             rows = ArrayScanner(path, file, decode_row).rows(bad)
         else:
             rows = _csv_rows(path, file, kind, bad)
-        try:
-            for num_rows, numbered in enumerate(rows, start=1):  # noqa: B007 - counted for the check below
-                yield numbered
-        except UnicodeDecodeError as error:
-            raise parse_error(
-                path, "broken UTF-16 text after row {num_rows}: {reason}.", num_rows=num_rows, reason=error.reason
-            ) from error
+        for num_rows, numbered in enumerate(rows, start=1):  # noqa: B007 - counted for the check below
+            yield numbered
     if not num_rows:
         raise first_error or TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
 
 
 def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Row]]:
-    number = 0
+    number = num_blank = 0
     while text := file.readline(MAX_ROW_CHARACTERS + 1):
         number += 1
         if len(text) > MAX_ROW_CHARACTERS:
+            bad(number, _too_long(path, number))
             while text and not text.endswith("\n"):
                 text = file.readline(MAX_ROW_CHARACTERS)
-            bad(
-                number,
-                parse_error(
-                    path,
-                    "the line is longer than {max_row_characters:,} characters.",
-                    number,
-                    max_row_characters=MAX_ROW_CHARACTERS,
-                ),
-            )
             continue
-        text = text.strip()
-        if not text:
+        stripped = text.strip()
+        if not stripped:
+            num_blank += len(text)
+            if num_blank > MAX_BLANK_CHARACTERS:
+                raise blank_error(path, number)
             continue
+        text, num_blank = stripped, 0
         try:
             row = _jsonl_row(path, text, number)
         except UserError as error:
@@ -173,7 +172,18 @@ def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Ro
             yield number, row
 
 
+def _too_long(path: Path, number: int) -> TunesmithError:
+    return parse_error(
+        path,
+        "the line is longer than {max_row_characters:,} characters.",
+        number,
+        max_row_characters=MAX_ROW_CHARACTERS,
+    )
+
+
 def _jsonl_row(path: Path, text: str, number: int) -> Row:
+    if json_values.may_exceed(text) and (problem := json_values.excess(text)):
+        raise parse_error(path, "{reason}.", number, reason=problem)
     try:
         value, end = decode_row(text, 0)
     except json.JSONDecodeError as error:
@@ -197,7 +207,13 @@ def _finite_float(text: str) -> float:
     return value
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite_float)
+def _whole_number(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise ValueError(Message("the number {number} is too large", number=text[:20] + "..."))
+    return int(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite_float, parse_int=_whole_number)
 
 
 def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
@@ -205,7 +221,7 @@ def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
 
     Raises:
         json.JSONDecodeError: with the position, for everything that is wrong: syntax, NUL, undecodable bytes, numbers
-            that are not finite, too deep nesting, half a surrogate pair.
+            that are not finite, half a surrogate pair.
     """
     try:
         value, end = _DECODER.raw_decode(text, start)
@@ -214,12 +230,8 @@ def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
         if problem is None:
             raise
         raise json.JSONDecodeError(problem[1], text, start + problem[0]) from None
-    except RecursionError:
-        raise json.JSONDecodeError(Message("brackets are nested too deeply"), text, start) from None
     except ValueError as error:
-        # Of its own accord Python refuses only numbers of thousands of digits so.
-        words = error.args[0] if isinstance(error.args[0], Message) else Message("a number is too large")
-        raise json.JSONDecodeError(words, text, start) from None
+        raise json.JSONDecodeError(error.args[0], text, start) from None
     source = text[start:end]
     problem = text_problem(source)
     if problem is None and SURROGATE_ESCAPE.search(source):
@@ -231,70 +243,121 @@ def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
 
 
 def _csv_rows(path: Path, file: TextIO, kind: str, bad: BadRow) -> Iterator[tuple[int, Row]]:
-    header_line = file.readline(MAX_ROW_CHARACTERS)
+    header_line = _next_line(path, file)
     file.seek(0)
     delimiter = "\t" if kind == "tsv" else max(DELIMITERS, key=header_line.count)
     csv.field_size_limit(MAX_ROW_CHARACTERS)
-    yield from _csv_records(path, csv.reader(_csv_lines(path, file), delimiter=delimiter, strict=True), bad)
-
-
-def _csv_lines(path: Path, file: TextIO) -> Iterator[str]:
-    number = 0
-    while line := file.readline(MAX_ROW_CHARACTERS + 1):
-        number += 1
-        if len(line) > MAX_ROW_CHARACTERS:
-            raise parse_error(
-                path,
-                "the line is longer than {max_row_characters:,} characters.",
-                number,
-                max_row_characters=MAX_ROW_CHARACTERS,
-            )
-        yield line
-
-
-def _csv_records(
-    path: Path, reader: Any, bad: BadRow
-) -> Iterator[tuple[int, Row]]:  # Any: csv's reader has no public type
-    header: list[str] | None = None
-    while True:
-        number = reader.line_num + 1
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            # The reader has lost its place inside a quoted field, so there is no next row to go on with.
-            raise parse_error(path, "not valid CSV from here on. Is a closing quote missing?", number) from error
-        if not any(fields):
+    lines = _CsvLines(path, file, delimiter)
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    header: list[str] = []
+    empty: Row = {}
+    num_blank = 0
+    while record := _csv_record(path, reader, lines, bad if header else _refuse):
+        number, values = record
+        if not any(values):
+            num_blank += 1
+            if num_blank > MAX_BLANK_ROWS:
+                raise blank_error(path, number)
             continue
-        if header is None:
-            header = _checked_header(path, fields, number)
-        elif broken := text_problem("\n".join(fields)):
+        num_blank = 0
+        if not header:
+            header = _checked_header(path, values, number)
+            empty = dict.fromkeys(header, "")
+        elif broken := text_problem("\n".join(values)):
             bad(number, parse_error(path, "{reason}.", number, reason=broken[1]))
-        elif len(fields) > len(header):
-            bad(
-                number,
-                parse_error(
-                    path,
-                    "fields in this row: {num_fields}, in the header: {num_header}.",
-                    number,
-                    num_fields=len(fields),
-                    num_header=len(header),
-                ),
-            )
+        elif len(values) > len(header):
+            bad(number, _too_many_fields(path, number, len(values), len(header)))
+        elif len(values) == len(header):
+            yield number, dict(zip(header, values, strict=False))
         else:
             # Many programs leave out the commas behind the last value.
-            yield number, dict(itertools.zip_longest(header, fields, fillvalue=""))
+            yield number, empty | dict(zip(header, values, strict=False))
+
+
+def _too_many_fields(path: Path, number: int, num_fields: int, num_header: int) -> TunesmithError:
+    return parse_error(
+        path,
+        "fields in this row: {num_fields}, in the header: {num_header}.",
+        number,
+        num_fields=num_fields,
+        num_header=num_header,
+    )
+
+
+def _refuse(_number: int, error: TunesmithError) -> NoReturn:
+    raise error
+
+
+class _CsvLines:
+    """Hands a CSV reader its lines, and stops it before a row takes more memory than a row may.
+
+    Attributes:
+        line: the last one.
+        num_characters: of the row that is being read; whoever takes the row sets it to zero.
+    """
+
+    def __init__(self, path: Path, file: TextIO, delimiter: str) -> None:
+        self._path = path
+        self._file = file
+        self._delimiter = delimiter
+        self.line = ""
+        self.num_characters = 0
+
+    def __iter__(self) -> Iterator[str]:
+        number = num_separators = 0
+        while line := self._file.readline(MAX_ROW_CHARACTERS + 1):
+            self.line = line
+            number += 1
+            self.num_characters += len(line)
+            if self.num_characters > MAX_VALUES:
+                if len(line) > MAX_ROW_CHARACTERS:
+                    raise _too_long(self._path, number)
+                if self.num_characters > MAX_ROW_CHARACTERS:
+                    raise csv.Error("a row of many lines is too long")
+                is_first = self.num_characters == len(line)
+                num_separators = line.count(self._delimiter) + (0 if is_first else num_separators)
+                if num_separators > MAX_VALUES:
+                    problem = Message("one row holds more than {max_values:,} values", max_values=MAX_VALUES)
+                    raise parse_error(self._path, "{reason}.", number, reason=problem)
+            yield line
+
+
+def _csv_record(
+    path: Path, reader: Any, lines: _CsvLines, bad: BadRow
+) -> tuple[int, list[str]] | None:  # Any: csv's reader has no public type
+    """Return the next row that is CSV and the line where it begins, None at the end."""
+    while True:
+        number = reader.line_num + 1
+        lines.num_characters = 0
+        try:
+            return number, next(reader)
+        except StopIteration:
+            return None
+        except csv.Error as error:
+            # Only behind a line with as many quotes as it needs is the next one known to begin a row.
+            if reader.line_num > number or lines.line.count('"') % 2:
+                raise parse_error(path, "not valid CSV from here on. Is a closing quote missing?", number) from error
+            bad(number, parse_error(path, "a quote inside a field is not written twice.", number))
 
 
 def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:
-    problem = text_problem("\n".join(fields))
-    if problem:
-        raise parse_error(path, "{reason}.", number, reason=problem[1])
+    if len(fields) > MAX_COLUMNS:
+        raise parse_error(
+            path,
+            "the header names {num_columns:,} columns. The most is {max_columns:,}.",
+            number,
+            num_columns=len(fields),
+            max_columns=MAX_COLUMNS,
+        )
+    problem_and_place = text_problem("\n".join(fields))
+    if problem_and_place:
+        raise parse_error(path, "{reason}.", number, reason=problem_and_place[1])
     header = [field.strip() for field in fields]
+    seen: set[str] = set()
     for column, name in enumerate(header, start=1):
         if not name:
             raise parse_error(path, "field {field} of the header has no name.", number, field=column)
-        if header.index(name) != column - 1:
+        if name in seen:
             raise parse_error(path, 'the header names the column "{name}" twice.', number, name=name)
+        seen.add(name)
     return header

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tunesmith_core.datafmt.encoding import UTF_8, row_place
+from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
 from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
@@ -24,11 +24,13 @@ SCANNED_BYTES = 64 * 1024**2
 PARSED_BYTES = 8 * 1024**2
 """Up to this size the rows of other files are all read, which takes some tenths of a second."""
 
+UNFOLDED_BYTES = 8 * PARSED_BYTES
+
 TEMPLATE_TOKENS = 128
 """Room for what a chat template adds: role marks, and a system prompt of its own."""
 
 HEAD_ROWS = 1000
-HEAD_CHARACTERS = 16 * 1024**2
+HEAD_BYTES = 8 * 1024**2
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +80,14 @@ def sniff(path: Path, num_rows: int = LAYOUT_ROWS, encoding: str = UTF_8) -> Sni
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     estimate = len(rows)
     if len(rows) == num_rows:
-        used = sum(_num_row_bytes(row) for row in rows)
+        used = sum(row_bytes(row) for row in rows)
         estimate = max(len(rows), round(num_bytes * len(rows) / used))
     try:
         layout = resolve_layout(rows, source=str(path))
     except UserError:
         layout = Layout("auto", {})
     if len(rows) < num_rows:
-        longest: int | None = max(map(_num_row_bytes, rows))
+        longest: int | None = max(map(row_bytes, rows))
     else:
         longest = _longest_row_bytes(path, kind, num_bytes, encoding)
     return Sniffed(kind, layout.format, columns, layout.columns, estimate, num_bytes, longest)
@@ -95,32 +97,76 @@ def _longest_row_bytes(path: Path, kind: str, num_bytes: int, encoding: str) -> 
     if num_bytes > (SCANNED_BYTES if kind == "jsonl" else PARSED_BYTES):
         return None
     if kind == "jsonl":
-        with path.open("rb") as file:
+        with open_bytes(path) as file:
             return max(map(len, file))
+    longest = num_read = 0
     try:
-        return max(_num_row_bytes(row) for _, row in read_rows(path, _ignore, encoding))
+        for _, row in read_rows(path, _ignore, encoding):
+            num_bytes_of_row = row_bytes(row)
+            longest = max(longest, num_bytes_of_row)
+            # Rows of a wide table take far more than the bytes of the file, for each has all columns.
+            num_read += num_bytes_of_row
+            if num_read > UNFOLDED_BYTES:
+                return None
     except UserError:
         # Not the head is broken but something behind it, which the check that comes later names.
         return None
+    return longest
 
 
 def head_rows(path: Path, num_rows: int, on_bad_row: BadRow | None = None, encoding: str = UTF_8) -> list[Row]:
     """Return the first rows of a file; see `read_rows` for the errors."""
-    return [row for _, row in itertools.islice(read_rows(path, on_bad_row, encoding), num_rows)]
+    return [row for _, row in _head(path, num_rows, on_bad_row, encoding)]
+
+
+def beginning(rows: Iterator[tuple[int, Row]], num_rows: int) -> Iterator[tuple[int, Row]]:
+    """Yield at most so many rows, and no more once they come to 8 million bytes."""
+    num_bytes = 0
+    for number, row in itertools.islice(rows, num_rows):
+        yield number, row
+        num_bytes += row_bytes(row)
+        if num_bytes > HEAD_BYTES:
+            return
+
+
+class _HeadEnds(Exception):
+    """So many rows were bad that the head ends."""
+
+
+def _head(path: Path, num_rows: int, on_bad_row: BadRow | None, encoding: str) -> Iterator[tuple[int, Row]]:
+    num_bad = num_good = 0
+
+    def bad_row(line: int, error: TunesmithError) -> None:
+        nonlocal num_bad
+        if on_bad_row is None:
+            raise error
+        on_bad_row(line, error)
+        num_bad += 1
+        if num_bad == HEAD_ROWS:
+            raise _HeadEnds from error
+
+    try:
+        for numbered in beginning(read_rows(path, bad_row, encoding), num_rows):
+            num_good += 1
+            yield numbered
+    except _HeadEnds as end:
+        if not num_good and isinstance(end.__cause__, TunesmithError):
+            raise end.__cause__ from None
 
 
 def _ignore(_line: int, _error: TunesmithError) -> None:
     """Leave a malformed row to the check that comes later."""
 
 
-def _num_row_bytes(row: Row) -> int:
-    return len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
+def row_bytes(row: Row) -> int:
+    """Return the bytes of a row as JSON."""
+    return len(json.dumps(row, ensure_ascii=False, default=repr).encode("utf-8", "replace"))
 
 
 def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> tuple[int, int]:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
-    At most `num_rows` rows and 16 million characters are looked at; of a Parquet file only that it holds rows.
+    At most `num_rows` rows and 8 million bytes are looked at; of a Parquet file only that it holds rows.
 
     Args:
         source: the file and its mapping.
@@ -150,16 +196,13 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     layout = resolve_layout(
         head_rows(path, LAYOUT_ROWS, _ignore, source.encoding), source.format, source.columns, str(path)
     )
-    num_good = num_characters = 0
-    for line, row in itertools.islice(read_rows(path, bad_row, source.encoding), num_rows):
+    num_good = 0
+    for line, row in _head(path, num_rows, bad_row, source.encoding):
         try:
             to_messages(row, layout, row_place(path, kind, line))
             num_good += 1
         except UserError as error:
             bad_row(line, error)
-        num_characters += _num_row_bytes(row)
-        if num_characters > HEAD_CHARACTERS:
-            break
     if not num_good:
         raise next(iter(problems.values()))
     return num_good, len(problems)

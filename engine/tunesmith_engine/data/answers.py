@@ -27,6 +27,12 @@ Span = tuple[int, int]
 PROBE = "\ue0f1tunesmith\ue0f2"
 """An answer that shares neither its first nor its last character with any real one (private use area)."""
 
+BEGIN, END = "\ue0f4", "\ue0f5"
+BEGIN_OR_END = re.compile(f"[{BEGIN}{END}]")
+
+MANY_ANSWERS = 32
+"""In longer chats not every answer is looked for by a rendering of its own."""
+
 PROBED: Message = {"role": "assistant", "content": PROBE}
 
 GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -95,12 +101,46 @@ class ChatRenderer:
         """
         if GENERATION_MARK.search(self._tokenizer.get_chat_template(tools=list(chat.tools) or None)):
             return [(start, self._end_of_marked(text, start, end)) for start, end in self._marked_spans(chat)]
-        return [
-            span
+        numbers = [
+            number
             for number, message in enumerate(chat.messages)
             if message["role"] == "assistant" and number >= chat.first_trained
-            for span in self._answer(chat, number, text, place)
         ]
+        spots = self._spots(chat, text) if len(numbers) > MANY_ANSWERS else {}
+        spans: list[Span] = []
+        proven: set[str] = set()
+        for number in numbers:
+            lead, start, end = spots.get(number, ("", 0, 0))
+            expected = [(start, self._end_of_turn(text, end))] if end else []
+            found = expected if lead in proven else self._answer(chat, number, text, place)
+            if expected == found:
+                proven.add(lead)
+            spans += found
+        return spans
+
+    def _spots(self, chat: Chat, text: str) -> dict[int, tuple[str, int, int]]:
+        """Return where the words of answers stand in a text, each with what the template wrote since the words before.
+
+        To render a chat up to each of its answers takes a time that grows with the square of their number. Where the
+        template wrote the same before an answer as before one that was found so, that one begins at its words too.
+        """
+        words = {number: message["content"].strip() for number, message in enumerate(chat.messages)}
+        words = {number: said for number, said in words.items() if said}
+        marked = list(chat.messages)
+        for number, said in words.items():
+            before, _, after = marked[number]["content"].partition(said)
+            marked[number] = {**marked[number], "content": f"{before}{BEGIN}{said}{END}{after}"}
+        pieces = BEGIN_OR_END.split(self._try_text(replace(chat, messages=tuple(marked))) or "")
+        if pieces[1::2] != list(words.values()) or "".join(pieces) != text:
+            return {}
+        spots: dict[int, tuple[str, int, int]] = {}
+        place = 0
+        for number, lead, said in zip(words, pieces[::2], pieces[1::2], strict=False):
+            start = place + len(lead)
+            place = start + len(said)
+            if chat.messages[number] == {"role": "assistant", "content": said}:
+                spots[number] = (lead, start, place)
+        return spots
 
     def _text(self, chat: Chat, *, prompts: bool = False) -> str:
         messages, tools = list(chat.messages), list(chat.tools) or None
@@ -241,7 +281,7 @@ class ChatRenderer:
             return end + len(self._tail)
         run = self._special_run(text, end)
         if not run or not (has_calls or not text[end : run[0].start()].strip()):
-            return end + len(_shared_start(text[end:], self._tail))
+            return end + len(_shared_start(text[end : end + len(self._tail)], self._tail))
         return next((token.end() for token in run if token.group() == self._stop), run[0].end())
 
 

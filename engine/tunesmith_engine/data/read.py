@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from tunesmith_core import datafmt
-from tunesmith_core.datafmt.encoding import parse_error, row_place
-from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS
+from tunesmith_core.datafmt.encoding import row_place
+from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
 from tunesmith_core.errors import TunesmithError, UserError
-from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.data.parquet_rows import parquet_rows
 
-PARQUET_BATCH_ROWS = 512
+MOST_BAD_ROWS = 100_000
+"""After so many at the beginning of a file no good one is expected; some bytes of Parquet can be a billion rows."""
 
 
 @dataclass(slots=True)
@@ -39,6 +39,7 @@ class Source:
     row_format: str = field(default="", init=False)
 
     _kind: str = field(default="", init=False)
+    _num_good: int = field(default=0, init=False)
 
     @property
     def path(self) -> Path:
@@ -58,21 +59,28 @@ class Source:
         """
         self._kind = datafmt.file_kind(self.path)
         if self._kind == datafmt.PARQUET:
-            rows = _parquet_rows(self.path)
+            rows = parquet_rows(self.path, self.spec.columns.values())
         else:
             rows = datafmt.read_rows(self.path, self.bad_row, self.spec.encoding)
-        head = list(islice(rows, LAYOUT_ROWS))
+        head: list[tuple[int, datafmt.Row]] = []
+        failure: UserError | None = None
+        try:
+            head.extend(beginning(rows, LAYOUT_ROWS))
+        except UserError as error:
+            failure = error
+        if failure and not head:
+            raise failure
         layout = datafmt.resolve_layout([row for _, row in head], self.spec.format, self.spec.columns, str(self.path))
-        self.row_format, num_good = layout.format, 0
-        for number, row in chain(head, rows):
+        self.row_format = layout.format
+        for number, row in chain(head, _raised(failure) if failure else rows):
             try:
                 conversation = datafmt.to_messages(row, layout, self.place(number))
             except UserError as error:
                 self.bad_row(number, error)
             else:
-                num_good += 1
+                self._num_good += 1
                 yield number, conversation
-        if not num_good and self.first_error:
+        if not self._num_good and self.first_error:
             raise self.first_error
 
     def bad_row(self, number: int, error: TunesmithError) -> None:
@@ -83,23 +91,11 @@ class Source:
         self.first_error = self.first_error or error
         if self.on_problem:
             self.on_problem(number, error)
+        if self.num_skipped_rows == MOST_BAD_ROWS and not self._num_good:
+            raise self.first_error
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:  # Any: JSON values
-    """Yield (row number from 1, row) of a Parquet file, a batch in memory at a time."""
-    import pyarrow
-    from pyarrow import parquet
-
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(PARQUET_BATCH_ROWS):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield number, row
-    except (pyarrow.ArrowException, OSError) as error:
-        raise parse_error(
-            path, Message("the Parquet file is damaged after row {row}: {error}.", row=number, error=error)
-        ) from error
-    if not number:
-        raise TunesmithError("dataset-empty", "{path}: the file has no rows.", path=path)
+def _raised(error: UserError) -> Iterator[tuple[int, datafmt.Row]]:
+    """Fail where the first rows ended, so that what is wrong with one of those is told before."""
+    raise error
+    yield

@@ -190,9 +190,11 @@ class Renderer:
         input_ids = np.array(leading + ids, dtype=np.int32)
         starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
         counts = np.zeros(len(ids), dtype=bool)
-        for start, end in item.trained:
-            # A token counts when any of its characters does.
-            counts |= (starts < end) & (ends > start)
+        if item.trained:
+            # A token counts when any of its characters does: when the first stretch that ends behind its start begins
+            # before its end.
+            trained = np.array([*sorted(item.trained), (len(item.text) + 1,) * 2])
+            counts = trained[np.searchsorted(trained[:-1, 1], starts, side="right"), 0] < ends
         # As in TRL, the leading tokens of a text that is learned whole count too.
         whole = bool(item.trained) and item.trained[0][0] == 0
         counts = np.concatenate([np.full(len(leading), whole), counts])

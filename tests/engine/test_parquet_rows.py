@@ -1,0 +1,116 @@
+"""Rows of Parquet as JSON values: what is converted, what is named in its row, and what is not read at all."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tunesmith_core.datafmt import Chat
+from tunesmith_core.errors import UserError
+from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_engine.data import parquet_pages, parquet_rows, read
+from tunesmith_engine.data.read import Source
+
+
+def write(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
+    path = folder / "a.parquet"
+    parquet.write_table(pa.table(columns), path, **options)
+    return path
+
+
+def fields_of(folder: Path, fields: dict[str, Any], kind: Any) -> dict[str, Any]:
+    """Return the fields of an answer in a chat of Parquet as the conversation has them."""
+    messages = pa.array([[{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", **fields}]], kind)
+    ((_, chat),) = Source(SourceSpec(path=str(write(folder, {"messages": messages}))), False).conversations()
+    assert isinstance(chat, Chat)
+    json.dumps(chat.messages, allow_nan=False)
+    return {name: value for name, value in chat.messages[1].items() if name not in ("role", "content")}
+
+
+def test_values_inside_of_chats_become_json(tmp_path: Path) -> None:
+    kinds = {
+        "day": (pa.date32(), datetime.date(2024, 5, 1), "2024-05-01"),
+        "price": (pa.decimal128(5, 2), decimal.Decimal("1.50"), "1.50"),
+        "raw": (pa.binary(), b"abc", "abc"),
+        "scores": (pa.list_(pa.float64()), [1.5, float("nan")], [1.5, None]),
+        "map": (pa.map_(pa.string(), pa.int64()), [("x", 1)], {"x": 1}),
+        "nested": (pa.struct({"at": pa.time32("s")}), {"at": datetime.time(1, 2)}, {"at": "01:02:00"}),
+        "name": (pa.dictionary(pa.int32(), pa.string()), "n", "n"),
+    }
+    texts = {"role": pa.string(), "content": pa.string()}
+    message = pa.struct(texts | {name: kind for name, (kind, _, _) in kinds.items()})
+    fields = {name: value for name, (_, value, _) in kinds.items()}
+    expected = {name: told for name, (_, _, told) in kinds.items()}
+    assert fields_of(tmp_path, fields, pa.list_(message)) == expected
+
+
+def test_only_the_row_with_a_value_that_is_no_text_is_bad(tmp_path: Path) -> None:
+    days = pa.array([0, 2**31 - 1, 1], pa.int32()).view(pa.date32())
+    path = write(tmp_path, {"text": pa.array([b"a", b"\xff", b"b"]).view(pa.string()), "content": days, "other": days})
+    source = Source(SourceSpec(path=str(path), format="text"), skip_bad_rows=True)
+    assert [number for number, _ in source.conversations()] == [1, 3]
+    assert source.first_error is not None
+    assert 'row 2, column "text": holds text that is not UTF-8.' in source.first_error.message
+    by_day = Source(SourceSpec(path=str(path), format="text", columns={"text": "other"}), skip_bad_rows=True)
+    with pytest.raises(UserError, match=r"row 1.*must be a text, not a date or time"):
+        list(by_day.conversations())
+    assert by_day.num_skipped_rows == 3
+
+
+def test_the_first_bad_row_is_named_though_a_later_one_ends_the_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text":"a"}\n{"text":5}\n{bad\n')
+    with pytest.raises(UserError, match="line 2"):
+        list(Source(SourceSpec(path=str(path)), False).conversations())
+    path.write_text('{"text":"a"}\n{bad\n')
+    with pytest.raises(UserError, match="line 2"):
+        list(Source(SourceSpec(path=str(path)), False).conversations())
+
+
+def test_columns_that_no_example_can_use_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, {"text": ["a"], "image": ["x" * 100_000]})
+    monkeypatch.setattr(parquet_pages, "MAX_PAGE_BYTES", 50_000)
+    assert len(list(Source(SourceSpec(path=str(path)), False).conversations())) == 1
+    with pytest.raises(UserError, match="row 1: reading on would take"):
+        list(Source(SourceSpec(path=str(path), columns={"text": "image"}), False).conversations())
+
+
+def test_a_long_list_and_a_long_text_are_bad_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a" * 50}]
+    path = write(tmp_path, {"messages": [turns, turns * 40, turns]})
+    for limit, value in (("MAX_VALUES", 100), ("MAX_ROW_CHARACTERS", 1000)):
+        monkeypatch.setattr(parquet_rows, limit, value)
+        source = Source(SourceSpec(path=str(path)), skip_bad_rows=True)
+        assert [number for number, _ in source.conversations()] == [1, 3]
+        assert source.first_error is not None
+        assert "row 2" in source.first_error.message
+        monkeypatch.undo()
+
+
+def test_texts_that_repeat_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, {"text": ["x" * 200_000] * 100})
+    group = parquet.ParquetFile(path).metadata.row_group(0)
+    assert parquet_pages.batch_rows(path, group, ["text"], 1) == parquet_pages.BATCH_BYTES // 200_000
+    short = write(tmp_path, {"text": [f"{number} " * 10 for number in range(10_000)]})
+    assert parquet_pages.batch_rows(short, parquet.ParquetFile(short).metadata.row_group(0), ["text"], 1) == 512
+    monkeypatch.setattr(parquet_pages, "MAX_LIST_VALUES", 1000)
+    monkeypatch.setattr(parquet_pages, "MAX_VALUES_PER_BYTE", 1)
+    path = write(tmp_path, {"messages": [[{"role": "user", "content": "q"}] * 10_000]})
+    with pytest.raises(UserError, match="reading on would take"):
+        parquet_pages.batch_rows(path, parquet.ParquetFile(path).metadata.row_group(0), ["messages"], 1)
+
+
+def test_after_so_many_bad_rows_no_good_one_is_expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(read, "MOST_BAD_ROWS", 70)
+    path = write(tmp_path, {"text": [None] * 80 + ["a"]})
+    with pytest.raises(UserError, match="row 1,"):
+        list(Source(SourceSpec(path=str(path)), skip_bad_rows=True).conversations())
+    path = write(tmp_path, {"text": ["a"] + [None] * 80 + ["a"]})
+    assert len(list(Source(SourceSpec(path=str(path)), skip_bad_rows=True).conversations())) == 2
