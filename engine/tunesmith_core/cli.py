@@ -151,6 +151,7 @@ def has_display() -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no error leaves here as a traceback."""
     terminal.prepare()
+    paths.make_private()
     use_language(settings.language_in_force())
     try:
         words = sys.argv[1:] if argv is None else argv
@@ -178,7 +179,7 @@ def _with_report(bug: TunesmithError) -> TunesmithError:
     """Write what is known about a bug into the logs and name the file."""
     path = paths.logs_dir() / f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        files.private_folder(path.parent)
         files.atomic_write_text(path, redact(f"Tunesmith {tunesmith_core.__version__}\n{bug.message}\n{bug.context}\n"))
     except OSError as error:
         return TunesmithError(

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import sys
 
-from tunesmith_core import settings
+from tunesmith_core import paths, settings
 from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_STOPPED, wrap
 from tunesmith_core.messages import Message, said, use_language
@@ -66,6 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     The journal of an operation says how the command ended, also after an error.
     """
     arguments = argparse.Namespace()
+    paths.make_private()
     use_language(settings.language_in_force())
     try:
         with interruption.heard():

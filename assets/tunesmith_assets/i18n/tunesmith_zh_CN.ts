@@ -4565,6 +4565,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
+        <source>{path} is read-only. You can look at the runs there, but not start, resume or delete any.</source>
+        <translation>{path} 是只读的。可以查看其中的运行，但不能开始、继续或删除。</translation>
+    </message>
+    <message>
+        <source>{path} was moved, renamed or deleted.</source>
+        <translation>{path} 已被移动、重命名或删除。</translation>
+    </message>
+    <message>
         <source>damaged</source>
         <translation>已损坏</translation>
     </message>
@@ -5803,6 +5811,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{first}或{second}</translation>
     </message>
     <message>
+        <source>{folder} contains files that Python would run at every start and that Tunesmith did not install: {names}.</source>
+        <translation>{folder} 中有 Python 每次启动都会执行、但并非由 Tunesmith 安装的文件：{names}。</translation>
+    </message>
+    <message>
         <source>{folder} contains something other than Tunesmith.</source>
         <translation>{folder} 中有 Tunesmith 以外的内容。</translation>
     </message>
@@ -6741,10 +6753,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>PyTorch 的 wheel 索引地址，或目录结构相同的镜像。</translation>
     </message>
     <message>
-        <source>Proxy for all downloads. Leave empty to use this computer&apos;s settings.</source>
-        <translation>所有下载使用的代理。留空则使用这台电脑的设置。</translation>
-    </message>
-    <message>
         <source>Installs packages from this folder of wheel files. Nothing is downloaded.</source>
         <translation>从这个 wheel 文件夹安装软件包，不下载任何内容。</translation>
     </message>
@@ -6831,6 +6839,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Proxy</source>
         <translation>代理</translation>
+    </message>
+    <message>
+        <source>Proxy for all downloads. Leave empty to use this computer&apos;s settings. A password in the address is saved in a file that only your account can read.</source>
+        <translation>所有下载使用的代理。留空则使用这台电脑的设置。地址中的密码会保存在只有你的账户能读取的文件中。</translation>
     </message>
     <message>
         <source>Folder of wheels</source>
