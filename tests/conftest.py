@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.windows import linux_only
-from tunesmith_core import messages, settings
+from tunesmith_core import messages, redact, settings
 from tunesmith_core.spec import RunSpec
 
 TESTS = Path(__file__).resolve().parent
@@ -79,7 +79,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def english(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """English words, whatever the person at this machine has chosen or a test before this one."""
+    """English words and no known password, whatever the person at this machine has chosen or a test before this one."""
+    monkeypatch.setattr(redact, "_passwords", set())
     monkeypatch.setattr(settings, "language_in_force", lambda: "en")
     yield
     messages.use_language("en")

@@ -47,7 +47,7 @@ class CappedLog:
         self._tail_bytes = cap_bytes // 4
         self._pending = b""
         self._gap_bytes = 0
-        self._file = path.open("a+b")
+        self._file = files.open_file(path, "a+b")
         if self._file.tell():
             self._file.write(f"\n{STARTED_AGAIN}\n".encode())
 

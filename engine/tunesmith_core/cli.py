@@ -152,6 +152,7 @@ def has_display() -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no error leaves here as a traceback."""
     terminal.prepare()
+    paths.make_private()
     use_language(settings.language_in_force())
     try:
         words = sys.argv[1:] if argv is None else argv
@@ -179,8 +180,11 @@ def _with_report(bug: TunesmithError) -> TunesmithError:
     """Write what is known about a bug into the logs and name the file."""
     path = paths.logs_dir() / f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        report = f"Tunesmith {tunesmith_core.__version__}\n{bug.message}\n{bug.context}\n"
+        files.private_folder(path.parent)
+        report = f"Tunesmith {tunesmith_core.__version__}
+{bug.message}
+{bug.context}
+"
         files.atomic_write_text(path, visible(redact(report)))
     except OSError as error:
         return TunesmithError(

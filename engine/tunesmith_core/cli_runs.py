@@ -222,6 +222,8 @@ def runs(arguments: Namespace) -> int:
             for entry in summaries
         ]
         terminal.say(terminal.table(list(map(said, RUNS_HEADER)), rows))
+    if problem := paths.read_only_problem():
+        terminal.note(problem.message)
     return EXIT_DONE
 
 

@@ -6,12 +6,14 @@ path.
 
 from __future__ import annotations
 
+import hashlib
+import json
+import mmap
 import os
-import re
 import sys
 from pathlib import Path
 
-from tunesmith_core import paths
+from tunesmith_core import files, paths, redact
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.model_folder import is_hub_id
 from tunesmith_core.settings import SettingsFile
@@ -24,8 +26,30 @@ MANIFEST = "tunesmith-environment.json"
 PROOF = "proof.json"
 """Beside it: what was tried on this computer before the environment was used."""
 
+FILE_LIST = "tunesmith-files.txt"
+"""In it, too: every file as it was installed, a JSON list a line that begins with path, size, time and digest."""
+
+KNOWN_STARTUP_FILES = frozenset({"distutils-precedence.pth", "_virtualenv.pth"})
+"""Files that Python runs at every start and that packages of the locks bring (setuptools) or uv itself writes."""
+
 COMPILE_CACHES = ("tc", "ic", "mpl")
 """Folders below the cache of what Triton and Inductor compiled and Matplotlib drew; made again when missing."""
+
+ENGINE_VARIABLES = frozenset(
+    """PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TZDIR NO_PROXY
+    SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE CURL_CA_BUNDLE HF_ENDPOINT HF_HUB_OFFLINE TRANSFORMERS_OFFLINE
+    SYSTEMROOT WINDIR SYSTEMDRIVE COMSPEC PATHEXT OS USERNAME USERDOMAIN USERPROFILE HOMEDRIVE HOMEPATH COMPUTERNAME
+    APPDATA LOCALAPPDATA PROGRAMDATA ALLUSERSPROFILE PUBLIC PROGRAMFILES PROGRAMFILES(X86) PROGRAMW6432
+    COMMONPROGRAMFILES COMMONPROGRAMFILES(X86) COMMONPROGRAMW6432 NUMBER_OF_PROCESSORS PROCESSOR_ARCHITECTURE
+    PROCESSOR_IDENTIFIER PROCESSOR_LEVEL PROCESSOR_REVISION DRIVERDATA""".split()
+)
+"""Variables of a person that an engine sees. All others stay outside: a shell may hold passwords under any name.
+
+What a program needs to find itself, its libraries and its person, on Linux and on Windows; certificates and a mirror
+of the hub for downloads; where Triton looks for Windows' own compiler."""
+
+ENGINE_PREFIXES = ("LC_", "XDG_", "TUNESMITH_", "COVERAGE_", "WINE")
+"""So do these; the last two are for our tests, which measure child processes and run programs of Windows on Linux."""
 
 REMOVED_VARIABLES = frozenset(
     """CC CXX CUDA_PATH CUDA_HOME TRITON_PTXAS_PATH TRITON_PTXAS.EXE_PATH TRITON_LIBCUDA_PATH VCINSTALLDIR
@@ -39,8 +63,6 @@ case: Windows does not tell cases apart, and elsewhere the other spellings mean 
 REMOVED_PREFIXES = ("PYTHON", "CONDA_", "VIRTUAL_ENV")
 
 PROXY_VARIABLES = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"})
-
-_SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS|API_?KEY|ACCESS_KEY)(_|$)")
 
 WSL_LIBRARIES = "/usr/lib/wsl/lib"
 """Where the Windows Subsystem for Linux puts the driver's libraries; bitsandbytes and Triton look there only when
@@ -70,13 +92,70 @@ def pointed_environment(pointer: str) -> Path:
 
 
 def training_python() -> Path:
-    """Return the interpreter of the training environment. Raises EnvironmentProblem `environment-missing`."""
-    return environment_python(pointed_environment(TRAINING_POINTER))
+    """Return the interpreter of the training environment, in which nothing runs before our own code does.
+
+    Raises:
+        EnvironmentProblem: `environment-missing`; `environment-damaged` when it would run files that nobody installed.
+    """
+    folder = pointed_environment(TRAINING_POINTER)
+    if planted := planted_files(folder):
+        raise TunesmithError(
+            "environment-damaged",
+            "{folder} contains files that Python would run at every start and that Tunesmith did not install: {names}.",
+            actions=("repair-environment",),
+            folder=folder,
+            names=", ".join(planted),
+        )
+    return environment_python(folder)
 
 
 def launcher_python() -> Path:
     """Return the interpreter of the launcher environment. Raises EnvironmentProblem `environment-missing`."""
     return environment_python(pointed_environment(LAUNCHER_POINTER))
+
+
+def site_folders(folder: Path) -> list[Path]:
+    """Return the package folders of an environment: one, or none when it is gone."""
+    candidates = (*folder.glob("lib/python3.*/site-packages"), folder / "Lib/site-packages")
+    return [path for path in candidates if path.is_dir()]
+
+
+def startup_files(site: Path) -> list[Path]:
+    """Return the files of a package folder that Python runs at every start, whatever program it is started for."""
+    names = os.listdir(site)
+    return [
+        site / name for name in names if name.endswith(".pth") or name.startswith(("sitecustomize", "usercustomize"))
+    ]
+
+
+def planted_files(folder: Path) -> list[str]:
+    """Return the names of startup files of an environment that are not as they were installed, within milliseconds.
+
+    Doctor and repair compare every file; this comes before each start, for these files would run before any of ours.
+    An environment that Tunesmith did not build is not judged.
+    """
+    if not (folder / MANIFEST).exists():
+        return []
+    found = (path for site in site_folders(folder) for path in startup_files(site))
+    return sorted(path.name for path in found if not _is_installed(path, folder))
+
+
+def _is_installed(path: Path, folder: Path) -> bool:
+    """Return whether a file of an environment has the digest that its list names."""
+    start = b"\n[" + json.dumps(path.relative_to(folder).as_posix(), ensure_ascii=False).encode() + b","
+    try:
+        # Mapped and not read: the list is megabytes long, and one line of it counts.
+        with (folder / FILE_LIST).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as listed:
+            listed.seek(listed.find(start) + 1)
+            name, _size, _time, digest, *_ = json.loads(listed.readline())
+        content = path.read_bytes()
+    except FileNotFoundError:
+        # An environment of a version that made no list.
+        return path.name in KNOWN_STARTUP_FILES
+    except (OSError, ValueError, TypeError):
+        return False
+    is_listed = folder / str(name) == path
+    return bool(is_listed and digest == files.digest_text(hashlib.sha256(content).digest()))
 
 
 def module_command(python: Path | str, module: str, *arguments: str) -> list[str]:
@@ -86,7 +165,7 @@ def module_command(python: Path | str, module: str, *arguments: str) -> list[str
 
 
 def engine_command(*arguments: str) -> list[str]:
-    """Return the command of an engine subcommand. Raises EnvironmentProblem `environment-missing`."""
+    """Return the command of an engine subcommand. Raises EnvironmentProblem as `training_python`."""
     return module_command(training_python(), "tunesmith_engine", *arguments)
 
 
@@ -96,7 +175,7 @@ def own_command(module: str, *arguments: str) -> list[str]:
 
 
 def scrubbed_environment() -> dict[str, str]:
-    """Return this process's variables without those that lead libraries astray or carry secrets."""
+    """Return this process's variables without those that lead libraries astray; for uv and pip, whose own are many."""
     return {
         name: value
         for name, value in os.environ.items()
@@ -112,24 +191,28 @@ def proxy_variables(address: str) -> dict[str, str]:
 
 
 def engine_environment(model: str = "") -> dict[str, str]:
-    """Return the variables of an engine process: scrubbed, with temporary files and caches where we want them.
+    """Return the variables of an engine process: named ones, with temporary files and caches where we want them.
 
-    An engine sees no secret, and no proxy unless one is chosen: in the settings, or by a run whose model comes from the
-    hub, which needs the way out that this computer is set up with.
+    A proxy, which may have a password, is only for a run whose model comes from the hub: the one of the settings, or
+    the one that this computer is set up with.
 
     Args:
         model: the run's base model, a folder or a hub id.
     """
     cache, tmp = paths.cache_dir(), paths.tmp_dir()
     for folder in (cache, tmp):
-        folder.mkdir(parents=True, exist_ok=True)
+        files.private_folder(folder)
     from_hub = is_hub_id(model) and not Path(model).is_dir()
+    allowed = ENGINE_VARIABLES | (PROXY_VARIABLES if from_hub else frozenset[str]())
     environment = {
         name: value
-        for name, value in scrubbed_environment().items()
-        if not _SECRET.search(name.upper()) and (from_hub or name.upper() not in PROXY_VARIABLES)
+        for name, value in os.environ.items()
+        if name.upper() in allowed or name.upper().startswith(ENGINE_PREFIXES)
     }
-    environment |= proxy_variables(SettingsFile().values.proxy)
+    # Read in any case: what the engine prints is redacted by the passwords that are known.
+    proxy = SettingsFile().values.proxy
+    redact.note_passwords(*(value for name, value in os.environ.items() if name.upper() in PROXY_VARIABLES))
+    environment |= proxy_variables(proxy if from_hub else "")
     environment |= dict.fromkeys(("TMP", "TEMP", "TMPDIR"), str(tmp))
     environment |= {
         "TRITON_CACHE_DIR": str(cache / COMPILE_CACHES[0]),

@@ -6,6 +6,7 @@ one. Named crash points let tests kill the process between any two of these step
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import errno
 import hashlib
@@ -14,6 +15,7 @@ import os
 import shutil
 import signal
 import stat
+import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -33,6 +35,10 @@ DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, err
 
 RENAME_RETRY_S = 10.0
 """How long a change is retried on Windows, where antivirus holds fresh files open (uv waits as long)."""
+
+
+PRIVATE_UMASK = 0o077
+"""For processes that write nothing but what one person owns: `os.umask(PRIVATE_UMASK)`."""
 
 
 def crashpoint(name: str) -> None:
@@ -94,7 +100,7 @@ def atomic_write_bytes(path: Path, content: bytes) -> None:
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=_create_private) as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -117,13 +123,21 @@ def atomic_write_json(path: Path, value: Any) -> None:  # Any: JSON values
     atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def _create_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 def open_file(path: Path, mode: str = "rb", buffering: int = -1) -> IO[bytes]:
-    """Open an ordinary file. Raises OSError for anything else: a pipe or a device would never end, or never begin."""
+    """Open an ordinary file; a new one is its owner's alone.
+
+    Raises:
+        OSError: as the file system says, and for anything else: a pipe or a device would never end, or never begin.
+    """
     return open(path, mode, buffering, opener=_open_ordinary)
 
 
 def _open_ordinary(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o600)
     kind = os.fstat(descriptor).st_mode
     if stat.S_ISREG(kind):
         return descriptor
@@ -156,6 +170,44 @@ def read_foreign_json(path: Path, most_bytes: int) -> Any:  # Any: JSON values
     return json_values.parse(content, unique_names=True)
 
 
+_FOLDER_MODE = 0o777 if os.name == "nt" else 0o700
+# Windows folders inherit who may read them. Newer Pythons take 0o700 there for the owner alone, which is the group of
+# administrators, and not the person, when the program was once started with an administrator's rights.
+
+
+def private_folder(folder: Path) -> Path:
+    """Create a folder and the missing ones above it for their owner alone, unless it is there; return it.
+
+    Raises:
+        OSError: as the file system says.
+    """
+    try:
+        folder.mkdir(_FOLDER_MODE)
+    except FileNotFoundError:
+        if folder.parent == folder:
+            raise
+        private_folder(folder.parent)
+        return private_folder(folder)
+    except OSError:
+        # Windows refuses the root of a drive in other words than that it exists.
+        if not folder.is_dir():
+            raise
+    return folder
+
+
+def make_private(path: Path) -> None:
+    """Leave one of our files or folders to its owner alone, which an earlier version did not do.
+
+    Another person's, and those on a drive without permissions, stay as they are. On Windows folders inherit who may
+    read them, and a person's profile is private.
+    """
+    if sys.platform != "win32":  # pragma: no branch
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            if status.st_mode & PRIVATE_UMASK and status.st_uid == os.geteuid():
+                path.chmod(stat.S_IMODE(status.st_mode) & ~PRIVATE_UMASK)
+
+
 def publish_folder(staging: Path, final: Path) -> None:
     """Rename a complete staging folder to its final name; an existing final name is never replaced.
 
@@ -175,6 +227,11 @@ def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's content as hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_text(digest: bytes) -> str:
+    """Return a digest as a wheel's RECORD writes it: base64 with letters safe in addresses, without padding."""
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def free_bytes(path: Path) -> int:
@@ -205,7 +262,7 @@ def probe_writable(folder: Path) -> None:
     Raises:
         OSError: when the folder can't be created or written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     probe = folder / f".probe-{uuid.uuid4().hex[:8]}"
     try:
         probe.write_bytes(b"tunesmith")

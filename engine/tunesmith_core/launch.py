@@ -77,7 +77,7 @@ def resume(run: Run) -> None:
             run=run.id,
             step=status.step,
         )
-    spec = run.load_spec()
+    spec = _with_moved_model(run)
     if saved := newest_saved_spec(run.checkpoints_path):
         check_resumable(saved, spec)
     preflight.check(spec)
@@ -85,6 +85,24 @@ def resume(run: Run) -> None:
         # Commands to the run's former life, such as the stop that ended it.
         files.remove(stale)
     _start_supervisor(run)
+
+
+def _with_moved_model(run: Run) -> RunSpec:
+    """Return a run's spec, with the model where it is now when it went with the data root; that lasts.
+
+    Raises:
+        UserError: when the spec can't be read. EnvironmentProblem: when it can't be written.
+    """
+    spec = run.load_spec()
+    path = Path(spec.model.path)
+    moved = paths.models_dir() / path.name
+    if path.parent.name == moved.parent.name and path.is_absolute() and not path.exists() and moved.exists():
+        spec.model.path = str(moved)
+        try:
+            files.atomic_write_json(run.spec_path, spec.to_dict())
+        except OSError as error:
+            raise wrap(error) from error
+    return spec
 
 
 def has_checkpoint(run: Run) -> bool:
@@ -147,6 +165,8 @@ def wait(run: Run, on_event: Callable[[Event], None] | None = None, offset: int 
             status.fold(event)
             if on_event:
                 on_event(event)
+        if not supervised and not run.path.exists():
+            raise TunesmithError("run-not-found", "{path} was moved, renamed or deleted.", path=run.path)
         if not supervised:
             return settle(run, status)
         time.sleep(POLL_S)
@@ -156,6 +176,7 @@ def _start_supervisor(run: Run) -> None:
     _supervisors[:] = [process for process in _supervisors if process.poll() is None]
     command = environments.own_command("tunesmith_core.supervisor", str(run.path))
     before = run.supervisor()
+    files.make_private(run.path)
     try:
         with files.open_file(run.supervisor_log_path, "ab") as log:
             process = _spawn(command, run.path, log.fileno())

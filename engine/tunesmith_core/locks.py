@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tunesmith_core import claims
+from tunesmith_core import claims, files
 
 logger = logging.getLogger(__name__)
 _POLL_S = 0.02
@@ -75,7 +75,7 @@ class FileLock:
         """Take the lock if nobody holds it; return whether it is held now."""
         if self.held:
             return True
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        files.private_folder(self.path.parent)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _lock(descriptor)

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from tunesmith_core import files, placement
+from tunesmith_core.errors import TunesmithError
 
 HOME_VARIABLE = "TUNESMITH_HOME"
 ROOT_RECORD = "data-folder.txt"
@@ -48,7 +49,7 @@ def root_before() -> Path | None:
 def record_root(folder: Path) -> None:
     """Make a chosen data root last for this person. Raises OSError when the record can't be written."""
     record = default_root() / ROOT_RECORD
-    record.parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder(record.parent)
     files.atomic_write_text(record, f"{folder}\n")
 
 
@@ -100,6 +101,27 @@ def config_dir() -> Path:
 def locks_dir() -> Path:
     """Return the folder for lock files that several processes share."""
     return data_root() / "locks"
+
+
+def read_only_problem() -> TunesmithError | None:
+    """Return what to say about a data root in which nothing can be changed, None for any other."""
+    root = data_root()
+    if not root.is_dir() or os.access(root, os.W_OK):
+        return None
+    return TunesmithError(
+        "permission-or-antivirus",
+        "{path} is read-only. You can look at the runs there, but not start, resume or delete any.",
+        path=root,
+    )
+
+
+def make_private() -> None:
+    """Leave to its owner alone what an earlier version let others read; each of our programs begins with it."""
+    root = data_root()
+    holding = (runs_dir(), trash_dir(), logs_dir(), config_dir(), locks_dir(), cache_dir(), tmp_dir(), library_path())
+    # A chosen folder may hold more than what is ours.
+    for path in (*holding, *([root] if root == default_root() else [])):
+        files.make_private(path)
 
 
 def library_path() -> Path:

@@ -87,7 +87,7 @@ def record_work_folder(root: Path, tell: Callable[[str], None], *, windows: bool
         why = needs_short_folder(root) or Message("they are already in the other folder")
         reason = Message("{root} can't be used for them: {why}", root=root, why=why)
         try:
-            folder.mkdir(exist_ok=True)
+            files.private_folder(folder)
             files.atomic_write_json(folder / OWNER, {"version": 1, "data_root": str(root)})
         except OSError as error:
             raise TunesmithError(
@@ -103,7 +103,7 @@ def record_work_folder(root: Path, tell: Callable[[str], None], *, windows: bool
                 need=reason,
             ) from error
         tell(Message("Environments and caches go to {folder}, because {reason}.", folder=folder, reason=reason))
-    (root / RECORD).parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder((root / RECORD).parent)
     files.atomic_write_json(root / RECORD, {"version": 1, "work_folder": str(folder)})
 
 

@@ -344,7 +344,7 @@ def post_command(control: Path, name: str, /, **data: Any) -> str:  # Any: JSON 
     """
     if name not in COMMANDS:
         raise ValueError(f"unknown command {name!r}")
-    control.mkdir(parents=True, exist_ok=True)
+    files.private_folder(control)
     # The time comes first, so that sorting by name is sorting by time.
     identifier = f"{time.time_ns():020d}-{uuid.uuid4().hex[:6]}"
     files.atomic_write_json(

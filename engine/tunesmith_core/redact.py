@@ -5,13 +5,20 @@ The rules err on the side of removing too much; a text that passed once passes a
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import re
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote, quote_plus, unquote, urlsplit
 
 MIN_USER_NAME_CHARS = 4
 """Shorter user names are parts of ordinary words; their home folder is replaced all the same."""
+
+MIN_PASSWORD_CHARS = 6
+"""Shorter passwords are parts of ordinary words; in the address that they belong to they are redacted all the same."""
+
+_MARKS = "<token> <secret> <credentials> <value> <e-mail> <user>"
 
 COMMON_USER_NAMES = frozenset({"root", "user", "admin", "administrator", "ubuntu", "debian", "home", "guest", "python"})
 
@@ -35,8 +42,22 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 _HOME_OF_ANYONE = re.compile(r"((?:/home/|/Users/|\\+Users\\+))(?!<user>)[^/\\\s\"':,]+")
 
 
+_passwords: set[str] = set()
+
+
+def note_passwords(*addresses: str) -> None:
+    """Remember the passwords in addresses, such as a proxy's: this process redacts them wherever they stand."""
+    for address in addresses:
+        with contextlib.suppress(ValueError):
+            password = unquote(urlsplit(address).password or "")
+            if len(password) >= MIN_PASSWORD_CHARS and password not in _MARKS:
+                _passwords.update({password, quote(password), quote(password, safe=""), quote_plus(password)})
+
+
 def redact(text: str) -> str:
     """Return a text without access tokens, passwords, e-mail addresses, query values, home folder and user name."""
+    for password in sorted(_passwords, key=len, reverse=True):
+        text = text.replace(password, "<secret>")
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     home, user = _home(), _user()

@@ -78,7 +78,7 @@ class Ticket:
 
     def take(self, holder: ProcessIdentity) -> None:
         """Queue up. Raises OSError when the folder can't be written."""
-        self._queue.mkdir(parents=True, exist_ok=True)
+        files.private_folder(self._queue)
         files.atomic_write_json(self.path, holder.to_dict())
 
     def is_first(self) -> bool:
@@ -92,7 +92,7 @@ class Ticket:
 
 def _ticket_name(run: Run) -> str:
     # The path keeps two runs apart that were created at once in different folders.
-    digest = hashlib.sha256(str(run.path).encode("utf-8", "replace")).hexdigest()[:12]
+    digest = hashlib.sha256(str(run.path.absolute()).encode("utf-8", "replace")).hexdigest()[:12]
     return f"{run.created_at:020.6f}-{digest}.json"
 
 

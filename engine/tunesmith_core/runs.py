@@ -346,10 +346,10 @@ def create_run(spec: RunSpec, runs_dir: Path | None = None) -> Run:
         OSError: when the folder can't be written; nothing is left behind.
     """
     parent = runs_dir or paths.runs_dir()
-    parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder(parent)
     base = slug(spec.name or default_name(spec))
     staging = parent / f"{STAGING_PREFIX}{base}-{time.time_ns():x}"
-    staging.mkdir()
+    files.private_folder(staging)
     try:
         for attempt in range(1, 10_000):
             name = f"{base}-{attempt:02d}"
@@ -373,7 +373,7 @@ def create_run(spec: RunSpec, runs_dir: Path | None = None) -> Run:
 
 
 def _write_header(folder: Path, spec: RunSpec, name: str) -> None:
-    (folder / "control").mkdir(exist_ok=True)
+    files.private_folder(folder / "control")
     now = datetime.datetime.now(datetime.UTC)
     files.atomic_write_json(folder / "spec.json", {**spec.to_dict(), "name": name})
     files.atomic_write_json(
@@ -417,6 +417,19 @@ def open_run(name: str, runs_dir: Path | None = None) -> Run:
     if name and "\0" not in name and any(os.path.lexists(path / each) for each in HEADERS):
         return Run(path.absolute())
     raise TunesmithError("run-not-found", "There is no run named {name!r} in {parent}.", name=name, parent=parent)
+
+
+def enter(run: Run) -> Run:
+    """Make a run's folder the working folder of this process and return the run as it is named from there.
+
+    So everything stays together when a person renames the folder meanwhile, and nothing goes to a run that took its
+    name. (Windows refuses to rename it.)
+
+    Raises:
+        OSError: when the folder is gone.
+    """
+    os.chdir(run.path)
+    return Run(Path())
 
 
 def display_name(run: Run) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tunesmith_core import files, paths
+from tunesmith_core import files, paths, redact
 from tunesmith_core.declared import Declaration, FieldProblem, declared, iter_declarations, read_section
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.locks import FileLock
@@ -122,7 +122,8 @@ class Settings:
     proxy: str = declared(
         "",
         label="Proxy",
-        meaning="Proxy for all downloads. Leave empty to use this computer's settings.",
+        meaning="Proxy for all downloads. Leave empty to use this computer's settings. A password in the address is "
+        "saved in a file that only your account can read.",
         rule=_proxy_rule,
     )
     wheel_folder: str = declared(
@@ -178,7 +179,7 @@ class SettingsFile:
             changed = read_section(Settings, dataclasses.asdict(self.values) | values, "settings", problems)
             if problems:
                 raise TunesmithError("setting-invalid", joined([problem.message for problem in problems], ", "))
-            self.values = changed
+            self._set(changed)
             self._changed |= values.keys()
 
     def save(self) -> None:
@@ -208,6 +209,10 @@ class SettingsFile:
                 raise
         with self._memory:
             self.values = self._with_ours(merged)
+
+    def _set(self, values: Settings) -> None:
+        self.values = values
+        redact.note_passwords(values.proxy, values.package_index, values.pytorch_index)
 
     def _set_aside(self) -> None:
         """Keep what the file held: a person may have written it by hand."""
@@ -242,9 +247,7 @@ class SettingsFile:
         self._version = max(version, current_version())
         self._unknown = {name: value for name, value in values.items() if name not in known}
         problems: list[FieldProblem] = []
-        self.values = read_section(
-            Settings, {name: values[name] for name in known & values.keys()}, "settings", problems
-        )
+        self._set(read_section(Settings, {name: values[name] for name in known & values.keys()}, "settings", problems))
         if problems:
             self.problem = _damaged(self.path, joined([problem.message for problem in problems], ", "))
 

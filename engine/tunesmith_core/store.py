@@ -9,6 +9,7 @@ the last ingestion stopped.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -79,14 +80,16 @@ class Library:
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._in_memory = False
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            files.private_folder(path.parent)
             with self._lock.waiting(LOCK_WAIT_S):
                 self._connection = self._open()
         except (OSError, sqlite3.OperationalError) as error:
             self._use_memory(error)
 
     def _use_memory(self, error: Exception) -> None:
-        logger.warning("the index can't be written and is left as it is: %s", error)
+        foreseen = isinstance(error, OSError) and error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        level = logging.INFO if foreseen else logging.WARNING
+        logger.log(level, "the index can't be written and is left as it is: %s", error)
         self._in_memory = True
         self._connection = sqlite3.connect(":memory:")
         self._connection.executescript(_SCHEMA)
@@ -111,6 +114,8 @@ class Library:
         connection = sqlite3.connect(self.path, timeout=LOCK_WAIT_S)
         try:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
+            # By its name: closing the file after opening it once more would drop SQLite's locks. Its logs follow it.
+            files.make_private(self.path)
             connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=NORMAL")
             if version // 1000 <= SCHEMA_MAJOR:

@@ -7,6 +7,7 @@ writes the end when the engine could not. It waits on no reader: everything it s
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import time
@@ -24,7 +25,7 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import Message
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import Event, JournalReader, JournalWriter, pending_commands, post_command, read_command
-from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, open_run
+from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, enter, open_run
 from tunesmith_core.spec_sections import WSL
 from tunesmith_core.store import Library
 from tunesmith_core.wsl.engine import WslEngine
@@ -143,7 +144,8 @@ class Supervisor:
         log_path, log_cap_bytes = self.run.engine_log_path, self._log_cap_bytes
         spec = self.run.load_spec()
         if spec.hardware.system == WSL:
-            return WslEngine(self.run, Guest.load(), log_path=log_path, log_cap_bytes=log_cap_bytes)
+            run = Run(self.run.path.absolute())
+            return WslEngine(run, Guest.load(), log_path=log_path, log_cap_bytes=log_cap_bytes)
         return EngineProcess(
             environments.engine_command("run", "--run-dir", str(self.run.path)),
             folder=self.run.path,
@@ -265,7 +267,7 @@ class Supervisor:
     def _update_index(self) -> None:
         try:
             with closing(Library(paths.library_path())) as library:
-                library.refresh(self.run)
+                library.refresh(Run(self.run.path.absolute()))
         except Exception:
             # The index can be rebuilt at any time; it must never spoil the end of a run.
             logger.exception("the index could not be updated")
@@ -312,8 +314,9 @@ def engine_error(code: int, hint: str | None = None, killed_for_memory: bool = F
 def main(arguments: list[str]) -> int:
     """Supervise the run of the first argument; return the exit code."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
+    os.umask(files.PRIVATE_UMASK)
     become_subreaper()
-    supervisor = Supervisor(open_run(arguments[0]))
+    supervisor = Supervisor(enter(open_run(arguments[0])))
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         supervisor.terminated = True

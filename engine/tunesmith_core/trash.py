@@ -71,8 +71,10 @@ def delete(run: Run, *, force: bool = False) -> DeletedRun:
     deleted_at = time.time()
     deleted = DeletedRun(paths.trash_dir() / f"{run.id}-{time.time_ns():x}", path, deleted_at)
     try:
-        deleted.folder.mkdir(parents=True)
-        files.atomic_write_json(deleted.folder / ORIGIN, {"version": 1, **_spelled(path), "deleted_at": deleted_at})
+        files.private_folder(deleted.folder)
+        # From the data root, which may be moved or copied with its trash.
+        origin = path.relative_to(paths.data_root()) if path.is_relative_to(paths.data_root()) else path
+        files.atomic_write_json(deleted.folder / ORIGIN, {"version": 1, **_spelled(origin), "deleted_at": deleted_at})
         files.crashpoint("trash.before-move")
         _move(path, deleted.path)
         files.crashpoint("trash.after-move")
@@ -92,7 +94,7 @@ def deleted_runs() -> Iterator[DeletedRun]:
     for origin in paths.trash_dir().glob(f"*/{ORIGIN}"):
         try:
             values = files.read_json(origin)
-            run = DeletedRun(origin.parent, _read(values), float(values["deleted_at"]))
+            run = DeletedRun(origin.parent, paths.data_root() / _read(values), float(values["deleted_at"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
         if 0 < run.deleted_at < LATEST and os.path.lexists(run.path):
@@ -127,7 +129,7 @@ def restore(run: DeletedRun) -> Run:
     if os.path.lexists(run.origin):
         raise TunesmithError("run-exists", "{path} already exists.", path=run.origin)
     try:
-        run.origin.parent.mkdir(parents=True, exist_ok=True)
+        files.private_folder(run.origin.parent)
         _move(run.path, run.origin)
         shutil.rmtree(run.folder)
     except OSError as error:

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tunesmith_core.files import PRIVATE_UMASK
+
 if TYPE_CHECKING:
     from tunesmith_core.runs import Run
 
@@ -26,11 +28,11 @@ def _run(arguments: argparse.Namespace) -> int:
     from tunesmith_core import terminal
     from tunesmith_core.errors import TunesmithError
     from tunesmith_core.locks import FileLock
-    from tunesmith_core.runs import SUPERVISED, Run, open_run
+    from tunesmith_core.runs import SUPERVISED, Run, enter, open_run
 
-    run = Run(arguments.run_dir.absolute())
     if SUPERVISED.items() <= os.environ.items():
-        return _train(run, arguments)
+        return _train(enter(Run(arguments.run_dir)), arguments)
+    run = Run(arguments.run_dir.absolute())
     # Started by hand: two writers would mix up the journal, so what holds the lock keeps this one out.
     with contextlib.ExitStack() as stack:
         try:
@@ -41,7 +43,7 @@ def _run(arguments: argparse.Namespace) -> int:
             error = missing
         else:
             run.sweep()
-            return _train(run, arguments)
+            return _train(enter(run), arguments)
     terminal.show_error(error)
     return error.exit_code
 
@@ -83,6 +85,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _prepare_process() -> None:
     """Set up what holds for the whole process, before any library is loaded."""
+    # Libraries make folders and files too: rows of the data and answers of the model are nobody else's business.
+    os.umask(PRIVATE_UMASK)
     # Stray prints of libraries go where all other output goes: to the capped log behind standard error.
     os.dup2(2, 1)
     # Threads that spin while they wait fight with other busy programs: a step was measured to take 20 times longer.

@@ -15,6 +15,7 @@ from PySide6.QtWidgets import QApplication
 
 from tunesmith_core import __version__, paths
 from tunesmith_core.errors import BugError, wrap
+from tunesmith_core.files import private_folder
 from tunesmith_core.settings import SettingsFile
 from tunesmith_gui import tr
 from tunesmith_gui.background import Job
@@ -170,13 +171,12 @@ def _say_busy() -> int:
 
 
 def _open_log() -> None:
-    paths.logs_dir().mkdir(parents=True, exist_ok=True)
-    handler = RotatingFileHandler(
-        paths.logs_dir() / "window.log", maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8"
-    )
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.getLogger().addHandler(handler)
-    logging.getLogger().setLevel(logging.INFO)
+    if not paths.read_only_problem():
+        path = private_folder(paths.logs_dir()) / "window.log"
+        handler = RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        logging.getLogger().addHandler(handler)
+        logging.getLogger().setLevel(logging.INFO)
     qInstallMessageHandler(_on_qt_message)
 
 

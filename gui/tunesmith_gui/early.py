@@ -10,7 +10,7 @@ import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from tunesmith_core import paths, terminal
+from tunesmith_core import files, paths, terminal
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, wrap
 from tunesmith_core.messages import said
 
@@ -19,9 +19,11 @@ OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
 
 def open_crash_file() -> None:
     """Lets the interpreter write the stacks of all threads to a file when the process crashes in native code."""
-    folder = paths.logs_dir()
-    folder.mkdir(parents=True, exist_ok=True)
-    file = (folder / "window-crash.log").open("a", encoding="utf-8")
+    paths.make_private()
+    if paths.read_only_problem():
+        return  # the window shows what is there, and says so
+    path = files.private_folder(paths.logs_dir()) / "window-crash.log"
+    file = path.open("a", encoding="utf-8")
     faulthandler.enable(file)
 
 

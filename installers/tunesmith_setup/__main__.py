@@ -11,7 +11,7 @@ import importlib
 import inspect
 import sys
 
-from tunesmith_core import settings, terminal
+from tunesmith_core import paths, settings, terminal
 from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_STOPPED, wrap
 from tunesmith_core.messages import Message, said, use_language
@@ -67,6 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     """
     arguments = argparse.Namespace()
     terminal.prepare()
+    paths.make_private()
     use_language(settings.language_in_force())
     try:
         with interruption.heard():

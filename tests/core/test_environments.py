@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tunesmith_core import environments
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.settings import SettingsFile
+from tunesmith_setup.packages import inventory
 
 # The list of the design, spelled as Windows' own tools spell it.
 FOREIGN = """CC CXX CUDA_PATH CUDA_HOME TRITON_PTXAS_PATH TRITON_PTXAS.EXE_PATH TRITON_LIBCUDA_PATH VCINSTALLDIR
@@ -17,9 +19,23 @@ VCToolsVersion WindowsSdkDir WindowsSDKVersion PYTHONPATH PYTHONHOME PYTHONSTART
 CONDA_PREFIX CONDA_DEFAULT_ENV VIRTUAL_ENV LD_LIBRARY_PATH LD_PRELOAD CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING
 cuda_path Cuda_Home""".split()
 SECRETS = """HF_TOKEN HUGGING_FACE_HUB_TOKEN GITHUB_TOKEN WANDB_API_KEY AWS_SECRET_ACCESS_KEY AZURE_CREDENTIALS
-OPENAI_APIKEY PGPASSWORD DB_PASSWORD UV_INDEX_OURS_PASSWORD""".split()
+OPENAI_APIKEY PGPASSWORD DB_PASSWORD UV_INDEX_OURS_PASSWORD DATABASE_URL GITHUB_PAT SSH_AUTH_SOCK KUBECONFIG
+PGPASSFILE SENTRY_DSN STRIPE_KEY WSLENV TOKENIZERS_X KEYBOARD""".split()
 PROXIES = "http_proxy HTTPS_PROXY all_proxy".split()
-KEPT = {"LANG": "C.UTF-8", "NO_PROXY": "localhost", "TOKENIZERS_X": "1", "KEYBOARD": "de", "HF_ENDPOINT": "https://m"}
+KEPT = {
+    "LANG": "C.UTF-8",
+    "LC_TIME": "de_DE.UTF-8",
+    "NO_PROXY": "localhost",
+    "HF_ENDPOINT": "https://m",
+    "SSL_CERT_FILE": "/company.pem",
+    "ProgramFiles(x86)": "C:\\Programs",
+    "LOCALAPPDATA": "C:\\Local",
+    "XDG_RUNTIME_DIR": "/run/user/1000",
+}
+NAMED_BY_US = """TMP TEMP TMPDIR TRITON_CACHE_DIR TORCHINDUCTOR_CACHE_DIR TORCHINDUCTOR_COMPILE_THREADS HF_HOME
+MPLCONFIGDIR HF_HUB_DISABLE_SYMLINKS_WARNING HF_HUB_DISABLE_TELEMETRY TOKENIZERS_PARALLELISM TORCH_COMPILE_DISABLE
+PYTHONDONTWRITEBYTECODE TUNESMITH_HOME""".split()
+LISTED = "distutils-precedence.pth"
 
 
 def make_environment(folder: Path) -> Path:
@@ -63,8 +79,15 @@ def shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_engine_sees_no_foreign_compilers_libraries_secrets_or_proxies(shell: Path) -> None:
     seen = environments.engine_environment()
     assert [name for name, value in seen.items() if value == "foreign"] == []
-    assert {name: seen[name] for name in KEPT} == KEPT
+    seen = {name.upper(): value for name, value in seen.items()}
+    assert {name: seen[name.upper()] for name in KEPT} == KEPT
     assert "LD_LIBRARY_PATH" not in seen
+
+
+def test_a_variable_reaches_the_engine_only_when_it_is_named(shell: Path) -> None:
+    seen = {name.upper() for name in environments.engine_environment("someone/model")}
+    named = environments.ENGINE_VARIABLES | environments.PROXY_VARIABLES | set(NAMED_BY_US)
+    assert [name for name in seen - named if not name.startswith(environments.ENGINE_PREFIXES)] == []
 
 
 def test_temporary_files_and_caches_lie_where_we_want_them(shell: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,11 +108,12 @@ def test_temporary_files_and_caches_lie_where_we_want_them(shell: Path, monkeypa
     assert wanted.items() <= seen.items()
 
 
-def test_a_chosen_proxy_reaches_the_engine(shell: Path) -> None:
+def test_a_chosen_proxy_reaches_an_engine_that_downloads_and_no_other(shell: Path) -> None:
     file = SettingsFile()
     file.change(proxy="http://proxy.example:8080")
     file.save()
-    seen = environments.engine_environment()
+    assert "http://proxy.example:8080" not in environments.engine_environment().values()
+    seen = environments.engine_environment("someone/model")
     names = [f"{scheme}_proxy" for scheme in ("http", "https", "all")]
     # Windows knows a variable by its name in any letters.
     spelled = [*map(str.upper, names)] + ([] if os.name == "nt" else names)
@@ -116,6 +140,49 @@ def test_inside_wsl_the_drivers_libraries_are_named(shell: Path, monkeypatch: py
     monkeypatch.setattr(environments, "WSL_LIBRARIES", shell / "wsl-lib")
     seen = environments.engine_environment()
     assert seen["LD_LIBRARY_PATH"] == seen["TRITON_LIBCUDA_PATH"] == str(shell / "wsl-lib")
+
+
+@pytest.fixture
+def built(home: Path) -> Path:
+    """The package folder of a training environment as Tunesmith builds it, with one known startup file."""
+    folder = home / "envs" / "train-1"
+    make_environment(folder)
+    (home / "envs" / "train.current").write_text("train-1")
+    site = folder / "lib" / "python3.11" / "site-packages"
+    site.mkdir(parents=True)
+    (site / LISTED).write_text("import os")
+    (site / "torch.py").touch()
+    inventory.seal(folder, {"version": 1})
+    return site
+
+
+def test_a_built_environment_is_started(built: Path) -> None:
+    assert environments.training_python() == environments.environment_python(built.parents[2])
+
+
+@pytest.mark.parametrize("name", ["litellm_init.pth", "sitecustomize.py", "usercustomize", "ä.pth", LISTED, "[.pth"])
+def test_a_planted_startup_file_is_named_before_python_starts(built: Path, name: str) -> None:
+    (built / name).write_text("import os; os.abort()")
+    with pytest.raises(EnvironmentProblem, match=re.escape(name)) as caught:
+        environments.engine_command("run")
+    assert caught.value.code == "environment-damaged"
+    assert caught.value.actions == ("repair-environment",)
+
+
+@pytest.mark.parametrize("text", ["", "{", f'["lib/python3.11/site-packages/{LISTED}",', "\n[3]\n"])
+def test_a_damaged_list_vouches_for_nothing(built: Path, text: str) -> None:
+    (built.parents[2] / environments.FILE_LIST).write_text(f"x\n{text}")
+    assert environments.planted_files(built.parents[2]) == [LISTED]
+
+
+def test_without_a_list_known_names_serve(built: Path) -> None:
+    folder = built.parents[2]
+    (folder / environments.FILE_LIST).unlink()
+    assert environments.planted_files(folder) == []
+    (built / "planted.pth").touch()
+    assert environments.planted_files(folder) == ["planted.pth"]
+    (folder / environments.MANIFEST).unlink()
+    assert environments.planted_files(folder) == [], "a developer's own environment"
 
 
 def test_no_proxy_means_no_variables() -> None:

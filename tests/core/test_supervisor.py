@@ -540,6 +540,8 @@ def test_main_restores_nothing_but_supervises(
     handlers = {}
     monkeypatch.setattr(supervisor.signal, "signal", lambda number, handler: handlers.__setitem__(number, handler))
     monkeypatch.setattr(supervisor, "become_subreaper", lambda: None)
+    monkeypatch.setattr(supervisor.os, "umask", lambda mask: mask)
+    monkeypatch.setattr(supervisor, "enter", lambda run: run)
     # A run that does not answer at once leaves the commands lying where the supervisor sees them.
     fake_engine({"*": [["hello"], ["sleep", 0.3], ["obey"]]})
     run = create_run(make_spec("m"))

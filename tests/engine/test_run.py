@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -221,6 +222,33 @@ def test_real_command_starts_at_once_and_prints_nothing(tiny_spec: MakeSpec, new
     assert any(starting.t <= event.t <= hello.t for event in events(run, "gpu"))
     assert run.heartbeat_path.stat().st_mtime >= hello.t
     assert [event.data["command"] for event in events(run, "ack")] == ["ping"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows renames no folder that a process works in")
+@pytest.mark.timeout(300)
+def test_a_run_that_is_renamed_while_it_trains_is_saved_where_it_is(tiny_spec: MakeSpec, new_run: NewRun) -> None:
+    run = new_run(tiny_spec(schedule={"max_steps": 100_000}, saving={"every_steps": 1}))
+    command = module_command(sys.executable, "tunesmith_engine", "run", "--run-dir", str(run.path))
+    with subprocess.Popen(command, stderr=subprocess.PIPE, cwd=run.path.parent) as engine:
+        while not events(run, "step"):
+            assert engine.poll() is None, engine.stderr and engine.stderr.read()
+            time.sleep(0.05)
+        renamed = Run(run.path.rename(run.path.with_name("renamed")))
+        # Another run takes the name; nothing may get into it.
+        taken = new_run(tiny_spec())
+        before = sorted(taken.path.rglob("*"))
+        assert taken.path == run.path
+        post_command(renamed.control_path, "stop", mode="save")
+        engine.communicate()
+    assert sorted(taken.path.rglob("*")) == before
+    assert (renamed.adapter_path / "adapter_model.safetensors").is_file()
+    assert [event.seq for event in events(renamed)] == list(range(1, len(events(renamed)) + 1))
+    saved = events(renamed, "checkpoint")[-1].data
+    assert sorted(f"step-{step:06d}" for step in saved["kept"]) == sorted(
+        path.name for path in renamed.checkpoints_path.glob("step-*")
+    )
+    assert result_of(renamed)["status"] == "stopped"
+    assert [event.data["code"] for event in events(renamed, "warning")] == []
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])

@@ -16,6 +16,8 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.conftest import IdleTask, settle
 from tests.gui.fake_runs import FakeRuns, training
+from tests.processes import run_while_read_only
+from tests.tiny_run import make_tiny_run
 from tunesmith_core import environments
 from tunesmith_core.environments import own_command
 from tunesmith_core.errors import UserError
@@ -212,3 +214,35 @@ def test_program_starts_and_ends_with_its_window(home: Path, qtbot: QtBot) -> No
         program.terminate()
         _out, err = program.communicate(timeout=20)
     assert b"Traceback" not in err
+
+
+LOOKS = """
+import sys
+from PySide6.QtCore import QTimer
+import tunesmith_gui.app as app
+from tunesmith_gui import early
+from tunesmith_gui.widgets.banner import Banner
+early.open_crash_file()
+show = app.MainWindow.show
+def look(window):
+    if not window.context.library.rows:
+        return QTimer.singleShot(50, lambda: look(window))
+    titles = [each.accessibleName() for each in window.banners.findChildren(Banner)]
+    print(window.context.library.rows[0].id, titles, window.toast.label.text(), flush=True)
+    window.close_without_asking()
+def shown(window):
+    show(window)
+    window.show_page("runs", None)
+    window.context.library.refresh()
+    look(window)
+app.MainWindow.show = shown
+sys.exit(app.main([]))
+"""
+
+
+def test_a_read_only_data_root_is_shown_and_says_so(home: Path) -> None:
+    make_tiny_run(home / "runs" / "tiny-01")
+    done = run_while_read_only(home, [sys.executable, "-c", LOOKS])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == """tiny-01 ["A file or folder can't be written or read"]"""
+    assert [path.name for path in home.iterdir()] == ["runs"]

@@ -7352,6 +7352,22 @@ in no list of processes. What is shown has no passwords.</source>
         <source>too many blank lines follow each other.</source>
         <translation>连续的空行过多。</translation>
     </message>
+    <message>
+        <source>{path} is read-only. You can look at the runs there, but not start, resume or delete any.</source>
+        <translation>{path} 是只读的。可以查看其中的运行，但不能开始、继续或删除。</translation>
+    </message>
+    <message>
+        <source>{path} was moved, renamed or deleted.</source>
+        <translation>{path} 已被移动、重命名或删除。</translation>
+    </message>
+    <message>
+        <source>{folder} contains files that Python would run at every start and that Tunesmith did not install: {names}.</source>
+        <translation>{folder} 中有 Python 每次启动都会执行、但并非由 Tunesmith 安装的文件：{names}。</translation>
+    </message>
+    <message>
+        <source>Proxy for all downloads. Leave empty to use this computer's settings. A password in the address is saved in a file that only your account can read.</source>
+        <translation>所有下载使用的代理。留空则使用这台电脑的设置。地址中的密码会保存在只有你的账户能读取的文件中。</translation>
+    </message>
     </context>
 <context>
     <name>Dashboard</name>

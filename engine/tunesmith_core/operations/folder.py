@@ -32,8 +32,8 @@ class Operation:
 
     @property
     def id(self) -> str:
-        """Name of the folder."""
-        return self.path.name
+        """Name of the folder, also of the working folder."""
+        return self.path.name or self.path.absolute().name
 
     @property
     def journal_path(self) -> Path:

@@ -239,6 +239,7 @@ def die_with_owner(operation: Operation) -> None:
 def main(arguments: list[str]) -> int:
     """Do the operation of the folder in the first argument; return the exit code."""
     operation = Operation(Path(arguments[0]))
+    os.umask(files.PRIVATE_UMASK)
     faulthandler.enable()
     die_with_owner(operation)
     return serve(operation)

@@ -102,7 +102,7 @@ def _create(kind: Kind, spec: Any) -> Operation:  # Any: of kind.spec
             owner = left.leased("owner")
             if not (owner.alive() if owner else left.lease_path.exists()):
                 shutil.rmtree(left.path, ignore_errors=True)
-        operation.control_path.mkdir(parents=True)
+        files.private_folder(operation.control_path)
         operation.lease(owner=current())
     files.atomic_write_json(operation.path / "operation.json", {"version": 1, "kind": kind.name})
     files.atomic_write_json(operation.spec_path, kind.spec_values(spec))

@@ -94,6 +94,11 @@ def program() -> str:
     return found
 
 
+def variables() -> dict[str, str]:
+    """Return the variables of wsl.exe: nothing of a shell on this side reaches the other."""
+    return {name: value for name, value in os.environ.items() if name.upper() != "WSLENV"} | {"WSL_UTF8": "1"}
+
+
 def call(*arguments: str, timeout_s: float = TIMEOUT_S) -> Answer:
     """Call wsl.exe and return its answer, whatever its exit code.
 
@@ -112,7 +117,7 @@ def run(command: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Answer:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=timeout_s,
-            env=dict(os.environ) | {"WSL_UTF8": "1"},
+            env=variables(),
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
             check=False,
         )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 from tunesmith_core.engine_process import EngineProcess
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.runs import Run
+from tunesmith_core.wsl import client
 from tunesmith_core.wsl.guest import Guest
 
 PID_FILE = "linux.pid"
@@ -36,7 +36,7 @@ class WslEngine:
         self._process = EngineProcess(
             command,
             folder=run.path,
-            environment=dict(os.environ) | {"WSL_UTF8": "1"},
+            environment=client.variables(),
             log_path=log_path,
             log_cap_bytes=log_cap_bytes,
             lifeline=True,

@@ -94,8 +94,8 @@ class Guest:
 
     def save(self) -> None:
         """Remember this distribution as the one that runs use."""
-        paths.config_dir().mkdir(parents=True, exist_ok=True)
-        files.atomic_write_json(paths.config_dir() / RECORD, {"distribution": self.distribution, "python": self.python})
+        path = files.private_folder(paths.config_dir()) / RECORD
+        files.atomic_write_json(path, {"distribution": self.distribution, "python": self.python})
 
     @classmethod
     def load(cls) -> Self:

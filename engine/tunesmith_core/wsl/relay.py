@@ -63,9 +63,8 @@ def guest_spec(spec: RunSpec) -> RunSpec:
 
 def make_twin(host: Run) -> Run:
     """Create the folder on the Linux disk that the engine works in, with the journal and checkpoints so far."""
-    twins = paths.tmp_dir() / "twins"
+    twins = files.private_folder(paths.tmp_dir() / "twins")
     shutil.rmtree(twins / host.id, ignore_errors=True)
-    twins.mkdir(parents=True, exist_ok=True)
     made = create_run(guest_spec(host.load_spec()), twins)
     twin = Run(twins / host.id)
     if made.path != twin.path:
@@ -83,7 +82,7 @@ def copy_folder(source: Path, target: Path) -> None:
     """Copy a finished folder so that it is either complete under its name or not there."""
     staging = target.with_name(f".{target.name}.copying")
     shutil.rmtree(staging, ignore_errors=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder(target.parent)
     shutil.copytree(source, staging)
     for path in staging.rglob("*"):
         if path.is_file():
@@ -217,6 +216,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("run", type=Path)
     parser.add_argument("--pid-file", type=Path, required=True)
     options = parser.parse_args(arguments)
+    os.umask(files.PRIVATE_UMASK)
     # The leader of a group of its own: the supervisor ends the whole group by this number.
     with contextlib.suppress(PermissionError):
         os.setsid()

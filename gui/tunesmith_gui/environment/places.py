@@ -63,7 +63,7 @@ def move_to(folder: Path) -> None:
     except EnvironmentProblem:
         launcher = None  # started from a checkout
     if launcher is not None and not (envs / launcher.name).exists():
-        envs.mkdir(parents=True, exist_ok=True)
+        files.private_folder(envs)
         staging = envs / f"{launcher.name}.building-{os.getpid()}"
         shutil.copytree(launcher, staging, symlinks=True)
         files.publish_folder(staging, envs / launcher.name)

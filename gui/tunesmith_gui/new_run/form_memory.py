@@ -35,7 +35,7 @@ class FormMemory:
         """Write a draft unless one of a higher number was written already. Raises OSError."""
         with self._writing:
             if number > self._written_number:
-                draft_path().parent.mkdir(parents=True, exist_ok=True)
+                files.private_folder(draft_path().parent)
                 files.atomic_write_json(draft_path(), content)
                 self._written_number = number
 
@@ -48,7 +48,7 @@ def draft_path() -> Path:
 def write_command_spec(spec: RunSpec) -> str:
     """Write a spec beside the draft and return the command that trains it. Raises OSError."""
     path = paths.config_dir() / "specs" / f"{slug(spec.name or default_name(spec))}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder(path.parent)
     files.atomic_write_json(path, spec.to_dict())
     return f'tunesmith train "{path}"'
 

@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -50,6 +50,7 @@ class _Attached:
 
     run: Run
     live: LiveRun
+    created_at: float
     folded: RunStatus = field(default_factory=RunStatus)
     first_step: tuple[float, int] | None = None
     num_steps: int = 0
@@ -178,7 +179,8 @@ class RunService(QObject):
         if self._looking or self._closing.is_set():
             return
         self._looking = True
-        attached, ended = frozenset(self._attached), frozenset(self._ended)
+        attached = {run_id: each.created_at for run_id, each in self._attached.items()}
+        ended = frozenset(self._ended)
         Job.start(self, lambda: _survey(attached, ended), self._take_survey, self._survey_failed)
 
     def _ask(
@@ -207,9 +209,9 @@ class RunService(QObject):
         self._looking = False
         if self._closing.is_set():
             return
-        for name, run, place in survey.alive:
+        for name, run, created_at, place in survey.alive:
             if run.id not in self._attached:
-                self._attach(run, name)
+                self._attach(run, name, created_at)
             live = self._attached[run.id].live
             if live.place != place:
                 live.place = place
@@ -217,12 +219,14 @@ class RunService(QObject):
         self._ended.update(survey.dead)
         for run_id, state in survey.ended:
             self._detach(run_id, state)
+        for run_id in survey.renamed:
+            self._let_go(run_id)
         if survey.folders != self._known_folders:
             self._known_folders = survey.folders
             self.runs_changed.emit()
 
-    def _attach(self, run: Run, name: str) -> None:
-        attached = _Attached(run, LiveRun(run.id, name))
+    def _attach(self, run: Run, name: str, created_at: float) -> None:
+        attached = _Attached(run, LiveRun(run.id, name), created_at)
         self._attached[run.id] = attached
         self._ended.discard(run.id)
         attached.follow = self.tail.follow(
@@ -247,14 +251,20 @@ class RunService(QObject):
             # Whether this is the end or the journal of a run that is being resumed, only its supervisor can tell.
             self.look()
 
-    def _detach(self, run_id: str, state: RunState) -> None:
+    def _let_go(self, run_id: str) -> _Attached | None:
+        """Follow a run no more; nothing is told."""
         attached = self._attached.pop(run_id, None)
+        if attached is not None:
+            if attached.follow is not None:
+                self.tail.cancel(attached.follow)
+            self.live_runs_changed.emit()
+        return attached
+
+    def _detach(self, run_id: str, state: RunState) -> None:
+        attached = self._let_go(run_id)
         if attached is None:
             return
-        if attached.follow is not None:
-            self.tail.cancel(attached.follow)
         self._ended.add(run_id)
-        self.live_runs_changed.emit()
         self.run_ended.emit(run_id, attached.live.name, state.value)
         self.runs_changed.emit()
 
@@ -263,14 +273,15 @@ class RunService(QObject):
 class _Survey:
     """What a look at the run folders found."""
 
-    alive: list[tuple[str, Run, Place | None]]
+    alive: list[tuple[str, Run, float, Place | None]]
     dead: list[str]
+    renamed: list[str]
     ended: list[tuple[str, RunState]]
     folders: frozenset[str]
 
 
-def _survey(attached: frozenset[str], ended: frozenset[str]) -> _Survey:
-    alive: list[tuple[str, Run]] = []
+def _survey(attached: Mapping[str, float], ended: frozenset[str]) -> _Survey:
+    alive: list[tuple[str, Run, float]] = []
     dead, over = [], []
     try:
         names = frozenset(name for name in os.listdir(paths.runs_dir()) if not name.startswith("."))
@@ -282,7 +293,7 @@ def _survey(attached: frozenset[str], ended: frozenset[str]) -> _Survey:
         if name in ended and not run.lease_path.exists():
             continue
         if run.is_supervised():
-            alive.append((display_name(run), run))
+            alive.append((display_name(run), run, run.created_at))
         elif name in ended:
             continue
         elif name in attached:
@@ -290,9 +301,14 @@ def _survey(attached: frozenset[str], ended: frozenset[str]) -> _Survey:
         elif time.time() - run.created_at > launch.LEASE_WAIT_S:
             # A run that was just created has no supervisor yet, so it is looked at again.
             dead.append(name)
-    over.extend((name, RunState.INTERRUPTED) for name in attached - names)
-    titles = {run.id: title for title, run in alive}
-    return _Survey([(title, run, _place(run, titles)) for title, run in alive], dead, over, names)
+    # A folder that was renamed while its run trains is another name of the same run, and no end.
+    new = {created_at for _, run, created_at in alive if run.id not in attached}
+    vanished = attached.keys() - names
+    renamed = [name for name in vanished if attached[name] in new]
+    over.extend((name, RunState.INTERRUPTED) for name in vanished.difference(renamed))
+    titles = {run.id: title for title, run, _ in alive}
+    placed = [(title, run, created_at, _place(run, titles)) for title, run, created_at in alive]
+    return _Survey(placed, dead, renamed, over, names)
 
 
 def _place(run: Run, titles: dict[str, str]) -> Place | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QHBoxLayout, QLineEdit, QVBoxLayout, QWidget
 
-from tunesmith_core import __version__, paths
+from tunesmith_core import __version__, files, paths
 from tunesmith_core.errors import UserError
 from tunesmith_core.settings import Settings, iter_settings
 from tunesmith_gui import tr
@@ -194,5 +194,5 @@ class SettingsPage(Page):
         self.notify.emit("ok", self.tr("All settings were reset to their defaults."))
 
     def _open_folder(self) -> None:
-        paths.data_root().mkdir(parents=True, exist_ok=True)
+        files.private_folder(paths.data_root())
         self.open_folder(paths.data_root())

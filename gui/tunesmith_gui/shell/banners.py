@@ -37,7 +37,7 @@ class ShellBanners(QWidget):
         self.hide()
 
     def show_problem(self, problem: TunesmithError) -> None:
-        """Tells what was wrong with the settings file."""
+        """Tells what is wrong with the settings file or the data folder."""
         self._add(Banner("warn", core_text(problem.title), core_text(problem.message), dismissable=True, parent=self))
 
     def show_interrupted(self, rows: Sequence[RunRow]) -> None:

@@ -67,8 +67,8 @@ class MainWindow(QMainWindow):
         self._opened_at = time.time()
         self._build(memories)
         self._make_shortcuts()
-        if context.preferences.problem is not None:
-            self.banners.show_problem(context.preferences.problem)
+        for problem in filter(None, (context.preferences.problem, paths.read_only_problem())):
+            self.banners.show_problem(problem)
         self.setAcceptDrops(True)
         self.setMinimumSize(_SMALLEST)
         geometry = self._state.value("geometry")

@@ -46,6 +46,8 @@ class SingleInstance(QObject):
 
     def claim(self) -> bool:
         """Becomes the first window; False when there is one already."""
+        if paths.read_only_problem():
+            return True  # nothing can be written there, so any number of windows may look
         if not self._lock.acquire():
             return False
         QLocalServer.removeServer(server_name())  # left over from a window that was killed

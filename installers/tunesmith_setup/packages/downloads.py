@@ -145,7 +145,7 @@ def fetch_large(locks: Sequence[Path], python: Path, uv: Uv, progress: Progress)
     if not wanted or not Sources.chosen().network:
         return
     try:
-        folder().mkdir(parents=True, exist_ok=True)
+        files.private_folder(folder())
         Fetching(_addresses(wanted, python, uv), total).run(progress)
     except (EnvironmentProblem, OSError, LookupError, TypeError, ValueError) as error:
         progress.note(Message("uv downloads everything itself: {error}", error=error))

@@ -20,11 +20,12 @@ from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from tunesmith_core import files
+from tunesmith_core import environments, files
 from tunesmith_core.environments import MANIFEST, PROOF
 from tunesmith_setup.packages import wheel_records
 
-INVENTORY = "tunesmith-files.txt"
+INVENTORY = environments.FILE_LIST
+site_folders = environments.site_folders
 NOT_LISTED = frozenset({INVENTORY, MANIFEST, PROOF})
 LINK_MARK = "link:"
 MAX_KEPT_BYTES = 512 * 1024
@@ -196,12 +197,6 @@ def from_records(folder: Path) -> Inventory:
 def path_below(prefix: str, recorded: str) -> str:
     """Return the path in an environment of a file that a RECORD below `prefix` names, such as "../../../bin/tool"."""
     return os.path.normpath(prefix + recorded).replace(os.sep, "/")
-
-
-def site_folders(folder: Path) -> list[Path]:
-    """Return the package folders of an environment: one, or none when it is gone."""
-    candidates = (*folder.glob("lib/python3.*/site-packages"), folder / "Lib/site-packages")
-    return [path for path in candidates if path.is_dir()]
 
 
 def compare(folder: Path, inventory: Inventory, *, full: bool = False) -> list[Damage]:

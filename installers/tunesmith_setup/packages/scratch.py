@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from tunesmith_core import paths
+from tunesmith_core import files, paths
 from tunesmith_core.environments import MANIFEST, environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.settings import SettingsFile
@@ -101,7 +101,7 @@ def installed(folder: Path, packages: Sequence[Package], uv: Uv, *, fresh: bool)
     workspace = paths.tmp_dir() / f"reinstall-{os.getpid()}"
     shutil.rmtree(workspace, ignore_errors=True)
     try:
-        workspace.mkdir(parents=True)
+        files.private_folder(workspace)
         done = bool(wanted) and interpreter is not None and _install(workspace, wanted, interpreter, uv, fresh=fresh)
         if fresh:
             uv.forget([name for name, _ in packages])
@@ -116,7 +116,7 @@ def skeleton(interpreter: Interpreter, uv: Uv) -> Iterator[Path]:
     workspace = paths.tmp_dir() / f"skeleton-{os.getpid()}"
     shutil.rmtree(workspace, ignore_errors=True)
     try:
-        workspace.mkdir(parents=True)
+        files.private_folder(workspace)
         _create(workspace / "environment", interpreter, uv)
         yield workspace / "environment"
     finally:

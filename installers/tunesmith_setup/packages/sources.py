@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tunesmith_core import redact
 from tunesmith_core.environments import PROXY_VARIABLES, proxy_variables
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.settings import PYTORCH_INDEX, SettingsFile
@@ -103,6 +104,8 @@ class Sources:
         ignored = INDEX_VARIABLES if self.package_index or self.wheel_folder else frozenset[str]()
         ignored |= PROXY_VARIABLES if self.proxy else frozenset[str]()
         kept = {name: value for name, value in environment.items() if name.upper() not in ignored}
+        addresses = {*INDEX_VARIABLES, *PROXY_VARIABLES}
+        redact.note_passwords(*(word for name in kept if name.upper() in addresses for word in kept[name].split()))
         return kept | proxy_variables(self.proxy)
 
     @staticmethod

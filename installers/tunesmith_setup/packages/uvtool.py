@@ -177,7 +177,7 @@ def _pips(workspace: Path, progress: Progress) -> Iterator[list[str]]:
 
 
 def _download(pip: list[str], folder: Path) -> bool:
-    folder.mkdir(parents=True, exist_ok=True)
+    files.private_folder(folder)
     options = ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--disable-pip-version-check", "--quiet"]
     sources = Sources.chosen()
     command = [*pip, "download", *options, *sources.pip_options(), "--dest", str(folder), "-r", str(LOCKS / "uv.txt")]
@@ -187,7 +187,7 @@ def _download(pip: list[str], folder: Path) -> bool:
 
 
 def _unpack(wheel: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    files.private_folder(target.parent)
     staging = target.with_name(f"{target.name}.{os.getpid()}")
     with zipfile.ZipFile(wheel) as archive:
         name = next(name for name in archive.namelist() if name.endswith(f".data/scripts/{PROGRAM}"))

@@ -6,12 +6,13 @@ projects" of the Python packaging guide).
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from tunesmith_core.files import digest_text
 
 HASH_MARK = "sha256="
 
@@ -29,11 +30,6 @@ class RecordedFile:
     name: str
     digest: str
     size: int | None
-
-
-def digest_text(digest: bytes) -> str:
-    """Return a digest as a RECORD writes it: base64 with letters that are safe in addresses, without padding."""
-    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def digest_of(path: Path) -> str:

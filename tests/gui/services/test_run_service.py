@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tunesmith_core.devices import Device
 from tunesmith_core.locks import FileLock
 from tunesmith_core.process_identity import current
 from tunesmith_core.run_queue import Place, Ticket, device_lock, note_holder
-from tunesmith_core.runs import RunState
+from tunesmith_core.runs import Run, RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.models.run_words import waiting_words
@@ -69,6 +70,23 @@ def test_service_finds_a_run_that_others_started_and_tells_of_its_end(context: A
         lock.release()
     assert ended.args == [run.id, "theirs", "interrupted"]
     assert context.runs.live_runs() == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows renames no folder that a process works in")
+def test_a_run_that_is_renamed_while_it_trains_has_not_ended(context: Any, qtbot: Any) -> None:
+    run = make_run("before", "crash")
+    lock = FileLock(run.lock_path)
+    assert lock.acquire()
+    ended: list[str] = []
+    context.runs.run_ended.connect(lambda run_id, _name, _state: ended.append(run_id))
+    context.runs.look()
+    qtbot.waitUntil(lambda: [live.id for live in context.runs.live_runs()] == [run.id], timeout=5000)
+    renamed = Run(run.path.rename(run.path.with_name("after")))
+    qtbot.waitUntil(lambda: [live.id for live in context.runs.live_runs()] == [renamed.id], timeout=10_000)
+    assert ended == []
+    with qtbot.waitSignal(context.runs.run_ended, timeout=10_000):
+        lock.release()
+    assert ended == [renamed.id]
 
 
 def test_service_leaves_ended_runs_alone(context: Any, qtbot: Any) -> None:
