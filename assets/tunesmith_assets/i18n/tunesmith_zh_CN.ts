@@ -984,6 +984,18 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请把“计入损失”设为全部词元，或选择对话模板不同的模型。</translation>
     </message>
     <message>
+        <source>Too much time or memory for one row</source>
+        <translation>一行数据耗费了过多时间或内存</translation>
+    </message>
+    <message>
+        <source>The chat template, the tokenizer or this row needed far more than usual, or crashed the process that reads it. It may be damaged, or made to do harm.</source>
+        <translation>对话模板、分词器或这一行所需的时间或内存远超正常水平，或使读取它的进程崩溃。它可能已损坏，也可能含有恶意内容。</translation>
+    </message>
+    <message>
+        <source>Correct or remove the named row, or choose another model.</source>
+        <translation>请修改或删除所指出的行，或选择其他模型。</translation>
+    </message>
+    <message>
         <source>Nothing would be learned</source>
         <translation>什么也学不到</translation>
     </message>
@@ -4565,8 +4577,28 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
+        <source>{path}, rows {first} to {last}</source>
+        <translation>{path}，第 {first} 至 {last} 行</translation>
+    </message>
+    <message>
+        <source>{place}: the chat has {num_messages:,} messages. At most {limit:,} can be searched for answers.</source>
+        <translation>{place}：这段对话有 {num_messages:,} 条消息，最多只能在 {limit:,} 条消息中查找回答。</translation>
+    </message>
+    <message>
+        <source>{place}: {work} {what}.</source>
+        <translation>{place}：{work}{what}。</translation>
+    </message>
+    <message>
         <source>damaged</source>
         <translation>已损坏</translation>
+    </message>
+    <message>
+        <source>Preparing the data</source>
+        <translation>正在准备数据</translation>
+    </message>
+    <message>
+        <source>Preparing a sample prompt</source>
+        <translation>正在准备示例提示词</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -5159,8 +5191,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请把 alpha 设为秩的一到两倍。</translation>
     </message>
     <message>
+        <source>Split the chat into several rows, or set Loss on to all tokens.</source>
+        <translation>请将这段对话拆分为多行，或把“计入损失”设为全部词元。</translation>
+    </message>
+    <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The chat template rejects the prompt: {error}</source>
+        <translation>对话模板不接受该提示词：{error}</translation>
     </message>
     <message>
         <source>The checkpoint depends on settings that were changed. {names}.</source>
@@ -5251,8 +5291,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
     <message>
+        <source>ended its process with exit code {code}</source>
+        <translation>使其进程结束，退出代码 {code}</translation>
+    </message>
+    <message>
         <source>it was saved by another run</source>
         <translation>由另一次运行保存</translation>
+    </message>
+    <message>
+        <source>loading the tokenizer</source>
+        <translation>加载分词器</translation>
     </message>
     <message>
         <source>loss</source>
@@ -5375,6 +5423,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行的名称，见 `tunesmith trash` 的列表</translation>
     </message>
     <message>
+        <source>needed too much memory</source>
+        <translation>占用内存过多</translation>
+    </message>
+    <message>
         <source>needs evaluation data</source>
         <translation>需要评估数据</translation>
     </message>
@@ -5465,6 +5517,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>read every installed byte, instead of sizes and times</source>
         <translation>读取每个已安装的字节，而不只看大小和时间</translation>
+    </message>
+    <message>
+        <source>reading the next row</source>
+        <translation>读取下一行</translation>
     </message>
     <message>
         <source>remove program and environments, keep runs (Linux)</source>
@@ -5603,6 +5659,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>NVIDIA 驱动没有响应</translation>
     </message>
     <message>
+        <source>the chat template</source>
+        <translation>对话模板</translation>
+    </message>
+    <message>
+        <source>the chat template of a sample prompt</source>
+        <translation>示例提示词的对话模板</translation>
+    </message>
+    <message>
         <source>the end of the file</source>
         <translation>文件结尾</translation>
     </message>
@@ -5651,12 +5715,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>从此处开始的文本缺少右引号</translation>
     </message>
     <message>
+        <source>the tokenizer</source>
+        <translation>分词器</translation>
+    </message>
+    <message>
         <source>they are already in the other folder</source>
         <translation>它们已经在另一个文件夹中</translation>
     </message>
     <message>
         <source>this terminal was opened for this command alone</source>
         <translation>这个终端只为这条命令打开</translation>
+    </message>
+    <message>
+        <source>took longer than {seconds:,.0f} s</source>
+        <translation>用时超过 {seconds:,.0f} 秒</translation>
     </message>
     <message>
         <source>tools</source>
@@ -5755,6 +5827,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
+        <source>wrote more than {limit:,} characters</source>
+        <translation>输出超过 {limit:,} 个字符</translation>
+    </message>
+    <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
     </message>
@@ -5825,6 +5901,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{folder}: the folder of wheels from the settings does not exist.</source>
         <translation>{folder}：设置中的 wheel 文件夹不存在。</translation>
+    </message>
+    <message>
+        <source>{folder}: the tokenizer can&apos;t be loaded: {error}.</source>
+        <translation>{folder}：无法加载分词器：{error}。</translation>
     </message>
     <message>
         <source>{folder}: {count} program files are damaged, first {name}.</source>
