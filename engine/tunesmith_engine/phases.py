@@ -16,9 +16,11 @@ from tunesmith_core.protocol import PROTOCOL
 from tunesmith_core.spec_changes import check_resumable
 from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
+from tunesmith_engine.preparation import Preparation
 
 if TYPE_CHECKING:
     from tunesmith_core.checkpoint_manifest import Manifest
+    from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
     from tunesmith_engine.train.loop import Loop
 
@@ -48,6 +50,12 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     """Go through the phases and return the fields of the result event."""
     spec = host.run.load_spec()
     spec.hardware.kernels &= kernels
+    # Beside the child that prepares the data, PyTorch is loaded here.
+    with Preparation(spec) as preparation:
+        return _train(host, spec, preparation)
+
+
+def _train(host: Host, spec: RunSpec, preparation: Preparation) -> dict[str, Any]:  # Any: JSON values
     import torch
 
     from tunesmith_engine.device import choose_compute
@@ -78,7 +86,7 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     host.phase("model")
     # It misses an optional package by which it could download kernels; nobody need hear of that.
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
-    from tunesmith_engine.model.load import model_folder
+    from tunesmith_engine.model.folder import model_folder
     from tunesmith_engine.train.assembly import make_parts
     from tunesmith_engine.train.conductor import Conductor
     from tunesmith_engine.train.loop import Loop
@@ -91,7 +99,9 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     folder = model_folder(spec.model)
     checkpoints.base_model = BaseModel(folder, manifest.base_model if manifest else None)
     changes += checkpoints.base_model.check()
-    parts = make_parts(spec, compute, enter, folder)
+    parts = make_parts(
+        spec, compute, preparation, enter=enter, should_stop=host.stop_requested, folder=folder
+    )
     if parts is None or host.stop_requested():
         return stopped
     loop = Loop(parts, host.warning)

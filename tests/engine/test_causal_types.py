@@ -17,11 +17,13 @@ from transformers import AutoModelForCausalLM
 from tests.engine import causal_types
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import Example, PreparedData, collate
+from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.prepare import DataStats
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.methods import method_of
-from tunesmith_engine.model.load import load_config, model_folder
+from tunesmith_engine.model.folder import model_folder
+from tunesmith_engine.model.load import load_config
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.loss import make_batch, num_trained_tokens

@@ -9,11 +9,14 @@ import pytest
 import torch
 
 from tests.engine.conftest import events, train
+from tests.engine.prepared import prepare
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import Example, collate, prepare
+from tunesmith_engine.data import Example
+from tunesmith_engine.data.collate import collate
 from tunesmith_engine.device import choose_compute
-from tunesmith_engine.model.load import load_model, load_tokenizer
+from tunesmith_engine.model.folder import load_tokenizer
+from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter
 from tunesmith_engine.train.schedule import StepPlan
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import replace
-from typing import Any
-
-import jinja2
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.datafmt import Chat, Message
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.data.fields import QUESTION, Fields
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Span = tuple[int, int]
 """First character and the one after the last."""
@@ -28,6 +28,10 @@ PROBE = "\ue0f1tunesmith\ue0f2"
 """An answer that shares neither its first nor its last character with any real one (private use area)."""
 
 PROBED: Message = {"role": "assistant", "content": PROBE}
+
+MAX_MESSAGES = 2000
+"""Messages of a chat in which answers are searched: the chat is rendered up to each of them, so that twice as many
+messages take four times as long."""
 
 GENERATION_MARK = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
@@ -79,7 +83,10 @@ class ChatRenderer:
         """
         try:
             return self._text(chat)
-        except (jinja2.TemplateError, ValueError, TypeError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:
+            # A template may fail in any way, as any program may.
             raise TunesmithError(
                 "dataset-parse-error",
                 "{place}: the chat template rejects this chat: {error}.",
@@ -91,10 +98,20 @@ class ChatRenderer:
         """Return the spans of a chat's text that the assistant says, each with the token that ends it.
 
         Raises:
-            UserError: `chat-template-unclear` when the answers can't be told from the rest; `place` names the row.
+            UserError: `chat-template-unclear` when the answers can't be told from the rest, `dataset-parse-error` for
+                a chat with too many messages; `place` names the row.
         """
         if GENERATION_MARK.search(self._tokenizer.get_chat_template(tools=list(chat.tools) or None)):
             return [(start, self._end_of_marked(text, start, end)) for start, end in self._marked_spans(chat)]
+        if len(chat.messages) > MAX_MESSAGES:
+            raise TunesmithError(
+                "dataset-parse-error",
+                "{place}: the chat has {num_messages:,} messages. At most {limit:,} can be searched for answers.",
+                hint="Split the chat into several rows, or set Loss on to all tokens.",
+                place=place,
+                num_messages=len(chat.messages),
+                limit=MAX_MESSAGES,
+            )
         return [
             span
             for number, message in enumerate(chat.messages)
@@ -111,7 +128,9 @@ class ChatRenderer:
         """Render a chat that the template may refuse, such as an empty one."""
         try:
             return self._text(chat, prompts=prompts)
-        except (jinja2.TemplateError, ValueError, TypeError):
+        except MemoryError:
+            raise
+        except Exception:
             return None
 
     def _find_appended_prompt(self) -> str:

@@ -1,13 +1,12 @@
-"""Base model and tokenizer from a folder of safetensors files. Code from a model repository is never run."""
+"""Base model from a folder of safetensors files. Code from a model repository is never run."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 from transformers.utils.logging import disable_progress_bar
@@ -15,8 +14,6 @@ from transformers.utils.logging import disable_progress_bar
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
-from tunesmith_core.model_folder import is_hub_id, open_model_folder
-from tunesmith_core.spec_sections import ModelSpec
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.patches import never_look_for_packed_rows, never_reserve_weights_in_one_piece
 from tunesmith_engine.model.quant import never_pack_for_the_cpu, nf4_config
@@ -28,28 +25,6 @@ REFUSED_TYPES = {
     "reformer": Message("splits texts into chunks of a fixed length, so it can't train on examples of any length"),
     "xmod": Message("has separate weights for each language and does not know which to train"),
 }
-
-DOWNLOADED_PATTERNS = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
-
-
-def model_folder(model: ModelSpec) -> Path:
-    """Return the checked local folder of a base model, downloading a hub model into the cache first.
-
-    Raises:
-        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`.
-    """
-    folder = Path(model.path).expanduser()
-    if not folder.is_dir() and is_hub_id(model.path):
-        from huggingface_hub import snapshot_download
-
-        folder = Path(
-            snapshot_download(model.path, revision=model.revision or None, allow_patterns=DOWNLOADED_PATTERNS)
-        )
-    else:
-        # Nothing about a local model may wait for a network that is not there.
-        os.environ["HF_HUB_OFFLINE"] = "1"
-    open_model_folder(folder)
-    return folder
 
 
 def load_config(folder: Path) -> Any:  # Any: transformers' config of this model
@@ -103,19 +78,6 @@ def _with_special_floats(value: Any) -> Any:  # Any: JSON values
             return float(value["__float__"])
         return {key: _with_special_floats(item) for key, item in value.items()}
     return [_with_special_floats(item) for item in value] if isinstance(value, list) else value
-
-
-def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
-    """Return the tokenizer of a model folder; it may lack a chat template and a padding token."""
-    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-
-
-def padding_id(tokenizer: Any) -> int:  # Any: a transformers tokenizer
-    """Return the token that fills up short rows; it is neither trained nor seen, so any token will do."""
-    for token_id in (tokenizer.pad_token_id, tokenizer.eos_token_id):
-        if token_id is not None:
-            return int(token_id)
-    return 0
 
 
 def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a transformers model
