@@ -101,6 +101,13 @@ def test_a_limit_of_the_computer_is_not_the_fault_of_a_row(
         raise MemoryError
 
 
+def test_a_panic_leaves_its_portion_to_who_conducts(portions: Portions, tmp_path: Path) -> None:
+    portions.begin("tokenizer", 2)
+    with pytest.raises(SystemExit), portions:
+        raise SystemExit
+    assert told(portions, tmp_path) == portions.now
+
+
 def test_other_errors_stay_what_they_are(portions: Portions, tmp_path: Path) -> None:
     portions.begin("template", 2)
     with pytest.raises(ValueError, match="broken"), portions:

@@ -145,7 +145,9 @@ class Portions:
         # Under a limit that this computer sets, that one is named, see `memory_limits`.
         if is_short and not any(memory_limits.of_process()):
             raise self.now.over_memory() from error
-        self.end()
+        # A library that panics ends the process; who conducts it names the portion then.
+        if error is None or isinstance(error, Exception | KeyboardInterrupt):
+            self.end()
 
     @property
     def now(self) -> Portion:

@@ -142,9 +142,9 @@ def test_the_preview_has_limits_and_can_be_canceled(spec: RunSpec, model: Path) 
     assert outcome.state is OperationState.STOPPED
 
 
-def changed_tokenizer(model: Path, **changes: Any) -> None:
+def changed_tokenizer(folder: Path, **changes: Any) -> None:
     """Change parts of a tokenizer."""
-    path = model / "tokenizer.json"
+    path = folder / "tokenizer.json"
     values = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(values | changes), encoding="utf-8")
 
