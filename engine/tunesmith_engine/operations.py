@@ -70,15 +70,13 @@ def _limited_tokenizer(folder: Path, portions: Portions) -> Any:  # Any: a trans
     portions.begin("tokenizer-loading")
     try:
         tokenizer = load_tokenizer(folder)
-    except MemoryError:
+    except (MemoryError, TunesmithError):
         raise
     except Exception as error:
         failure = translate(error)
-        if failure.code != "bug":
-            raise
         # What a library says of a broken file is not our mistake.
         raise TunesmithError(
-            "model-files-missing-or-corrupt",
+            "model-files-missing-or-corrupt" if failure.code == "bug" else failure.code,
             "{folder}: the tokenizer can't be loaded: {error}.",
             context=failure.context,
             folder=folder,
