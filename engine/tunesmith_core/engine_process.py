@@ -51,6 +51,7 @@ class EngineProcess:
         log_cap_bytes: int = LOG_CAP_BYTES,
         lifeline: bool = False,
         binds_itself: bool = False,
+        memory_bytes: int | None = None,
     ) -> None:
         """Start the command.
 
@@ -63,11 +64,13 @@ class EngineProcess:
             lifeline: leave its standard input open exactly as long as this process lives.
             binds_itself: it asks the kernel by itself to die with this thread: between fork and exec of a process with
                 many threads, such as the window, no code of ours may run.
+            memory_bytes: on Windows what each process of the tree may use; elsewhere a child limits itself.
 
         Raises:
             EnvironmentProblem: `environment-missing` when its program is gone. OSError for any other fault.
         """
         self._binds_itself = binds_itself
+        self._memory_bytes = memory_bytes
         self._log = CappedLog(log_path, log_cap_bytes)
         self._siblings = child_pids()
         self._stdin = subprocess.PIPE if lifeline else subprocess.DEVNULL
@@ -95,7 +98,7 @@ class EngineProcess:
         def _start(self, command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen[bytes]:
             from tunesmith_core.windows_job import WindowsJob
 
-            self._job = WindowsJob()
+            self._job = WindowsJob(self._memory_bytes)
             process = subprocess.Popen(
                 command,
                 cwd=folder,

@@ -365,6 +365,13 @@ CODES: dict[str, ErrorCode] = {
         "The chat template does not show which part of a chat the assistant says.",
         "Set Loss on to all tokens, or choose a model with another chat template.",
     ),
+    "foreign-limit": ErrorCode(
+        USER,
+        "Too much time or memory for one row",
+        "The chat template, the tokenizer or this row needed far more than usual, or crashed the process that reads "
+        "it. It may be damaged, or made to do harm.",
+        "Correct or remove the named row, or choose another model.",
+    ),
     "no-trained-tokens": ErrorCode(
         USER,
         "Nothing would be learned",

@@ -28,6 +28,7 @@ WORDS = (
     "DefaultCPUAllocator: can't allocate memory",
     "can't start new thread",
     "failed to map segment",
+    "memory allocation of",
     "pthread_create failed",
     "Thread creation failed",
     "std::bad_alloc",
@@ -54,7 +55,7 @@ def with_limit(failure: TunesmithError) -> TunesmithError:
 
 def limit_words() -> Message | None:
     """Return the tightest limit on the memory of this process as a sentence, or None without one."""
-    limits = [*_of_process(), *_of_groups()]
+    limits = [*of_process(), *_of_groups()]
     if not limits:
         return None
     return min(limits, key=lambda limit: limit[0])[1]
@@ -73,13 +74,15 @@ def num_kills() -> int:
 
 if sys.platform == "win32":  # pragma: no cover
 
-    def _of_process() -> Iterator[tuple[int, Message]]:
+    def of_process() -> Iterator[tuple[int, Message]]:
+        """Yield nothing: there is no such limit."""
         return iter(())
 
 else:
     import resource
 
-    def _of_process() -> Iterator[tuple[int, Message]]:
+    def of_process() -> Iterator[tuple[int, Message]]:
+        """Yield the limit that this process was given, in bytes and as a sentence."""
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         if 0 < soft < UNLIMITED_BYTES:
             yield soft, Message("This process may use {size:.1f} GiB of address space (ulimit -v).", size=soft / GIB)

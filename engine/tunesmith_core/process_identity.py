@@ -76,6 +76,25 @@ if sys.platform == "win32":  # pragma: no cover
         created = times[0]
         return ProcessIdentity(pid, (created.dwHighDateTime << 32) | created.dwLowDateTime, "")
 
+    def cpu_seconds(pid: int) -> float | None:
+        """Return the processor time that a process has used, or None when it does not run."""
+        import ctypes
+        from ctypes import wintypes
+
+        kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
+        query_limited_information = 0x1000
+        kernel32.OpenProcess.restype = wintypes.HANDLE
+        handle = kernel32.OpenProcess(query_limited_information, False, pid)
+        if not handle:
+            return None
+        try:
+            times = [wintypes.FILETIME() for _ in range(4)]
+            if not kernel32.GetProcessTimes(wintypes.HANDLE(handle), *(ctypes.byref(time) for time in times)):
+                return None
+        finally:
+            kernel32.CloseHandle(wintypes.HANDLE(handle))
+        return sum((time.dwHighDateTime << 32) | time.dwLowDateTime for time in times[2:]) / 1e7
+
 else:
 
     def identify(pid: int) -> ProcessIdentity | None:
@@ -88,3 +107,12 @@ else:
         # The name in parentheses may hold spaces, so count the fields behind it: state is field 3, start time field 22.
         fields = stat.rpartition(")")[2].split()
         return None if fields[0] in "ZX" else ProcessIdentity(pid, int(fields[19]), boot)
+
+    def cpu_seconds(pid: int) -> float | None:
+        """Return the processor time that a process has used, or None when it does not run."""
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        # User and system time are fields 14 and 15.
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -10,6 +10,7 @@ if sys.platform == "win32":  # pragma: no cover
 
     _EXTENDED_LIMIT_INFORMATION = 9
     _KILL_ON_JOB_CLOSE = 0x2000
+    _PROCESS_MEMORY = 0x100
 
     class _BasicLimits(ctypes.Structure):
         _fields_ = (
@@ -35,9 +36,13 @@ if sys.platform == "win32":  # pragma: no cover
         )
 
     class WindowsJob:
-        """A job that ends every process in it when the last handle closes, also by the death of this process."""
+        """A job that ends every process in it when the last handle closes, also by the death of this process.
 
-        def __init__(self) -> None:
+        Args:
+            memory_bytes: what each process in it may use; None for as much as there is.
+        """
+
+        def __init__(self, memory_bytes: int | None = None) -> None:
             self._kernel32 = ctypes.WinDLL("kernel32", use_last_error=True)
             self._kernel32.CreateJobObjectW.restype = wintypes.HANDLE
             self._handle = wintypes.HANDLE(self._kernel32.CreateJobObjectW(None, None))
@@ -45,6 +50,9 @@ if sys.platform == "win32":  # pragma: no cover
                 raise ctypes.WinError(ctypes.get_last_error())
             limits = _ExtendedLimits()
             limits.BasicLimitInformation.LimitFlags = _KILL_ON_JOB_CLOSE
+            if memory_bytes:
+                limits.BasicLimitInformation.LimitFlags |= _PROCESS_MEMORY
+                limits.ProcessMemoryLimit = memory_bytes
             if not self._kernel32.SetInformationJobObject(
                 self._handle, _EXTENDED_LIMIT_INFORMATION, ctypes.byref(limits), ctypes.sizeof(limits)
             ):

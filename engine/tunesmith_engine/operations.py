@@ -5,26 +5,84 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.host import Host
-from tunesmith_core.operations.kinds.engine import ImportSpec, NoSpec, PreviewSpec, SelftestSpec
+from tunesmith_core.operations.kinds.engine import (
+    TOKENIZER_LOADED,
+    ImportSpec,
+    NoSpec,
+    PrepareSpec,
+    PreviewSpec,
+    SelftestSpec,
+)
+from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
+from tunesmith_engine.failures import MAX_MESSAGE_CHARS, translate
 
 Answer = dict[str, Any]  # Any: JSON values
 
 
-def preview(_host: Host, spec: PreviewSpec) -> Answer:
+def preview(host: Host, spec: PreviewSpec) -> Answer:
     """Return how rows become trained tokens."""
     from tunesmith_engine.data.preview import preview
-    from tunesmith_engine.model.folder import load_tokenizer, model_folder
+    from tunesmith_engine.model.folder import model_folder
 
-    return preview(spec.run, load_tokenizer(model_folder(spec.run.model)), spec.num_rows)
+    folder = model_folder(spec.run.model)
+    with host.portions as portions:
+        return preview(spec.run, _limited_tokenizer(folder, portions), spec.num_rows, portions)
+
+
+def prepare(host: Host, spec: PrepareSpec) -> Answer:
+    """Write the rows of a run as tokens into the folder of the operation; return what else is known of them."""
+    from tunesmith_engine.data.prompts import sample_prompt_ids
+    from tunesmith_engine.data.rows_file import RowsWriter
+    from tunesmith_engine.methods import method_of
+
+    method = method_of(spec.run.objective.kind)
+    with host.portions as portions:
+        tokenizer = _limited_tokenizer(Path(spec.folder), portions)
+        host.phase(TOKENIZER_LOADED)
+        with RowsWriter(host.folder) as rows:
+            prepared = method.prepare(spec.run, tokenizer, rows, portions)
+        portions.about(Path(spec.folder))
+        return {**prepared.to_dict(), "prompts": sample_prompt_ids(spec.run, tokenizer, portions)}
+
+
+def prompt(host: Host, spec: PrepareSpec) -> list[int]:
+    """Return the tokens of a prompt."""
+    from tunesmith_engine.data.prompts import prompt_ids
+
+    with host.portions as portions:
+        tokenizer = _limited_tokenizer(Path(spec.folder), portions)
+        portions.begin("prompt")
+        return prompt_ids(tokenizer, spec.prompt, spec.run.data.system_prompt, portions)
+
+
+def _limited_tokenizer(folder: Path, portions: Portions) -> Any:  # Any: a transformers tokenizer
+    """Return the tokenizer of a model folder; from then on this process has the limits of a row."""
+    # What is imported here counts for no limit.
+    from transformers import AutoTokenizer  # noqa: F401
+
+    from tunesmith_engine.model.folder import load_tokenizer
+
+    portions.limit_memory(portions.limits.loading_memory_bytes)
+    portions.about(folder)
+    portions.begin("tokenizer-loading")
+    tokenizer = load_tokenizer(folder)
+    portions.limit_memory(portions.limits.memory_bytes)
+    portions.end()
+    return tokenizer
 
 
 def check(_host: Host, spec: RunSpec) -> Answer:
     """Train one real step on the longest batch; return what it took."""
-    from tunesmith_engine.plan_check import plan_check
+    from tunesmith_engine.preparation import Preparation
 
-    return plan_check(spec)
+    with Preparation(spec) as preparation:
+        # PyTorch is loaded while the data is prepared.
+        from tunesmith_engine.plan_check import plan_check
+
+        return plan_check(spec, preparation)
 
 
 def import_gguf(_host: Host, spec: ImportSpec) -> Answer:

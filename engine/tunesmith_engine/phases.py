@@ -18,9 +18,11 @@ from tunesmith_core.spec_changes import check_resumable
 from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
 from tunesmith_engine.patience import write_end
+from tunesmith_engine.preparation import Preparation
 
 if TYPE_CHECKING:
     from tunesmith_core.checkpoint_manifest import Manifest
+    from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
     from tunesmith_engine.train.loop import Loop
 
@@ -52,6 +54,12 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     """Go through the phases and return the fields of the result event."""
     spec = host.run.load_spec()
     spec.hardware.kernels &= kernels
+    # Beside the child that prepares the data, PyTorch is loaded here.
+    with Preparation(spec) as preparation:
+        return _train(host, spec, preparation)
+
+
+def _train(host: Host, spec: RunSpec, preparation: Preparation) -> dict[str, Any]:  # Any: JSON values
     import torch
 
     from tunesmith_engine.device import choose_compute
@@ -95,7 +103,9 @@ def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
     folder = model_folder(spec.model)
     checkpoints.base_model = BaseModel(folder, manifest.base_model if manifest else None)
     changes += checkpoints.base_model.check()
-    parts = make_parts(spec, compute, enter, folder)
+    parts = make_parts(
+        spec, compute, preparation, enter=enter, should_stop=host.stop_requested, folder=folder
+    )
     if parts is None or host.stop_requested():
         return stopped
     loop = Loop(parts, host.warning)

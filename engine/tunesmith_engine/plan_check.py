@@ -12,12 +12,17 @@ import torch
 
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import choose_compute
+from tunesmith_engine.preparation import Preparation
 from tunesmith_engine.train.assembly import Assembly, make_parts
 from tunesmith_engine.train.memory_trial import longest_rows
 
 
-def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
+def plan_check(spec: RunSpec, preparation: Preparation) -> dict[str, Any]:  # Any: JSON values
     """Train one step on the longest rows and return what it needed.
+
+    Args:
+        spec: the run.
+        preparation: of its data.
 
     Returns:
         device, dtype, peak_bytes (allocator's peak on a GPU, the process's on the CPU), reserved_bytes (GPU only),
@@ -28,7 +33,7 @@ def plan_check(spec: RunSpec) -> dict[str, Any]:  # Any: JSON values
         TunesmithError: whatever a run would meet as well, `cuda-oom` among it.
     """
     compute = choose_compute(spec)
-    parts = make_parts(spec, compute)
+    parts = make_parts(spec, compute, preparation)
     assert parts is not None, "nobody asked to stop"
     parts.model.train()
     size = spec.schedule.micro_batch_size

@@ -267,7 +267,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     def make(function: Callable[[Host, Any], Any]) -> Operation:
         monkeypatch.setattr(sys.modules[__name__], "asked", function, raising=False)
         made = Kind(name="asked", title="Asking", spec=SelftestSpec, function=f"{__name__}:asked")
-        monkeypatch.setattr(host, "all_kinds", lambda: {"asked": made})
+        monkeypatch.setattr(kind, "all_kinds", lambda: {"asked": made})
         operation = Operation(tmp_path)
         files.atomic_write_json(operation.path / "operation.json", {"version": 1, "kind": "asked"})
         files.atomic_write_json(operation.spec_path, {"device": "cpu"})

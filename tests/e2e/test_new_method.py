@@ -30,15 +30,17 @@ SMOOTHED = '''"""Cross-entropy with a tenth of the target spread over all tokens
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
-from peft import PeftModel
+from typing import TYPE_CHECKING, Any
 
 from tunesmith_engine.data import IGNORED_LABEL
 from tunesmith_engine.methods import Method
-from tunesmith_engine.train.assembly import Parts
-from tunesmith_engine.train.loss import Batch, logits_of
+
+if TYPE_CHECKING:
+    import torch
+    from peft import PeftModel
+
+    from tunesmith_engine.train.assembly import Parts
+    from tunesmith_engine.train.loss import Batch
 
 SMOOTHING = 0.1
 
@@ -48,7 +50,11 @@ class Smoothed(Method):
 
     def summed_loss(self, model: PeftModel, batch: Batch, some_positions: bool) -> torch.Tensor:
         """Return the sum of the trained tokens' smoothed cross-entropies in nats."""
-        return torch.nn.functional.cross_entropy(
+        from torch.nn.functional import cross_entropy
+
+        from tunesmith_engine.train.loss import logits_of
+
+        return cross_entropy(
             logits_of(model, batch, some_positions).flatten(0, 1),
             batch.targets.flatten(),
             ignore_index=IGNORED_LABEL,

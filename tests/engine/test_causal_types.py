@@ -17,7 +17,8 @@ from transformers import AutoModelForCausalLM
 from tests.engine import causal_types
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import Example, PreparedData, collate
+from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.prepare import DataStats
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.methods import method_of

@@ -14,11 +14,13 @@ import pytest
 from pyarrow import parquet
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from tests.engine.prepared import prepare
 from tests.tiny_model import write_chats
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import IGNORED_LABEL, collate, epoch_order, prepare, split_rows
+from tunesmith_engine.data import IGNORED_LABEL, epoch_order, split_rows
 from tunesmith_engine.data import preview as preview_module
+from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.preview import histogram, preview
 
 MakeSpec = Callable[..., RunSpec]

@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from tests.engine.conftest import events, train
+from tests.engine.prepared import prepare
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import Example, collate, prepare
+from tunesmith_engine.data import Example
+from tunesmith_engine.data.collate import collate
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_model

@@ -7368,6 +7368,86 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Proxy for all downloads. Leave empty to use this computer's settings. A password in the address is saved in a file that only your account can read.</source>
         <translation>所有下载使用的代理。留空则使用这台电脑的设置。地址中的密码会保存在只有你的账户能读取的文件中。</translation>
     </message>
+    <message>
+        <source>Too much time or memory for one row</source>
+        <translation>一行数据耗费了过多时间或内存</translation>
+    </message>
+    <message>
+        <source>The chat template, the tokenizer or this row needed far more than usual, or crashed the process that reads it. It may be damaged, or made to do harm.</source>
+        <translation>对话模板、分词器或这一行所需的时间或内存远超正常水平，或使读取它的进程崩溃。它可能已损坏，也可能含有恶意内容。</translation>
+    </message>
+    <message>
+        <source>Correct or remove the named row, or choose another model.</source>
+        <translation>请修改或删除所指出的行，或选择其他模型。</translation>
+    </message>
+    <message>
+        <source>{path}, rows {first} to {last}</source>
+        <translation>{path}，第 {first} 至 {last} 行</translation>
+    </message>
+    <message>
+        <source>{place}: the chat has {num_messages:,} messages. At most {limit:,} can be searched for answers.</source>
+        <translation>{place}：这段对话有 {num_messages:,} 条消息，最多只能在 {limit:,} 条消息中查找回答。</translation>
+    </message>
+    <message>
+        <source>{place}: {work} {what}.</source>
+        <translation>{place}：{work}{what}。</translation>
+    </message>
+    <message>
+        <source>Preparing the data</source>
+        <translation>正在准备数据</translation>
+    </message>
+    <message>
+        <source>Preparing a sample prompt</source>
+        <translation>正在准备示例提示词</translation>
+    </message>
+    <message>
+        <source>Split the chat into several rows, or set Loss on to all tokens.</source>
+        <translation>请将这段对话拆分为多行，或把“计入损失”设为全部词元。</translation>
+    </message>
+    <message>
+        <source>The chat template rejects the prompt: {error}</source>
+        <translation>对话模板不接受该提示词：{error}</translation>
+    </message>
+    <message>
+        <source>ended its process with exit code {code}</source>
+        <translation>使其进程结束，退出代码 {code}</translation>
+    </message>
+    <message>
+        <source>loading the tokenizer</source>
+        <translation>加载分词器</translation>
+    </message>
+    <message>
+        <source>needed too much memory</source>
+        <translation>占用内存过多</translation>
+    </message>
+    <message>
+        <source>reading the next row</source>
+        <translation>读取下一行</translation>
+    </message>
+    <message>
+        <source>the chat template</source>
+        <translation>对话模板</translation>
+    </message>
+    <message>
+        <source>the chat template of a sample prompt</source>
+        <translation>示例提示词的对话模板</translation>
+    </message>
+    <message>
+        <source>the tokenizer</source>
+        <translation>分词器</translation>
+    </message>
+    <message>
+        <source>took longer than {seconds:,.0f} s</source>
+        <translation>用时超过 {seconds:,.0f} 秒</translation>
+    </message>
+    <message>
+        <source>wrote more than {limit:,} characters</source>
+        <translation>输出超过 {limit:,} 个字符</translation>
+    </message>
+    <message>
+        <source>{folder}: the tokenizer can't be loaded: {error}.</source>
+        <translation>{folder}：无法加载分词器：{error}。</translation>
+    </message>
     </context>
 <context>
     <name>Dashboard</name>

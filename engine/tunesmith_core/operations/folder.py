@@ -51,6 +51,11 @@ class Operation:
         return self.path / "spec.json"
 
     @property
+    def portion_path(self) -> Path:
+        """Which portion of work on what others made is under way, see `limits`."""
+        return self.path / "portion"
+
+    @property
     def lease_path(self) -> Path:
         """Who works on it."""
         return self.path / "lease.json"

@@ -18,7 +18,8 @@ from typing import Any, Self
 from tunesmith_core import files
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError, wrap
 from tunesmith_core.operations.folder import Operation
-from tunesmith_core.operations.kind import all_kinds
+from tunesmith_core.operations.kind import kind_of
+from tunesmith_core.operations.limits import Limits, Portions
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import STOP_MODES, Command, CommandInbox, JournalWriter
 
@@ -32,10 +33,14 @@ class Host:
 
     Attributes:
         stop_mode: "save" or "discard" once a stop was asked for, else None.
+        folder: its own.
+        portions: where work on what others made is announced.
     """
 
-    def __init__(self, operation: Operation) -> None:
+    def __init__(self, operation: Operation, limits: Limits | None = None) -> None:
         self.stop_mode: str | None = None
+        self.folder = operation.path
+        self.portions = Portions(operation.portion_path, limits) if limits else Portions()
         self._journal = JournalWriter(operation.journal_path)
         self._inbox = CommandInbox(operation.control_path)
         self._waiting: list[Command] = []
@@ -139,18 +144,23 @@ class _JournalLogHandler(logging.Handler):
         self._host.event("log", level=record.levelname.lower(), text=text[:MAX_LOG_CHARS])
 
 
-def serve(operation: Operation, translate: Callable[[BaseException], TunesmithError] = wrap) -> int:
+def serve(
+    operation: Operation,
+    translate: Callable[[BaseException], TunesmithError] = wrap,
+    limits: Limits | None = None,
+) -> int:
     """Do the operation of a folder in this process; a stop interrupts it. Main thread only.
 
     Args:
         operation: its folder.
         translate: makes an error for a person of whatever was raised.
+        limits: under which this whole process works from then on.
 
     Returns:
         The exit code; the journal ends with a result.
     """
     try:
-        with Host(operation) as host:
+        with Host(operation, limits) as host:
             host.phase("starting")
             with StopWatch(host.stop_requested):
                 ended = _perform(host, operation, translate)
@@ -167,7 +177,7 @@ def _perform(
     """Return the fields of the result."""
     answer: Any = None  # Any: JSON values
     try:
-        kind = all_kinds()[files.read_json(operation.path / "operation.json")["kind"]]
+        kind = kind_of(operation)
         answer = kind.load_function()(host, kind.spec_from(files.read_json(operation.spec_path)))
         # One that goes step by step returns what it found together with the error of the step that failed.
         failed = isinstance(answer, dict) and "error" in answer

@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core import devices, environments, paths
+from tunesmith_core import devices, environments, files, paths
 from tunesmith_core.operations import kinds
 from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
 
 
@@ -45,6 +46,7 @@ class Kind:
         place: which Python runs it.
         help: of its command; "" for one that has no command of its own making.
         grace_s: how long it may take to end once it was asked to.
+        limits: of its work on what others made; None where it does no such work.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Kind:
     place: Place = Place.TRAINING
     help: str = ""
     grace_s: float = 3.0
+    limits: Limits | None = None
 
     def spec_values(self, spec: Any) -> dict[str, Any]:  # Any: of self.spec; JSON values
         """Return a spec as JSON values."""
@@ -106,3 +109,8 @@ def all_kinds() -> dict[str, Kind]:
     modules = sorted(found.name for found in pkgutil.iter_modules(kinds.__path__))
     declared = (vars(importlib.import_module(f"{kinds.__name__}.{name}")).values() for name in modules)
     return {value.name: value for values in declared for value in list(values) if isinstance(value, Kind)}
+
+
+def kind_of(operation: Operation) -> Kind:
+    """Return the kind of the operation in a folder. Raises OSError, ValueError or KeyError for any other folder."""
+    return all_kinds()[files.read_json(operation.path / "operation.json")["kind"]]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import shutil
 import threading
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files, paths
@@ -19,6 +21,7 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import Operation, OperationState, OperationStatus
 from tunesmith_core.operations.kind import Kind, Place
+from tunesmith_core.operations.limits import GIB, Watch
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import Event, JournalReader, post_command
 
@@ -62,6 +65,7 @@ def conduct(
     on_event: Callable[[Event], object] = lambda _event: None,
     cancel: threading.Event | None = None,
     command: Callable[[Operation], list[str]] | None = None,
+    take: Callable[[Path, Any], Any] = lambda _folder, answer: answer,  # Any: JSON values, what is made of them
     limit_s: float = float("inf"),
 ) -> Outcome:
     """Do an operation in a child process, to its end; the child dies with the thread that calls this.
@@ -72,6 +76,7 @@ def conduct(
         on_event: called with each event of the journal.
         cancel: once set, the operation is asked to stop, and ended with all its children when it does not.
         command: makes the child's command line; the kind's own when None.
+        take: makes the answer of what the child left in its folder and of its own answer, before the folder goes.
         limit_s: how long it may be silent before it is ended.
 
     Raises:
@@ -84,7 +89,11 @@ def conduct(
         raise wrap(error) from error
     try:
         words = command(operation) if command else kind.command(operation, spec)
-        return _Conductor(kind, operation, on_event, cancel or threading.Event(), limit_s).see_through(spec, words)
+        conductor = _Conductor(kind, operation, on_event, cancel or threading.Event(), limit_s)
+        outcome = conductor.see_through(spec, words)
+        if outcome.state is OperationState.FINISHED:
+            return dataclasses.replace(outcome, answer=take(operation.path, outcome.answer))
+        return outcome
     finally:
         shutil.rmtree(operation.path, ignore_errors=True)
         # Not while another operation has its folder there.
@@ -126,10 +135,11 @@ class _Conductor:
         self._limit_s = limit_s
         self._deadline = time.monotonic() + limit_s
         self._asked = self._interrupted = False
+        self._watch: Watch | None = None
 
     def see_through(self, spec: Any, command: list[str]) -> Outcome:  # Any: of kind.spec
         """Start the child and return how it ended."""
-        log_path = self._operation.path / "output.log"
+        log_path, limits = self._operation.path / "output.log", self._kind.limits
         try:
             process = EngineProcess(
                 command,
@@ -137,11 +147,14 @@ class _Conductor:
                 environment=self._kind.environment(spec),
                 log_path=log_path,
                 binds_itself=True,
+                memory_bytes=limits.loading_memory_bytes + GIB if limits else None,
             )
         except OSError as error:
             raise wrap(error) from error
+        if limits:
+            self._watch = Watch(self._operation.portion_path, process.identity.pid)
         try:
-            while not process.ended() and time.monotonic() < self._deadline:
+            while not process.ended() and time.monotonic() < self._deadline and not self._is_over():
                 self._step()
             in_time = process.ended() or self._asked
         finally:
@@ -165,6 +178,9 @@ class _Conductor:
             self._deadline = time.monotonic() + self._kind.grace_s
             post_command(self._operation.control_path, "stop", mode="discard")
 
+    def _is_over(self) -> bool:
+        return self._watch is not None and self._watch.is_over()
+
     def _follow(self) -> None:
         for event in self._reader.read_all():
             if not self._asked:
@@ -179,8 +195,19 @@ class _Conductor:
         if self._asked and error is None:
             return Outcome(OperationState.STOPPED, code, output=output)
         if error is None:
+            error = self._error_of_portion(code, output)
+        if error is None:
             error = self._explained(code, output) if in_time else self._late(output)
         return Outcome(OperationState.FAILED, code, self._status.answer, error, output, in_time)
+
+    def _error_of_portion(self, code: int, output: str) -> TunesmithError | None:
+        """Return what the portion under way did to the process, if one was under way."""
+        if self._watch is None:
+            return None
+        if self._watch.late:
+            return self._watch.late.over_time()
+        portion = self._watch.portion()
+        return portion.crashed(code, output) if portion else None
 
     def _late(self, output: str) -> TunesmithError:
         return EnvironmentProblem(

@@ -12,14 +12,14 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import replace
-from typing import Any
-
-import jinja2
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.datafmt import Chat, Message
 from tunesmith_core.errors import TunesmithError
 from tunesmith_engine.data.fields import QUESTION, Fields
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 Span = tuple[int, int]
 """First character and the one after the last."""
@@ -85,7 +85,10 @@ class ChatRenderer:
         """
         try:
             return self._text(chat)
-        except (jinja2.TemplateError, ValueError, TypeError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:
+            # A template may fail in any way, as any program may.
             raise TunesmithError(
                 "dataset-parse-error",
                 "{place}: the chat template rejects this chat: {error}.",
@@ -97,7 +100,8 @@ class ChatRenderer:
         """Return the spans of a chat's text that the assistant says, each with the token that ends it.
 
         Raises:
-            UserError: `chat-template-unclear` when the answers can't be told from the rest; `place` names the row.
+            UserError: `chat-template-unclear` when the answers can't be told from the rest, `dataset-parse-error` for
+                a chat with too many messages; `place` names the row.
         """
         if GENERATION_MARK.search(self._tokenizer.get_chat_template(tools=list(chat.tools) or None)):
             return [(start, self._end_of_marked(text, start, end)) for start, end in self._marked_spans(chat)]
@@ -151,7 +155,9 @@ class ChatRenderer:
         """Render a chat that the template may refuse, such as an empty one."""
         try:
             return self._text(chat, prompts=prompts)
-        except (jinja2.TemplateError, ValueError, TypeError):
+        except MemoryError:
+            raise
+        except Exception:
             return None
 
     def _find_appended_prompt(self) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.datafmt import Conversation
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.cuts import Cuts
@@ -18,6 +18,10 @@ from tunesmith_engine.data.example import Example
 from tunesmith_engine.data.order import split_rows
 from tunesmith_engine.data.read import Source
 from tunesmith_engine.data.render import Rendered, Renderer
+from tunesmith_engine.data.rows_file import RowsWriter
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,34 @@ class DataStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """What became of the rows of a run, which stand in a file in the order in which they were read.
+
+    Attributes:
+        train, eval: numbers of the rows that are trained and held out, from 0, ascending.
+        notes: what a person should know about how rows became tokens: codes and sentences.
+        pairs: what became of prompts and completions: "chat" or "text".
+    """
+
+    train: list[int]
+    eval: list[int]
+    stats: DataStats
+    notes: dict[str, str] = field(default_factory=dict)
+    pairs: str = "text"
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return all but the numbers of the training rows as JSON values."""
+        return {"eval": self.eval, "stats": asdict(self.stats), "notes": self.notes, "pairs": self.pairs}
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedData:
     """Examples ready for training, in the order of the files.
 
     Attributes:
         notes: what a person should know about how rows became tokens: codes and sentences.
         pairs: what became of prompts and completions: "chat" or "text".
+        prompts: the tokens of the sample prompts that could be rendered.
     """
 
     train: list[Example]
@@ -63,6 +89,20 @@ class PreparedData:
     stats: DataStats
     notes: dict[str, str] = field(default_factory=dict)
     pairs: str = "text"
+    prompts: dict[str, list[int]] = field(default_factory=dict)
+
+    @staticmethod
+    def from_rows(rows: list[Example], values: dict[str, Any]) -> PreparedData:  # Any: JSON values
+        """Return the data of all rows and `Prepared.to_dict`, with "prompts" beside it."""
+        held_out = set(values["eval"])
+        return PreparedData(
+            [row for number, row in enumerate(rows) if number not in held_out],
+            [rows[number] for number in values["eval"]],
+            DataStats(**values["stats"]),
+            values["notes"],
+            values["pairs"],
+            values["prompts"],
+        )
 
     def tokens_hash(self) -> str:
         """Return a digest of the training examples: tokens, and which of them count."""
@@ -82,36 +122,40 @@ def _digest(examples: list[Example]) -> str:
 
 
 @dataclass(slots=True)
-class _FileExamples:
-    """The examples of one file and what was left out."""
+class _FileRows:
+    """How many rows of a file are written, and what was left out."""
 
-    examples: list[Example]
+    num_rows: int = 0
     row_format: str = ""
     num_bad_rows: int = 0
     num_overlong_rows: int = 0
     num_untrained_rows: int = 0
 
 
-def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
-    """Return the examples of a run.
+def prepare(
+    spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter, portions: Portions
+) -> Prepared:
+    """Write the examples of a run into a file and return which of them are trained and held out.
 
     Args:
         spec: data, evaluation and the seed of the split.
         tokenizer: the base model's own.
+        rows: where they are written.
+        portions: told which row is at work.
 
     Raises:
         UserError: `dataset-empty`, `dataset-parse-error`, `dataset-column-missing`, `dataset-chat-template-missing`,
-            `chat-template-unclear`, `no-trained-tokens`, each naming file and line where one is at fault.
+            `chat-template-unclear`, `no-trained-tokens`, `foreign-limit`, each naming file and line where one is at
+            fault.
     """
-    renderer = Renderer(tokenizer, spec.data)
+    renderer = Renderer(tokenizer, spec.data, portions)
     cuts = Cuts(spec.data.context_length)
-    files = [_read_examples(spec, source, renderer, cuts) for source in spec.all_sources()]
-    rows = [example for file in files[: len(spec.data.sources)] for example in file.examples]
+    files = [_write_examples(spec, source, renderer, cuts, rows) for source in spec.all_sources()]
     if spec.evaluation.path:
-        train, held_out = rows, files[-1].examples
+        num_train = sum(file.num_rows for file in files[:-1])
+        train, held_out = list(range(num_train)), list(range(num_train, len(rows)))
     else:
-        train_rows, eval_rows = split_rows(len(rows), spec.evaluation.percent, spec.schedule.seed)
-        train, held_out = [rows[row] for row in train_rows], [rows[row] for row in eval_rows]
+        train, held_out = split_rows(len(rows), spec.evaluation.percent, spec.schedule.seed)
     num_bad, num_overlong, num_untrained = (
         sum(getattr(file, name) for file in files)
         for name in ("num_bad_rows", "num_overlong_rows", "num_untrained_rows")
@@ -124,18 +168,20 @@ def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase) -> PreparedData:
         num_overlong_rows=num_overlong,
         num_untrained_rows=num_untrained,
         num_truncated_rows=cuts.num_cut,
-        num_tokens=sum(len(example.input_ids) for example in train),
-        num_trained_tokens=sum(example.num_trained_tokens for example in train),
-        longest_tokens=max(len(example.input_ids) for example in (*train, *held_out)),
+        num_tokens=sum(rows.num_tokens[row] for row in train),
+        num_trained_tokens=sum(rows.num_trained_tokens[row] for row in train),
+        longest_tokens=max(rows.num_tokens),
         row_format=files[0].row_format,
     )
     notes = renderer.notes | cuts.notes()
-    return PreparedData(train, held_out, stats, notes, "chat" if renderer.makes_chats else "text")
+    return Prepared(train, held_out, stats, notes, "chat" if renderer.makes_chats else "text")
 
 
-def _read_examples(spec: RunSpec, file_spec: SourceSpec, renderer: Renderer, cuts: Cuts) -> _FileExamples:
-    source = Source(file_spec, spec.data.skip_bad_rows)
-    file = _FileExamples([])
+def _write_examples(
+    spec: RunSpec, file_spec: SourceSpec, renderer: Renderer, cuts: Cuts, rows: RowsWriter
+) -> _FileRows:
+    source = Source(file_spec, spec.data.skip_bad_rows, portions=renderer.portions)
+    file, num_before = _FileRows(), len(rows)
     for tokenised in renderer.tokenise(rendered for _, rendered in rendered_rows(source, renderer)):
         example = tokenised.example
         if len(example.input_ids) > cuts.limit and spec.data.overlong == "skip":
@@ -143,16 +189,17 @@ def _read_examples(spec: RunSpec, file_spec: SourceSpec, renderer: Renderer, cut
             continue
         example = cuts.cut(example)
         if example.num_trained_tokens:
-            file.examples.append(example)
+            rows.add(example)
         else:
             file.num_untrained_rows += 1
+    file.num_rows = len(rows) - num_before
     file.num_bad_rows, file.row_format = source.num_skipped_rows, source.row_format
-    if not file.examples:
+    if not file.num_rows:
         _raise_nothing_left(source.path, file, cuts.limit)
     return file
 
 
-def _raise_nothing_left(path: Path, file: _FileExamples, limit: int) -> None:
+def _raise_nothing_left(path: Path, file: _FileRows, limit: int) -> None:
     if file.num_untrained_rows:
         raise TunesmithError(
             "no-trained-tokens",

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.cuts import Cuts
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.prepare import rendered_rows
 from tunesmith_engine.data.read import Source
 from tunesmith_engine.data.render import Renderer, Tokenised
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MAX_ROWS = 5000
 """Rows that are looked at; a preview is for a person who waits."""
@@ -22,7 +24,9 @@ MAX_PROBLEMS = 100
 NUM_BARS = 24
 
 
-def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) -> dict[str, Any]:  # Any: JSON values
+def preview(
+    spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int, portions: Portions | None = None
+) -> dict[str, Any]:  # Any: JSON values
     """Return the first rows with the trained stretches told apart, and counts over the first 5000 rows.
 
     Bad rows are listed instead of raised, whatever the spec says about them.
@@ -31,6 +35,7 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
         spec: data section and model.
         tokenizer: the base model's own.
         num_rows: most rows to show.
+        portions: told which row is at work.
 
     Returns:
         rows: list of {line, segments: [{text, trained}], num_tokens, num_trained_tokens, is_cut}.
@@ -48,8 +53,9 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
         if len(problems) < MAX_PROBLEMS:
             problems.append({"line": line, "message": error.message})
 
-    source = Source(spec.data.sources[0], skip_bad_rows=True, on_problem=note)
-    renderer = Renderer(tokenizer, spec.data)
+    portions = portions or Portions()
+    source = Source(spec.data.sources[0], skip_bad_rows=True, on_problem=note, portions=portions)
+    renderer = Renderer(tokenizer, spec.data, portions)
     cuts = Cuts(spec.data.context_length)
     rows: list[dict[str, Any]] = []
     lengths: list[int] = []
@@ -63,8 +69,7 @@ def preview(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, num_rows: int) ->
         lengths.append(len(tokenised.example.input_ids))
         num_untrained += not example.num_trained_tokens
         if len(rows) < num_rows:
-            leading = renderer.leading_text if rendered.starts_document else ""
-            rows.append(_shown_row(line, tokenised, example, leading))
+            rows.append(_shown_row(line, tokenised, example, renderer.leading_text if rendered.starts_document else ""))
     notes = renderer.notes | (cuts.notes() if spec.data.overlong == "truncate" else {})
     return {
         "rows": rows,

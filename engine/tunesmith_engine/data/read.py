@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -11,11 +12,15 @@ from tunesmith_core import datafmt
 from tunesmith_core.datafmt.encoding import row_place
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.parquet_rows import parquet_rows
 
 MOST_BAD_ROWS = 100_000
 """After so many at the beginning of a file no good one is expected; some bytes of Parquet can be a billion rows."""
+
+READ_CPU_S, BYTES_PER_S = 18.0, 10_000_000
+"""Beyond the usual limit: rows of Parquet come in batches, and opening a text file may mean reading all of it."""
 
 
 @dataclass(slots=True)
@@ -26,6 +31,7 @@ class Source:
         spec: the file and how its rows are laid out.
         skip_bad_rows: whether bad ones are left out.
         on_problem: told each bad row that is left out.
+        portions: told where the reader is.
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
         row_format: how the rows are read, known with the first of them.
@@ -34,12 +40,14 @@ class Source:
     spec: SourceSpec
     skip_bad_rows: bool
     on_problem: Callable[[int, TunesmithError], None] | None = None
+    portions: Portions = field(default_factory=Portions)
     num_skipped_rows: int = field(default=0, init=False)
     first_error: TunesmithError | None = field(default=None, init=False)
     row_format: str = field(default="", init=False)
 
     _kind: str = field(default="", init=False)
     _num_good: int = field(default=0, init=False)
+    _more_cpu_s: float = field(default=READ_CPU_S, init=False)
 
     @property
     def path(self) -> Path:
@@ -57,7 +65,12 @@ class Source:
             UserError: the first problem, unless bad rows are to be left out; `dataset-empty` when there is no row;
                 the first problem also when every row was left out.
         """
+        with contextlib.suppress(OSError):
+            self._more_cpu_s += self.path.stat().st_size / BYTES_PER_S
+        self.portions.about(self.path)
+        self._announce(0)
         self._kind = datafmt.file_kind(self.path)
+        self.portions.about(self.path, self._kind)
         if self._kind == datafmt.PARQUET:
             rows = parquet_rows(self.path, self.spec.columns.values())
         else:
@@ -73,6 +86,7 @@ class Source:
         layout = datafmt.resolve_layout([row for _, row in head], self.spec.format, self.spec.columns, str(self.path))
         self.row_format = layout.format
         for number, row in chain(head, _raised(failure) if failure else rows):
+            self._announce(number)
             try:
                 conversation = datafmt.to_messages(row, layout, self.place(number))
             except UserError as error:
@@ -80,6 +94,7 @@ class Source:
             else:
                 self._num_good += 1
                 yield number, conversation
+                self._announce(number)
         if not self._num_good and self.first_error:
             raise self.first_error
 
@@ -87,12 +102,17 @@ class Source:
         """Count a bad row, or raise its error when bad rows are not to be left out."""
         if not self.skip_bad_rows:
             raise error
+        self._announce(number)
         self.num_skipped_rows += 1
         self.first_error = self.first_error or error
         if self.on_problem:
             self.on_problem(number, error)
         if self.num_skipped_rows == MOST_BAD_ROWS and not self._num_good:
             raise self.first_error
+
+    def _announce(self, number: int) -> None:
+        """Say that a row was read and the next one comes."""
+        self.portions.begin("reader", number, more_cpu_s=self._more_cpu_s)
 
 
 def _raised(error: UserError) -> Iterator[tuple[int, datafmt.Row]]:

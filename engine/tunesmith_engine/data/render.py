@@ -6,22 +6,35 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from tunesmith_core.datafmt import Chat, Conversation, PromptCompletion
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec_sections import DataSpec
 from tunesmith_engine.data.answers import ChatRenderer, Span
 from tunesmith_engine.data.example import IGNORED_LABEL, Example
 from tunesmith_engine.data.literals import Literals
 from tunesmith_engine.model.foreign import reading
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
 BATCH_ROWS = 256
-"""Rows that are tokenised together."""
+"""Rows that are rendered before they are tokenised: taking turns with each row was measured to take twice as long."""
+
+GROUP_ROWS, GROUP_CHARACTERS = 16, 20_000
+"""Most rows and text that go through the tokenizer together."""
+
+CHARACTERS_PER_S, MESSAGES_PER_S = 100_000, 100
+"""By these a long row may take longer than others; computers of today are ten times faster."""
+
+MAX_CHARACTERS, MAX_GROWTH = 1_000_000, 4
+"""A template may write so many characters, and so many more for each character of the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +46,14 @@ class Rendered:
         trained: spans of characters that count for the loss.
         starts_document: whether the tokenizer's own leading tokens come first; a chat template writes its own.
         literals: where special tokens of the data stand that are text.
+        row: number of the row in its file.
     """
 
     text: str
     trained: list[Span]
     starts_document: bool
     literals: list[Span] = field(default_factory=list)
+    row: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +77,7 @@ class Renderer:
     Args:
         tokenizer: a fast tokenizer.
         data: system prompt and which tokens count.
+        portions: told which work on a row begins.
 
     Attributes:
         notes: what a person should know about the rows rendered so far: codes and sentences.
@@ -71,13 +87,16 @@ class Renderer:
         EnvironmentProblem: `tokenizer-missing-dep` when the tokenizer can't tell which token stands where.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, data: DataSpec) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, data: DataSpec, portions: Portions | None = None
+    ) -> None:
         if not tokenizer.is_fast:
             raise TunesmithError("tokenizer-missing-dep", "{path} has no fast tokenizer.", path=tokenizer.name_or_path)
         self._tokenizer = tokenizer
         self._data = data
         self._chats: ChatRenderer | None = None
         self._literals = Literals(tokenizer)
+        self.portions = portions or Portions()
         self.notes: dict[str, str] = {}
         self.makes_chats = False
         alone = tokenizer("")["input_ids"]
@@ -104,7 +123,10 @@ class Renderer:
                     "the model will see a format that it was not trained on."
                 )
         if isinstance(conversation, Chat):
-            return self._render_chat(conversation, place)
+            num_characters = num_characters_of(conversation)
+            more_cpu_s = num_characters / CHARACTERS_PER_S + len(conversation.messages) / MESSAGES_PER_S
+            self.portions.begin("template", more_cpu_s=more_cpu_s)
+            return self._render_chat(conversation, place, max_characters(num_characters))
         prompt = conversation.prompt if isinstance(conversation, PromptCompletion) else ""
         text = conversation.completion if isinstance(conversation, PromptCompletion) else conversation.text
         end = self._tokenizer.eos_token or ""
@@ -115,7 +137,7 @@ class Renderer:
         start = 0 if self._data.train_on == "all" else len(prompt)
         # A text that already begins with the leading token must not get a second one.
         starts_document = not self._leading_ids or not whole.startswith(self.leading_text)
-        return Rendered(whole, [(start, len(whole))], starts_document)
+        return Rendered(whole, [(start, len(whole))], starts_document, row=self.portions.row)
 
     def _as_chat(self, pair: PromptCompletion) -> Chat:
         """Return question and answer as the messages that a person and this model exchange."""
@@ -123,7 +145,7 @@ class Renderer:
         answer = pair.completion.removesuffix(self._tokenizer.eos_token or "")
         return Chat(({"role": "user", "content": pair.prompt}, {"role": "assistant", "content": answer}))
 
-    def _render_chat(self, chat: Chat, place: str) -> Rendered:
+    def _render_chat(self, chat: Chat, place: str, most: int) -> Rendered:
         if self._chats is None:
             self._chats = ChatRenderer(self._tokenizer)
             if not self._chats.has_stop:
@@ -148,10 +170,12 @@ class Renderer:
         else:
             self.notes.pop("dataset-fields-unused", None)
         text = self._chats.text(chat, place)
+        if len(text) > most:
+            raise self.portions.now.over_output(most)
         everything = self._data.train_on == "all"
         trained = [(0, len(text))] if everything else self._chats.answers(chat, text, place)
         text, literals = self._literals.restored(text) if as_text else (text, [])
-        return Rendered(text, trained, False, literals)
+        return Rendered(text, trained, False, literals, self.portions.row)
 
     def _note_literals(self, *, as_text: bool) -> None:
         if not self._literals.num_rows:
@@ -168,22 +192,28 @@ class Renderer:
         )
 
     def tokenise(self, rendered: Iterable[Rendered]) -> Iterator[Tokenised]:
-        """Yield the tokens of each text, many at a time through the tokenizer."""
+        """Yield the tokens of each text: many are rendered before they go through the tokenizer, some at a time."""
         remaining = iter(rendered)
         while batch := list(islice(remaining, BATCH_ROWS)):
-            with reading(Path(self._tokenizer.name_or_path), "the tokenizer can't split the rows into tokens"):
-                encoded = self._tokenizer(
-                    [item.text for item in batch],
-                    add_special_tokens=False,
-                    return_offsets_mapping=True,
-                    return_attention_mask=False,
-                    verbose=False,
-                )
-            for item, ids, offsets in zip(batch, encoded["input_ids"], encoded["offset_mapping"], strict=True):
-                if item.literals:
-                    yield self._tokenised(item, *self._literals.encode(item.text, item.literals))
-                else:
-                    yield self._tokenised(item, ids, offsets)
+            for group in _groups(batch):
+                more_cpu_s = sum(len(item.text) for item in group) / CHARACTERS_PER_S
+                self.portions.begin("tokenizer", group[0].row, last_row=group[-1].row, more_cpu_s=more_cpu_s)
+                yield from self._group(group)
+
+    def _group(self, group: list[Rendered]) -> Iterator[Tokenised]:
+        with reading(Path(self._tokenizer.name_or_path), "the tokenizer can't split the rows into tokens"):
+            encoded = self._tokenizer(
+                [item.text for item in group],
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                return_attention_mask=False,
+                verbose=False,
+            )
+        for item, ids, offsets in zip(group, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+            if item.literals:
+                yield self._tokenised(item, *self._literals.encode(item.text, item.literals))
+            else:
+                yield self._tokenised(item, ids, offsets)
 
     def _tokenised(self, item: Rendered, ids: list[int], offsets: list[Span]) -> Tokenised:
         leading = self._leading_ids if item.starts_document else []
@@ -200,3 +230,29 @@ class Renderer:
         counts = np.concatenate([np.full(len(leading), whole), counts])
         labels = np.where(counts, input_ids, IGNORED_LABEL).astype(np.int32)
         return Tokenised(Example(input_ids, labels), item.text, np.concatenate([np.zeros(len(leading), int), ends]))
+
+
+def _groups(batch: list[Rendered]) -> Iterator[list[Rendered]]:
+    """Split a batch so that few rows can be meant when the tokenizer takes too long, and a long row is alone."""
+    group: list[Rendered] = []
+    num_characters = 0
+    for item in batch:
+        if group and (len(group) == GROUP_ROWS or num_characters + len(item.text) > GROUP_CHARACTERS):
+            yield group
+            group, num_characters = [], 0
+        group.append(item)
+        num_characters += len(item.text)
+    yield group
+
+
+def max_characters(num_characters: int) -> int:
+    """Return how much text a template may make of so much text."""
+    return MAX_CHARACTERS + MAX_GROWTH * num_characters
+
+
+def num_characters_of(chat: Chat) -> int:
+    """Return about how much text a chat is."""
+    total = len(str(chat.tools)) if chat.tools else 0
+    for message in chat.messages:
+        total += len(message["content"]) if message.keys() == {"role", "content"} else len(str(message))
+    return total

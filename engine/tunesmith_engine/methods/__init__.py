@@ -1,6 +1,7 @@
 """Ways to train. A method is one file in this folder, named as its objective is.
 
 The file defines METHOD, an instance of Method. Nothing else has to know of it: the list of objectives is this folder.
+It loads PyTorch inside its functions only, for the process that prepares the data has none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     import torch
     from peft import PeftModel
 
-    from tunesmith_engine.data import PreparedData
+    from tunesmith_core.operations.limits import Portions
+    from tunesmith_engine.data import Prepared
+    from tunesmith_engine.data.rows_file import RowsWriter
     from tunesmith_engine.device import Compute
     from tunesmith_engine.train.assembly import Parts
     from tunesmith_engine.train.loss import Batch
@@ -31,11 +34,13 @@ class Method(ABC):
 
     fused = False
 
-    def prepare(self, spec: RunSpec, tokenizer: Any) -> PreparedData:  # Any: a transformers tokenizer
-        """Return the rows that are trained and held out."""
+    def prepare(
+        self, spec: RunSpec, tokenizer: Any, rows: RowsWriter, portions: Portions
+    ) -> Prepared:  # Any: a transformers tokenizer
+        """Write the rows that are trained and held out; return which are which. Called in the limited child."""
         from tunesmith_engine.data import prepare
 
-        return prepare(spec, tokenizer)
+        return prepare(spec, tokenizer, rows, portions)
 
     def load(self, folder: Path, spec: RunSpec, compute: Compute) -> PeftModel:
         """Return the base model with what is trained of it."""

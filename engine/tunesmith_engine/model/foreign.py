@@ -58,7 +58,8 @@ def reading(path: Path, task: str) -> Iterator[None]:
     """
     try:
         yield
-    except TunesmithError:
+    except (TunesmithError, MemoryError):
+        # Who limits this process says at what it ran out.
         raise
     except Exception as error:
         failure = translate(error)

@@ -17,6 +17,7 @@ from tunesmith_engine.methods import Method, method_of
 from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_id
 from tunesmith_engine.model.load import check_predicts, check_row_lengths, check_token_ids, load_config
 from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.preparation import Preparation
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath, open_path
 from tunesmith_engine.train.optim import Updater
@@ -59,24 +60,38 @@ class Parts:
 
 
 def make_parts(
-    spec: RunSpec, compute: Compute, enter: Callable[[str], bool] = lambda _: True, folder: Path | None = None
+    spec: RunSpec,
+    compute: Compute,
+    preparation: Preparation,
+    *,
+    enter: Callable[[str], bool] = lambda _: True,
+    should_stop: Callable[[], bool] = lambda: False,
+    folder: Path | None = None,
 ) -> Parts | None:
-    """Read the data of a spec and load its model.
+    """Take the data of a spec and load its model.
 
-    The data is read before the weights: its mistakes are the likelier ones and show within a second.
+    The data comes before the weights: its mistakes are the likelier ones and show within a second.
 
     Args:
         spec: the run.
         compute: its device.
+        preparation: of its data.
         enter: told the phase that begins, "data" or "model"; returns False to end here, with None.
+        should_stop: asked while the data is awaited; returns True to end here, with None.
         folder: of the base model, where it was found and checked already.
     """
     method = method_of(spec.objective.kind)
     folder = folder or model_folder(spec.model)
-    config, tokenizer = load_config(folder), load_tokenizer(folder)
+    preparation.begin(folder)
+    config = load_config(folder)
+    if not preparation.wait_for_tokenizer(should_stop):
+        return None
+    tokenizer = load_tokenizer(folder)
     if not enter("data"):
         return None
-    data = method.prepare(spec, tokenizer)
+    data = preparation.data(should_stop)
+    if data is None:
+        return None
     used = {int(example.input_ids.max()) for example in (*data.train, *data.eval)}
     check_token_ids(used, tokenizer, config, folder)
     if not enter("model"):

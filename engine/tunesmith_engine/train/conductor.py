@@ -78,8 +78,11 @@ class Trainee(Protocol):
     def without_adapter(self) -> AbstractContextManager[None]:
         """Return the context in which the model is the base model."""
 
-    def answer(self, prompt: str) -> str | None:
-        """Return the model's answer, or None when memory is short."""
+    def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
+        """Return the tokens of a prompt, or None when stopped on the way."""
+
+    def answer(self, prompt: list[int]) -> str | None:
+        """Return the model's answer to the tokens of a prompt, or None when memory is short."""
 
     def snapshot(self, step: int) -> Snapshot:
         """Return what a checkpoint holds beside the progress."""
@@ -286,7 +289,10 @@ class Conductor:
     def _sample(self, step: int, prompt: str) -> None:
         self._flush()
         try:
-            text = self._trainee.answer(prompt)
+            tokens = self._trainee.prompt_tokens(prompt, self._interrupted)
+            if tokens is None:
+                return
+            text = self._trainee.answer(tokens)
         except Exception as error:
             # Training needs no sample, and transformers can't generate with every model that it trains.
             self._host.warning(

@@ -51,21 +51,11 @@ def held_out_loss(
     return total.item() / max(1, num_tokens), num_tokens
 
 
-def prompt_ids(tokenizer: Any, prompt: str, system_prompt: str) -> list[int]:  # Any: a transformers tokenizer
-    """Return the tokens that ask a question: by the chat template where there is one, else as plain text."""
-    if not tokenizer.chat_template:
-        return list(tokenizer(prompt)["input_ids"])
-    messages = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    messages.append({"role": "user", "content": prompt})
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
-
-
 def generate(
-    model: PeftModel, tokenizer: Any, compute: Compute, prompt: str, system_prompt: str, max_tokens: int
+    model: PeftModel, tokenizer: Any, compute: Compute, prompt: list[int], max_tokens: int
 ) -> str:  # Any: a transformers tokenizer
-    """Return the model's most likely answer to a prompt."""
-    input_ids = torch.tensor([prompt_ids(tokenizer, prompt, system_prompt)], device=compute.device)
+    """Return the model's most likely answer to the tokens of a prompt."""
+    input_ids = torch.tensor([prompt], device=compute.device)
     ends = {tokenizer.eos_token_id}
     known = getattr(model.get_base_model().generation_config, "eos_token_id", None)
     ends.update(known if isinstance(known, list) else [known])

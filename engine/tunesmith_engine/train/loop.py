@@ -17,6 +17,7 @@ import torch
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_changes import refusal
+from tunesmith_engine.preparation import prompt_tokens
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
 from tunesmith_engine.train.conductor import Conductor, Progress
@@ -107,19 +108,26 @@ class Loop:
         context: AbstractContextManager[None] = self.parts.model.disable_adapter()
         return context
 
-    def answer(self, prompt: str) -> str | None:
-        """Return the model's answer, or None when memory is short."""
+    def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
+        """Return the tokens of a prompt, or None when stopped on the way."""
+        parts = self.parts
+        known = parts.data.prompts.get(prompt)
+        return known or prompt_tokens(parts.spec, parts.folder, prompt, should_stop)
+
+    def answer(self, prompt: list[int]) -> str | None:
+        """Return the model's answer to the tokens of a prompt, or None when memory is short."""
         text = self._generate(prompt)
         if text is None:
             with self.path.out_of_the_way():
                 text = self._generate(prompt)
         return text
 
-    def _generate(self, prompt: str) -> str | None:
+    def _generate(self, prompt: list[int]) -> str | None:
         parts = self.parts
-        system_prompt, max_tokens = parts.spec.data.system_prompt, parts.spec.evaluation.sample_max_tokens
         try:
-            return generate(parts.model, parts.tokenizer, parts.compute, prompt, system_prompt, max_tokens)
+            return generate(
+                parts.model, parts.tokenizer, parts.compute, prompt, parts.spec.evaluation.sample_max_tokens
+            )
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

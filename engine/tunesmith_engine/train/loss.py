@@ -9,7 +9,8 @@ from typing import Any
 import torch
 from peft import PeftModel
 
-from tunesmith_engine.data import IGNORED_LABEL, Example, collate
+from tunesmith_engine.data import IGNORED_LABEL, Example
+from tunesmith_engine.data.collate import collate
 
 
 @dataclass(frozen=True, slots=True)

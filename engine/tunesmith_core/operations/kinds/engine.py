@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tunesmith_core.operations.kind import Kind, Place
+from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
+
+TOKENIZER_LOADED = "rows"
+"""Phase of PREPARE from which on rows are read: the tokenizer was loaded within its limits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,24 @@ class PreviewSpec:
     def from_dict(values: dict[str, Any]) -> PreviewSpec:  # Any: JSON values
         """Rebuild a spec from `to_dict`."""
         return PreviewSpec(RunSpec.from_dict(values["run"]), int(values["num_rows"]))
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareSpec:
+    """The run whose data is prepared, the folder of its model, and a prompt when only that is to become tokens."""
+
+    run: RunSpec
+    folder: str
+    prompt: str = ""
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the spec as JSON values."""
+        return {"run": self.run.to_dict(), "folder": self.folder, "prompt": self.prompt}
+
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> PrepareSpec:  # Any: JSON values
+        """Rebuild a spec from `to_dict`."""
+        return PrepareSpec(RunSpec.from_dict(values["run"]), values["folder"], values["prompt"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +102,28 @@ class NoSpec:
 
 
 PREVIEW = Kind(
-    name="preview", title="Previewing the data", spec=PreviewSpec, function="tunesmith_engine.operations:preview"
+    name="preview",
+    title="Previewing the data",
+    spec=PreviewSpec,
+    function="tunesmith_engine.operations:preview",
+    grace_s=1.0,
+    limits=Limits(),
+)
+PREPARE = Kind(
+    name="prepare-data",
+    title="Preparing the data",
+    spec=PrepareSpec,
+    function="tunesmith_engine.operations:prepare",
+    grace_s=1.0,
+    limits=Limits(),
+)
+PROMPT = Kind(
+    name="prepare-prompt",
+    title="Preparing a sample prompt",
+    spec=PrepareSpec,
+    function="tunesmith_engine.operations:prompt",
+    grace_s=1.0,
+    limits=Limits(),
 )
 PLAN_CHECK = Kind(name="check", title="Checking the plan", spec=RunSpec, function="tunesmith_engine.operations:check")
 IMPORT = Kind(
