@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.engine import (
     TOKENIZER_LOADED,
@@ -17,7 +16,6 @@ from tunesmith_core.operations.kinds.engine import (
 )
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.failures import MAX_MESSAGE_CHARS, translate
 
 Answer = dict[str, Any]  # Any: JSON values
 
