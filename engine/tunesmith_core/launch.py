@@ -97,7 +97,7 @@ def send(run: Run, command: str, /, **arguments: Any) -> str:  # Any: JSON value
 
 
 def stop(run: Run, mode: str = "save") -> str:
-    """Ask a run to stop: "save" finishes the step and saves, "discard" does not save. See `send` for errors."""
+    """Ask a run to stop within 10 s: "save" keeps all whole steps, "discard" does not save. See `send` for errors."""
     if mode not in STOP_MODES:
         raise ValueError(f"unknown stop mode {mode!r}")
     return send(run, "stop", mode=mode)
