@@ -49,6 +49,19 @@ class FakeEngine:
         (folder / "MANIFEST.json").write_text("{}")
         self.journal.write("checkpoint", step=self.step, path=f"checkpoints/{folder.name}", bytes=2, seconds=0.0)
 
+    def save_slowly(self, seconds: float) -> None:
+        """Write a checkpoint bit by bit."""
+        staging = self.folder / "checkpoints" / ".staging-slow"
+        staging.mkdir(parents=True)
+        deadline = time.monotonic() + seconds
+        with (staging / "adapter.safetensors").open("wb", buffering=0) as file:
+            while time.monotonic() < deadline:
+                file.write(b"weights")
+                time.sleep(0.02)
+        self.checkpoint()
+        (staging / "adapter.safetensors").unlink()
+        staging.rmdir()
+
     def result(self, status: str) -> None:
         self.journal.write("result", status=status, step=self.step, seconds=1.0, artifacts={})
 

@@ -125,7 +125,7 @@ def send(run: Run, command: str, /, **arguments: Any) -> str:  # Any: JSON value
 
 
 def stop(run: Run, mode: str = "save") -> str:
-    """Ask a run to stop: "save" finishes the step and saves, "discard" does not save. See `send` for result and errors.
+    """Ask a run to stop within 10 s: "save" keeps all whole steps, "discard" does not save. See `send` for the errors.
 
     Where the disk takes no command, a signal asks; then the result is "".
     """

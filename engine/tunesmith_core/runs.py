@@ -6,6 +6,7 @@ the journal and, where the journal has no end, decided by whether the supervisor
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import enum
 import errno
@@ -227,6 +228,15 @@ class Run(Operation):
     def tmp_path(self) -> Path:
         """Where the adapter is made before it takes its place."""
         return self.path / "tmp"
+
+    def saved_files(self) -> set[tuple[str, int]]:
+        """Return names and sizes in bytes of the files that are being saved now; empty when nothing is."""
+        found = set()
+        for folder in (*self.checkpoints_path.glob(".*"), *self.tmp_path.glob("*")):
+            # It may get its final name, or be gone, while it is looked at.
+            with contextlib.suppress(OSError):
+                found |= {(str(path), path.stat().st_size) for path in (folder, *folder.iterdir())}
+        return found
 
     def sweep(self) -> None:
         """Bring to an end what a killed engine left; only while nobody works on the run. Raises OSError."""

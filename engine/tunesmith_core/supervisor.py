@@ -126,11 +126,12 @@ class Supervisor:
 
     def _run_engine(self, device: devices.Device) -> None:
         self._num_kills = memory_limits.num_kills()
+        # What a killed engine left there is no save that is under way.
+        forced_stop, leftovers = ForcedStop(self._limits), self.run.saved_files()
         engine = self._start_engine(device)
-        forced_stop = ForcedStop(self._limits)
         try:
             files.crashpoint("supervisor.after-engine-start")
-            enforced = self._watch(engine, forced_stop)
+            enforced = self._watch(engine, forced_stop, leftovers)
         finally:
             code = engine.close()
         with self._going_on("the leftovers of the engine could not be swept"):
@@ -138,7 +139,7 @@ class Supervisor:
         self._follow(forced_stop)
         files.crashpoint("supervisor.before-end")
         if not forced_stop.has_result:
-            self._end_without_result(code, forced_stop.mode if enforced else None)
+            self._end_without_result(code, forced_stop if enforced else None)
 
     def _start_engine(self, device: devices.Device) -> EngineProcess | WslEngine:
         log_path, log_cap_bytes = self.run.engine_log_path, self._log_cap_bytes
@@ -154,7 +155,9 @@ class Supervisor:
             log_cap_bytes=log_cap_bytes,
         )
 
-    def _watch(self, engine: EngineProcess | WslEngine, forced_stop: ForcedStop) -> bool:
+    def _watch(
+        self, engine: EngineProcess | WslEngine, forced_stop: ForcedStop, leftovers: set[tuple[str, int]]
+    ) -> bool:
         """Follow the engine until it has ended; return whether it was made to."""
         leased = signalled = False
         done = Force.WAIT
@@ -165,6 +168,8 @@ class Supervisor:
                 signalled = True
             self._look_for_stop(forced_stop)
             self._follow(forced_stop)
+            if forced_stop.mode:
+                forced_stop.see_files(self.run.saved_files() - leftovers, time.monotonic())
             force = forced_stop.force(time.monotonic())
             if force > done:
                 logger.warning("the engine is made to end: %s", force.name.lower())
@@ -221,12 +226,12 @@ class Supervisor:
             # The engine trains on while the disk gives nothing; what it writes is read once it does.
             return []
 
-    def _end_without_result(self, code: int, enforced_mode: str | None) -> None:
+    def _end_without_result(self, code: int, enforced: ForcedStop | None) -> None:
         status = self._status
-        lost = status.step > status.last_checkpoint_step
-        if code == EXIT_STOPPED or (enforced_mode and (enforced_mode == "discard" or not lost)):
+        nothing_lost = enforced and (enforced.mode == "discard" or not enforced.is_unsaved)
+        if code == EXIT_STOPPED or nothing_lost:
             self._write("result", status="stopped", step=status.step, artifacts={})
-        elif enforced_mode:
+        elif enforced:
             self._end_failed(
                 TunesmithError(
                     "engine-hung",

@@ -56,7 +56,7 @@ def _train(run: Run, arguments: argparse.Namespace) -> int:
             signal.signal(getattr(signal, name), host.on_signal)
         from tunesmith_engine import phases
 
-        return phases.run(host, kernels=not arguments.no_kernels)
+        return phases.run(host, kernels=not arguments.no_kernels, leave=os._exit)
 
 
 def _operation(arguments: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import tunesmith_core
@@ -19,47 +20,83 @@ from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
 from tunesmith_engine.patience import write_end
 from tunesmith_engine.preparation import Preparation
+from tunesmith_engine.stop_watch import PATIENCE_S, End, StopWatch
 
 if TYPE_CHECKING:
     from tunesmith_core.checkpoint_manifest import Manifest
     from tunesmith_core.spec import RunSpec
     from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
+    from tunesmith_engine.train.conductor import Conductor
     from tunesmith_engine.train.loop import Loop
 
 
-def run(host: Host, kernels: bool = True) -> int:
+def run(host: Host, kernels: bool = True, leave: Callable[[int], object] | None = None) -> int:
     """Train the run of a host and return the exit code; the result event is written in every case.
 
     Args:
         host: the run.
         kernels: False trains without fused kernels, whatever the run's settings.
+        leave: ends the process with an exit code, so that a stop need not wait for what is computed, see `stop_watch`;
+            with None it does.
     """
     started_s = time.monotonic()
-    try:
-        outcome = _run(host, kernels)
-    except Exception as error:
-        failure = translate(error)
-        if isinstance(failure, BugError) and failure.context:
-            terminal.note(failure.context.rstrip())
-        host.event("error", **failure.to_dict())
-        host.event("result", status="failed", code=failure.code, seconds=round(time.monotonic() - started_s, 3))
+
+    def conclude(end: End) -> int:
+        try:
+            outcome = end()
+        except Exception as error:
+            failure = translate(error)
+            if isinstance(failure, BugError) and failure.context:
+                terminal.note(failure.context.rstrip())
+            host.event("error", **failure.to_dict())
+            host.event("result", status="failed", code=failure.code, seconds=round(time.monotonic() - started_s, 3))
+            write_end(host)
+            return failure.exit_code
+        host.event("result", **{"seconds": round(time.monotonic() - started_s, 3), **outcome})
         write_end(host)
-        return failure.exit_code
-    host.event("result", **{"seconds": round(time.monotonic() - started_s, 3), **outcome})
-    write_end(host)
-    return EXIT_DONE if outcome["status"] == "finished" else EXIT_STOPPED
+        return EXIT_DONE if outcome["status"] == "finished" else EXIT_STOPPED
+
+    with StopWatch(host, lambda: _stopped_early(host), conclude, leave) as watch:
+        return conclude(lambda: _run(host, kernels, watch))
 
 
-def _run(host: Host, kernels: bool) -> dict[str, Any]:  # Any: JSON values
+def _stopped_early(host: Host) -> dict[str, Any]:  # Any: JSON values
+    """Return the fields of the result event of a run that was stopped before its first step, or before the next one."""
+    run = host.run
+    artifacts = {"adapter": run.adapter_path.name} if run.adapter_path.is_dir() else {}
+    return {"status": "stopped", "code": None, "step": run.status().step, "artifacts": artifacts}
+
+
+def _run(host: Host, kernels: bool, watch: StopWatch) -> dict[str, Any]:  # Any: JSON values
     """Go through the phases and return the fields of the result event."""
+    with watch.at_rest():
+        ready = _make_ready(host, kernels, watch)
+    if ready is None:
+        return _stopped_early(host)
+    loop, conductor = ready
+
+    def end_here() -> dict[str, Any]:
+        # A look at the base model switches the adapter off, and only what is switched on is checked after its export.
+        loop.parts.model.enable_adapter_layers()
+        return conductor.finish()
+
+    watch.end, watch.patience_s = end_here, PATIENCE_S
+    loop.train(conductor)
+    return conductor.finish()
+
+
+def _make_ready(host: Host, kernels: bool, watch: StopWatch) -> tuple[Loop, Conductor] | None:
+    """Go through the phases before the first step; None after a stop."""
     spec = host.run.load_spec()
     spec.hardware.kernels &= kernels
     # Beside the child that prepares the data, PyTorch is loaded here.
     with Preparation(spec) as preparation:
-        return _train(host, spec, preparation)
+        return _assemble(host, spec, preparation, watch)
 
 
-def _train(host: Host, spec: RunSpec, preparation: Preparation) -> dict[str, Any]:  # Any: JSON values
+def _assemble(
+    host: Host, spec: RunSpec, preparation: Preparation, watch: StopWatch
+) -> tuple[Loop, Conductor] | None:
     import torch
 
     from tunesmith_engine.device import choose_compute
@@ -80,12 +117,6 @@ def _train(host: Host, spec: RunSpec, preparation: Preparation) -> dict[str, Any
         resumed_from_step=snapshot.step if snapshot else None,
         threads=compute.num_threads,
     )
-    stopped: dict[str, Any] = {
-        "status": "stopped",
-        "code": None,
-        "step": snapshot.step if snapshot else 0,
-        "artifacts": {"adapter": host.run.adapter_path.name} if host.run.adapter_path.is_dir() else {},
-    }
     changes = check_resumable(manifest.spec, spec) if manifest else []
     host.phase("model")
     # It misses an optional package by which it could download kernels; nobody need hear of that.
@@ -103,19 +134,16 @@ def _train(host: Host, spec: RunSpec, preparation: Preparation) -> dict[str, Any
     folder = model_folder(spec.model)
     checkpoints.base_model = BaseModel(folder, manifest.base_model if manifest else None)
     changes += checkpoints.base_model.check()
-    parts = make_parts(
-        spec, compute, preparation, enter=enter, should_stop=host.stop_requested, folder=folder
-    )
+    parts = make_parts(spec, compute, preparation, enter=enter, should_stop=host.stop_requested, folder=folder)
     if parts is None or host.stop_requested():
-        return stopped
-    loop = Loop(parts, host.warning)
+        return None
+    loop = Loop(parts, host.warning, watch.at_rest)
     conductor = Conductor(host, parts, checkpoints, loop)
     if snapshot and manifest:
         conductor.restore(snapshot, manifest.fingerprint, changes)
     loop.try_out()
     _emit_setup(host, loop)
-    loop.train(conductor)
-    return conductor.finish()
+    return loop, conductor
 
 
 def _newest_of(checkpoints: Checkpoints, host: Host) -> tuple[Snapshot, Manifest] | tuple[None, None]:

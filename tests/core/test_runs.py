@@ -233,6 +233,18 @@ def test_a_folder_is_proven_to_be_a_run_by_header_and_settings(
     assert not run.is_proven()
 
 
+def test_files_that_are_being_saved_are_seen(make_spec: Make) -> None:
+    run = create_run(make_spec("s"))
+    assert run.saved_files() == set()
+    staging = run.checkpoints_path / ".staging-step-000002-ab"
+    for folder in (run.checkpoints_path / "step-000001", staging, run.tmp_path):
+        folder.mkdir(parents=True)
+        (folder / "file").write_bytes(b"1234")
+    sizes = dict(run.saved_files())
+    assert sizes.keys() == {str(staging), str(staging / "file")}
+    assert sizes[str(staging / "file")] == 4
+
+
 def test_a_live_state_without_a_supervisor_is_interrupted(make_spec: Make) -> None:
     run = create_run(make_spec("r"))
     JournalWriter(run.journal_path).write("hello")

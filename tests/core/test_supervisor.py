@@ -33,7 +33,7 @@ Make = Callable[..., RunSpec]
 Script = Callable[[dict[str, Any]], None]
 
 with_signals = pytest.mark.skipif(sys.platform == "win32", reason="no process is ended by a signal here")
-QUICK = Limits(stop_s=0.4, terminate_s=0.4, result_s=0.4)
+QUICK = Limits(stop_s=0.4, terminate_s=0.4, save_s=0.4, result_s=0.4)
 
 
 @pytest.fixture(autouse=True)

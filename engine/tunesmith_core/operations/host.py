@@ -35,12 +35,14 @@ class Host:
         stop_mode: "save" or "discard" once a stop was asked for, else None.
         folder: its own.
         portions: where work on what others made is announced.
+        turn: held by the thread that writes events or takes commands.
     """
 
     def __init__(self, operation: Operation, limits: Limits | None = None) -> None:
         self.stop_mode: str | None = None
         self.folder = operation.path
         self.portions = Portions(operation.portion_path, limits) if limits else Portions()
+        self.turn = threading.RLock()
         self._journal = JournalWriter(operation.journal_path)
         self._inbox = CommandInbox(operation.control_path)
         self._waiting: list[Command] = []
@@ -66,7 +68,8 @@ class Host:
 
     def event(self, kind: str, /, **data: Any) -> None:  # Any: JSON values
         """Append an event to the journal."""
-        self._journal.write(kind, **data)
+        with self.turn:
+            self._journal.write(kind, **data)
 
     def journal_fault(self) -> OSError | None:
         """Try again to write the events that wait in memory; return why they can't be written, None when all are."""
@@ -92,20 +95,22 @@ class Host:
 
         Pings and stops are answered here; other commands wait for `take_commands`.
         """
-        if self._signalled:
-            self._signalled = False
-            self._accept_stop("save")
-        if time.monotonic() - self._last_poll_s >= POLL_INTERVAL_S:
-            self._last_poll_s = time.monotonic()
-            for command in self._inbox.poll():
-                self._receive(command)
-        return self.stop_mode is not None
+        with self.turn:
+            if self._signalled:
+                self._signalled = False
+                self._accept_stop("save")
+            if time.monotonic() - self._last_poll_s >= POLL_INTERVAL_S:
+                self._last_poll_s = time.monotonic()
+                for command in self._inbox.poll():
+                    self._receive(command)
+            return self.stop_mode is not None
 
     def take_commands(self) -> list[Command]:
         """Return the commands that wait; each must be answered by `ack`."""
-        self.stop_requested()
-        waiting, self._waiting = self._waiting, []
-        return waiting
+        with self.turn:
+            self.stop_requested()
+            waiting, self._waiting = self._waiting, []
+            return waiting
 
     def ack(self, command: Command, ok: bool = True, message: str = "") -> None:
         """Answer a command."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,12 +120,24 @@ class Assembly:
         self.parameters = trainable(parts.model)
         self.updater = Updater(self.parameters, parts.spec.optimizer, self._device, parts.compute.dtype, path.arena)
 
-    def update(self, examples: list[Example], learning_rate: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Do one update and return its loss and gradient norm, both on the device."""
+    def update(
+        self,
+        examples: list[Example],
+        learning_rate: float,
+        at_rest: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Do one update and return its loss and gradient norm, both on the device.
+
+        Args:
+            examples: rows of the step.
+            learning_rate: of the step.
+            at_rest: makes the context of the gradients, in which nothing that is saved changes.
+        """
         num_trained = max(1, num_trained_tokens(examples))
-        loss = torch.zeros((), device=self._device)
-        for portion in self.path.portions(examples):
-            loss += self.path.add_gradients(portion, num_trained, self.updater)
+        with at_rest():
+            loss = torch.zeros((), device=self._device)
+            for portion in self.path.portions(examples):
+                loss += self.path.add_gradients(portion, num_trained, self.updater)
         grad_norm = self.updater.update(learning_rate)
         self.path.weights_changed()
         return loss, grad_norm

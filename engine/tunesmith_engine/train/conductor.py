@@ -388,7 +388,7 @@ class Conductor:
         """Save what the run has made and return the fields of the result event."""
         host, progress = self._host, self.progress
         artifacts = {}
-        if host.stop_mode != "discard":
+        if progress.step and host.stop_mode != "discard":
             host.phase("saving")
             try:
                 self.save()

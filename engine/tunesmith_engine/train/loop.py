@@ -8,7 +8,8 @@ What happens between steps is decided by the conductor.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -32,7 +33,19 @@ from tunesmith_engine.train.schedule import StepPlan
 class Loop:
     """Trains what a method has put together."""
 
-    def __init__(self, parts: Parts, warn: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        warn: Callable[[str, str], None],
+        at_rest: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """Open the way in which gradients come about.
+
+        Args:
+            parts: what a method has put together.
+            warn: takes a code and a sentence.
+            at_rest: makes the context of what may be cut short by the end of the run, see `StopWatch.at_rest`.
+        """
         self.parts = parts
         self.plan = StepPlan(parts.spec.schedule, len(parts.data.train))
         self.ladder = MemoryLadder(parts.spec.schedule.micro_batch_size, warn)
@@ -43,6 +56,18 @@ class Loop:
         self.assembly = Assembly(parts, path)
         self.tried_bytes: int | None = None
         self._meter = StepMeter(parts.compute.device)
+        self._rest = at_rest
+        self._random_at_rest: dict[str, torch.Tensor] | None = None
+
+    @contextlib.contextmanager
+    def _at_rest(self) -> Iterator[None]:
+        """Compute what draws random numbers and changes nothing else; a checkpoint has those from before."""
+        self._random_at_rest = random_states(self.parts.compute.device)
+        try:
+            with self._rest():
+                yield
+        finally:
+            self._random_at_rest = None
 
     def try_out(self) -> None:
         """On a GPU, step down until the largest micro-batch fits: before the first step, not in the middle of a run."""
@@ -70,7 +95,7 @@ class Loop:
         step = progress.step
         examples = [self.parts.data.train[row] for row in self.plan.rows(step)]
         lr = self.parts.spec.optimizer.learning_rate * self.plan.learning_rate_factor(step)
-        loss, grad_norm = self._fit(lambda: self.assembly.update(examples, lr), step)
+        loss, grad_norm = self._fit(lambda: self.assembly.update(examples, lr, self._at_rest), step)
         num_tokens = sum(len(example.input_ids) for example in examples)
         progress.step += 1
         progress.num_tokens += num_tokens
@@ -101,7 +126,12 @@ class Loop:
     def held_out_loss(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> tuple[float, int] | None:
         """Return the mean loss of the held-out rows and their trained tokens, or None when stopped on the way."""
         model, rows, device = self.parts.model, self.parts.data.eval, self.parts.compute.device
-        return self._fit(lambda: held_out_loss(model, self.path, rows, device, with_adapter, should_stop), step)
+
+        def measure() -> tuple[float, int] | None:
+            with self._at_rest():
+                return held_out_loss(model, self.path, rows, device, with_adapter, should_stop)
+
+        return self._fit(measure, step)
 
     def without_adapter(self) -> AbstractContextManager[None]:
         """Return the context in which the model is the base model."""
@@ -125,9 +155,10 @@ class Loop:
     def _generate(self, prompt: list[int]) -> str | None:
         parts = self.parts
         try:
-            return generate(
-                parts.model, parts.tokenizer, parts.compute, prompt, parts.spec.evaluation.sample_max_tokens
-            )
+            with self._at_rest():
+                return generate(
+                    parts.model, parts.tokenizer, parts.compute, prompt, parts.spec.evaluation.sample_max_tokens
+                )
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -144,7 +175,8 @@ class Loop:
             "num_kept_less": self.ladder.num_kept_less,
         }
         adapter = {name: parameter.detach() for name, parameter in self.assembly.parameters.items()}
-        return Snapshot(step, adapter, tensors, random_states(self.parts.compute.device), state)
+        random = self._random_at_rest or random_states(self.parts.compute.device)
+        return Snapshot(step, adapter, tensors, random, state)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to where a checkpoint was made. Raises UserError `resume-refused` when its weights don't fit."""
