@@ -181,10 +181,7 @@ def _with_report(bug: TunesmithError) -> TunesmithError:
     path = paths.logs_dir() / f"bug-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     try:
         files.private_folder(path.parent)
-        report = f"Tunesmith {tunesmith_core.__version__}
-{bug.message}
-{bug.context}
-"
+        report = f"Tunesmith {tunesmith_core.__version__}\n{bug.message}\n{bug.context}\n"
         files.atomic_write_text(path, visible(redact(report)))
     except OSError as error:
         return TunesmithError(

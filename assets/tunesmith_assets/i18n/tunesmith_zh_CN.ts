@@ -388,7 +388,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>没有找到 NVIDIA 驱动或 GPU</translation>
     </message>
     <message>
-        <source>The NVIDIA driver is not installed, or this process can't see the GPU.</source>
+        <source>The NVIDIA driver is not installed, or this process can&apos;t see the GPU.</source>
         <translation>没有安装 NVIDIA 驱动，或者本进程看不到 GPU。</translation>
     </message>
     <message>
@@ -424,7 +424,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>缺少 CUDA 库</translation>
     </message>
     <message>
-        <source>cuDNN, cuBLAS or NVRTC can't be loaded.</source>
+        <source>cuDNN, cuBLAS or NVRTC can&apos;t be loaded.</source>
         <translation>无法加载 cuDNN、cuBLAS 或 NVRTC。</translation>
     </message>
     <message>
@@ -432,7 +432,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请修复训练环境。</translation>
     </message>
     <message>
-        <source>A Windows library can't be loaded</source>
+        <source>A Windows library can&apos;t be loaded</source>
         <translation>无法加载 Windows 库</translation>
     </message>
     <message>
@@ -464,7 +464,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请修复训练环境，或不用融合内核训练。</translation>
     </message>
     <message>
-        <source>Triton can't compile for this GPU</source>
+        <source>Triton can&apos;t compile for this GPU</source>
         <translation>Triton 无法为这块 GPU 编译</translation>
     </message>
     <message>
@@ -488,7 +488,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请修复训练环境并清空编译缓存。</translation>
     </message>
     <message>
-        <source>Triton can't build its launcher</source>
+        <source>Triton can&apos;t build its launcher</source>
         <translation>Triton 无法编译它的启动器</translation>
     </message>
     <message>
@@ -536,11 +536,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请关闭 torch.compile，Tunesmith 不需要它。</translation>
     </message>
     <message>
-        <source>The 4-bit library can't be loaded</source>
+        <source>The 4-bit library can&apos;t be loaded</source>
         <translation>无法加载 4 位量化库</translation>
     </message>
     <message>
-        <source>bitsandbytes has no library for this CUDA version, or its GPU library can't be loaded.</source>
+        <source>bitsandbytes has no library for this CUDA version, or its GPU library can&apos;t be loaded.</source>
         <translation>bitsandbytes 没有适合这个 CUDA 版本的库，或其 GPU 库无法加载。</translation>
     </message>
     <message>
@@ -596,11 +596,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>指定的目标模块都不是基础模型的线性层。</translation>
     </message>
     <message>
-        <source>Set target modules to "all-linear", or name layers that the model has.</source>
-        <translation>请把目标模块设为 "all-linear"，或填写模型里存在的层。</translation>
+        <source>Set target modules to &quot;all-linear&quot;, or name layers that the model has.</source>
+        <translation>请把目标模块设为 &quot;all-linear&quot;，或填写模型里存在的层。</translation>
     </message>
     <message>
-        <source>The tokenizer can't be loaded</source>
+        <source>The tokenizer can&apos;t be loaded</source>
         <translation>无法加载分词器</translation>
     </message>
     <message>
@@ -660,7 +660,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请重新映射列，或改正这一行。</translation>
     </message>
     <message>
-        <source>The data file can't be read</source>
+        <source>The data file can&apos;t be read</source>
         <translation>无法读取数据文件</translation>
     </message>
     <message>
@@ -688,7 +688,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>分词器没有对话模板</translation>
     </message>
     <message>
-        <source>The model folder has no chat template, so chats can't be used. It may be a base model.</source>
+        <source>The model folder has no chat template, so chats can&apos;t be used. It may be a base model.</source>
         <translation>模型文件夹中没有对话模板，因此无法使用对话数据。它可能是基础模型。</translation>
     </message>
     <message>
@@ -712,11 +712,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>模型站拒绝访问：模型需要申请，或缺少访问令牌。</translation>
     </message>
     <message>
-        <source>Accept the model's license on its page and enter your access token, or choose a local folder.</source>
+        <source>Accept the model&apos;s license on its page and enter your access token, or choose a local folder.</source>
         <translation>请在模型页面上接受许可并填写访问令牌，或选择本机的文件夹。</translation>
     </message>
     <message>
-        <source>The model hub can't be reached</source>
+        <source>The model hub can&apos;t be reached</source>
         <translation>无法连接模型站</translation>
     </message>
     <message>
@@ -780,7 +780,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请选择路径更短的文件夹。</translation>
     </message>
     <message>
-        <source>A path contains letters that a library can't handle</source>
+        <source>A path contains letters that a library can&apos;t handle</source>
         <translation>路径里有某个库不支持的字符</translation>
     </message>
     <message>
@@ -792,7 +792,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请选择路径只含拉丁字母和数字、没有空格的文件夹。</translation>
     </message>
     <message>
-        <source>A file or folder can't be written or read</source>
+        <source>A file or folder can&apos;t be written or read</source>
         <translation>无法读写某个文件或文件夹</translation>
     </message>
     <message>
@@ -852,11 +852,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请更新 Windows 上的 NVIDIA 驱动，然后运行 wsl --update。</translation>
     </message>
     <message>
-        <source>WSL can't be used</source>
+        <source>WSL can&apos;t be used</source>
         <translation>无法使用 WSL</translation>
     </message>
     <message>
-        <source>The Windows Subsystem for Linux is not installed or can't start.</source>
+        <source>The Windows Subsystem for Linux is not installed or can&apos;t start.</source>
         <translation>适用于 Linux 的 Windows 子系统没有安装，或无法启动。</translation>
     </message>
     <message>
@@ -880,7 +880,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>运行配置来自更新版本的 Tunesmith</translation>
     </message>
     <message>
-        <source>This version can't read the newer file.</source>
+        <source>This version can&apos;t read the newer file.</source>
         <translation>此版本无法读取更新的文件。</translation>
     </message>
     <message>
@@ -900,7 +900,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请选择带 safetensors 文件的模型版本。</translation>
     </message>
     <message>
-        <source>This kind of model can't be trained here</source>
+        <source>This kind of model can&apos;t be trained here</source>
         <translation>无法训练这种类型的模型</translation>
     </message>
     <message>
@@ -928,7 +928,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>对话模板没有停止标记</translation>
     </message>
     <message>
-        <source>The template writes no token after an answer, so the model can't learn to end its answers.</source>
+        <source>The template writes no token after an answer, so the model can&apos;t learn to end its answers.</source>
         <translation>模板在回答后没有写入任何标记，因此模型学不会何时结束回答。</translation>
     </message>
     <message>
@@ -940,7 +940,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>对话模板忽略了部分数据</translation>
     </message>
     <message>
-        <source>Messages have fields that this model's chat template does not write, so the model never sees them.</source>
+        <source>Messages have fields that this model&apos;s chat template does not write, so the model never sees them.</source>
         <translation>消息中有该模型的对话模板不会写入的字段，模型看不到这些内容。</translation>
     </message>
     <message>
@@ -968,11 +968,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>模型带有对话模板，但行格式被设为纯文本。</translation>
     </message>
     <message>
-        <source>Set the row format to "Prompt and response" to train them as a chat.</source>
+        <source>Set the row format to &quot;Prompt and response&quot; to train them as a chat.</source>
         <translation>将行格式设为“提示词与回复”，即可按对话训练。</translation>
     </message>
     <message>
-        <source>The answers can't be told apart</source>
+        <source>The answers can&apos;t be told apart</source>
         <translation>无法分辨哪些是回答</translation>
     </message>
     <message>
@@ -1004,7 +1004,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请运行 tunesmith --help。</translation>
     </message>
     <message>
-        <source>The setting can't be changed</source>
+        <source>The setting can&apos;t be changed</source>
         <translation>无法更改此设置</translation>
     </message>
     <message>
@@ -1016,7 +1016,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请更正名称或值。</translation>
     </message>
     <message>
-        <source>The file can't be read</source>
+        <source>The file can&apos;t be read</source>
         <translation>无法读取文件</translation>
     </message>
     <message>
@@ -1044,7 +1044,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>这个文件夹不是 Tunesmith 的运行</translation>
     </message>
     <message>
-        <source>There is another folder in the run's place</source>
+        <source>There is another folder in the run&apos;s place</source>
         <translation>运行原来的位置上已有别的文件夹</translation>
     </message>
     <message>
@@ -1084,7 +1084,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>运行没有在进行</translation>
     </message>
     <message>
-        <source>The run has ended, so it can't take commands.</source>
+        <source>The run has ended, so it can&apos;t take commands.</source>
         <translation>运行已经结束，不再接受命令。</translation>
     </message>
     <message>
@@ -1220,7 +1220,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请使用命令行：tunesmith train SPEC.json</translation>
     </message>
     <message>
-        <source>This Python can't be used</source>
+        <source>This Python can&apos;t be used</source>
         <translation>不能使用这个 Python</translation>
     </message>
     <message>
@@ -1244,7 +1244,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>模型的一部分未使用融合内核进行训练</translation>
     </message>
     <message>
-        <source>The fused kernels don't support this part or setting, or failed their test on this computer.</source>
+        <source>The fused kernels don&apos;t support this part or setting, or failed their test on this computer.</source>
         <translation>融合内核不支持此部分或此设置，或未能通过本机的验证。</translation>
     </message>
     <message>
@@ -1300,7 +1300,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请稍候再试，或在任务管理器里结束那个窗口：运行会继续。</translation>
     </message>
     <message>
-        <source>This folder can't be used for Tunesmith's data</source>
+        <source>This folder can&apos;t be used for Tunesmith&apos;s data</source>
         <translation>这个文件夹不能存放 Tunesmith 的数据</translation>
     </message>
     <message>
@@ -1360,7 +1360,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>安装 WSL</translation>
     </message>
     <message>
-        <source>Open NVIDIA's driver page</source>
+        <source>Open NVIDIA&apos;s driver page</source>
         <translation>打开 NVIDIA 驱动下载页</translation>
     </message>
     <message>
@@ -1508,7 +1508,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>此系统没有名为 triton 的安装包。Windows 上请安装与 torch 匹配的 triton-windows，或不使用融合内核训练。</translation>
     </message>
     <message>
-        <source>Triton can't compile for this GPU generation. Switch off torch.compile and every Triton kernel (TORCH_COMPILE_DISABLE=1) and train with plain PyTorch.</source>
+        <source>Triton can&apos;t compile for this GPU generation. Switch off torch.compile and every Triton kernel (TORCH_COMPILE_DISABLE=1) and train with plain PyTorch.</source>
         <translation>Triton 无法为这一代显卡编译。请关闭 torch.compile 和所有 Triton 内核（TORCH_COMPILE_DISABLE=1），使用普通 PyTorch 训练。</translation>
     </message>
     <message>
@@ -1524,7 +1524,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>内核所需的共享内存超过此显卡的上限。请减小块大小或流水级数，或不使用该内核。</translation>
     </message>
     <message>
-        <source>Triton's assembler ptxas failed, mostly because another CUDA version supplied it. Remove TRITON_PTXAS_PATH and CUDA_PATH from the environment, install the Triton that fits torch (it brings its own ptxas) and clear the Triton cache.</source>
+        <source>Triton&apos;s assembler ptxas failed, mostly because another CUDA version supplied it. Remove TRITON_PTXAS_PATH and CUDA_PATH from the environment, install the Triton that fits torch (it brings its own ptxas) and clear the Triton cache.</source>
         <translation>Triton 的汇编器 ptxas 失败，多半是因为用了其他 CUDA 版本的 ptxas。请移除环境变量 TRITON_PTXAS_PATH 和 CUDA_PATH，安装与 torch 匹配的 Triton（自带 ptxas），并清除 Triton 缓存。</translation>
     </message>
     <message>
@@ -1536,11 +1536,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>此 ptxas 过旧，不认识该显卡。请安装带 CUDA 12.8 或更高版本的新 Triton（适合此显卡的配置），或不使用 Triton 内核训练。</translation>
     </message>
     <message>
-        <source>ptxas is missing or can't be started. Reinstall Triton, whose package holds it, and remove TRITON_PTXAS_PATH.</source>
+        <source>ptxas is missing or can&apos;t be started. Reinstall Triton, whose package holds it, and remove TRITON_PTXAS_PATH.</source>
         <translation>ptxas 缺失或无法启动。请重新安装自带 ptxas 的 Triton，并移除 TRITON_PTXAS_PATH。</translation>
     </message>
     <message>
-        <source>Triton could not build its launcher because Python's headers or import libraries are missing. Use a full CPython, not the embeddable one. On Linux install the python3-dev package and gcc. Then clear the Triton cache.</source>
+        <source>Triton could not build its launcher because Python&apos;s headers or import libraries are missing. Use a full CPython, not the embeddable one. On Linux install the python3-dev package and gcc. Then clear the Triton cache.</source>
         <translation>缺少 Python 头文件或导入库，Triton 无法编译启动器。请使用完整的 CPython（非嵌入版；Linux 上安装 python3-dev 和 gcc），然后清除 Triton 缓存。</translation>
     </message>
     <message>
@@ -1552,7 +1552,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>Triton 找不到用于编译启动器的 C 编译器。请安装 gcc 及 C 头文件，或不使用 Triton 内核训练。</translation>
     </message>
     <message>
-        <source>The variable CC (or the compiler found in its place) is a folder or a compiler that Triton can't use. Remove CC for this program, so that the bundled compiler or gcc is taken.</source>
+        <source>The variable CC (or the compiler found in its place) is a folder or a compiler that Triton can&apos;t use. Remove CC for this program, so that the bundled compiler or gcc is taken.</source>
         <translation>环境变量 CC（或找到的编译器）指向文件夹或 Triton 无法使用的编译器。请移除 CC，让程序使用自带的编译器或 gcc。</translation>
     </message>
     <message>
@@ -1568,7 +1568,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>需要 C++ 编译器但未找到。若来自 torch.compile：请关闭（TORCH_COMPILE_DISABLE=1），训练不需要它；若 pip 正在编译某个包：请选择有现成 wheel 的版本，或安装 Visual C++ 生成工具。</translation>
     </message>
     <message>
-        <source>bitsandbytes can't load its library for this CUDA version. Remove old Windows forks and BNB_CUDA_VERSION, and install the current official bitsandbytes, or train without 4-bit and 8-bit.</source>
+        <source>bitsandbytes can&apos;t load its library for this CUDA version. Remove old Windows forks and BNB_CUDA_VERSION, and install the current official bitsandbytes, or train without 4-bit and 8-bit.</source>
         <translation>bitsandbytes 无法加载对应此 CUDA 版本的库。请移除旧的 Windows 分支版和变量 BNB_CUDA_VERSION，安装最新的官方 bitsandbytes；或不使用 4 位、8 位训练。</translation>
     </message>
     <message>
@@ -1576,27 +1576,27 @@ Click a symbol in the legend to hide its line.</source>
         <translation>bitsandbytes 未安装或版本过旧。请安装固定版本，或选择不使用 4 位、8 位及 8 位优化器的设置。</translation>
     </message>
     <message>
-        <source>The settings ask for flash-attn, which is not installed. Use the standard attention (attn_implementation="sdpa"): it is nearly as fast and needs no extra package.</source>
-        <translation>设置要求使用 flash-attn，但未安装。请改用标准注意力（attn_implementation="sdpa"），速度相近且无需额外安装。</translation>
+        <source>The settings ask for flash-attn, which is not installed. Use the standard attention (attn_implementation=&quot;sdpa&quot;): it is nearly as fast and needs no extra package.</source>
+        <translation>设置要求使用 flash-attn，但未安装。请改用标准注意力（attn_implementation=&quot;sdpa&quot;），速度相近且无需额外安装。</translation>
     </message>
     <message>
-        <source>The installed flash-attn was built for another PyTorch, Python or CUDA. Uninstall it and use the standard attention ("sdpa"), or install the wheel for exactly this PyTorch.</source>
-        <translation>已安装的 flash-attn 是为其他 PyTorch、Python 或 CUDA 编译的。请卸载并改用标准注意力（"sdpa"），或安装与当前 PyTorch 完全对应的 wheel。</translation>
+        <source>The installed flash-attn was built for another PyTorch, Python or CUDA. Uninstall it and use the standard attention (&quot;sdpa&quot;), or install the wheel for exactly this PyTorch.</source>
+        <translation>已安装的 flash-attn 是为其他 PyTorch、Python 或 CUDA 编译的。请卸载并改用标准注意力（&quot;sdpa&quot;），或安装与当前 PyTorch 完全对应的 wheel。</translation>
     </message>
     <message>
-        <source>flash-attn does not support this GPU (it needs compute capability 8.0). Use the standard attention ("sdpa").</source>
-        <translation>flash-attn 不支持此显卡（需要计算能力 8.0）。请使用标准注意力（"sdpa"）。</translation>
+        <source>flash-attn does not support this GPU (it needs compute capability 8.0). Use the standard attention (&quot;sdpa&quot;).</source>
+        <translation>flash-attn 不支持此显卡（需要计算能力 8.0）。请使用标准注意力（&quot;sdpa&quot;）。</translation>
     </message>
     <message>
-        <source>flash-attn could not be built. It is optional: leave it out and use the standard attention ("sdpa").</source>
-        <translation>flash-attn 编译失败。它是可选的：请不要安装，改用标准注意力（"sdpa"）。</translation>
+        <source>flash-attn could not be built. It is optional: leave it out and use the standard attention (&quot;sdpa&quot;).</source>
+        <translation>flash-attn 编译失败。它是可选的：请不要安装，改用标准注意力（&quot;sdpa&quot;）。</translation>
     </message>
     <message>
-        <source>The installed PyTorch is older than Transformers and its relatives need. Later errors such as "name 'nn' is not defined" only follow from that. Install torch 2.6.0 (CUDA 12.4) or newer.</source>
-        <translation>已安装的 PyTorch 低于 Transformers 等库的要求；之后出现的 "name 'nn' is not defined" 等错误只是后果。请安装 torch 2.6.0（CUDA 12.4）或更新版本。</translation>
+        <source>The installed PyTorch is older than Transformers and its relatives need. Later errors such as &quot;name &apos;nn&apos; is not defined&quot; only follow from that. Install torch 2.6.0 (CUDA 12.4) or newer.</source>
+        <translation>已安装的 PyTorch 低于 Transformers 等库的要求；之后出现的 &quot;name &apos;nn&apos; is not defined&quot; 等错误只是后果。请安装 torch 2.6.0（CUDA 12.4）或更新版本。</translation>
     </message>
     <message>
-        <source>The installed Transformers does not know this model, or no longer has what the model's code imports. Install the Transformers version that the model's page names, or choose another model.</source>
+        <source>The installed Transformers does not know this model, or no longer has what the model&apos;s code imports. Install the Transformers version that the model&apos;s page names, or choose another model.</source>
         <translation>已安装的 Transformers 不认识此模型，或不再包含模型代码所需的内容。请安装模型页面所写的 Transformers 版本，或换一个模型。</translation>
     </message>
     <message>
@@ -1612,15 +1612,15 @@ Click a symbol in the legend to hide its line.</source>
         <translation>不同年代的库混在一起：一方传入或导入了另一方版本中没有的内容。请重新安装固定版本的 transformers、trl、peft 和 accelerate，或按已安装版本修改参数名。</translation>
     </message>
     <message>
-        <source>The named LoRA target modules do not fit this model. Use "all-linear", or list linear layers that the model really has.</source>
-        <translation>指定的 LoRA 目标模块与此模型不符。请使用 "all-linear"，或列出模型中确实存在的线性层。</translation>
+        <source>The named LoRA target modules do not fit this model. Use &quot;all-linear&quot;, or list linear layers that the model really has.</source>
+        <translation>指定的 LoRA 目标模块与此模型不符。请使用 &quot;all-linear&quot;，或列出模型中确实存在的线性层。</translation>
     </message>
     <message>
         <source>A library of the tokenizer is missing. Install sentencepiece, protobuf and tiktoken into the training environment. The last error line often names only the fallback.</source>
         <translation>缺少分词器所需的库。请在训练环境中安装 sentencepiece、protobuf 和 tiktoken；最后一行错误往往只提到备用方案。</translation>
     </message>
     <message>
-        <source>The installed protobuf does not fit the tokenizer's generated code. Install the pinned protobuf.</source>
+        <source>The installed protobuf does not fit the tokenizer&apos;s generated code. Install the pinned protobuf.</source>
         <translation>已安装的 protobuf 与分词器的生成代码不匹配。请安装固定版本的 protobuf。</translation>
     </message>
     <message>
@@ -1632,7 +1632,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>量化后的模型放不进显存，部分会被移到内存。请选择更小的模型，或释放显存。</translation>
     </message>
     <message>
-        <source>The computer's memory is full, not the GPU's. Close other programs, lower the batch size or the context length, or choose a smaller model.</source>
+        <source>The computer&apos;s memory is full, not the GPU&apos;s. Close other programs, lower the batch size or the context length, or choose a smaller model.</source>
         <translation>电脑内存已满（不是显存）。请关闭其他程序，减小批大小或上下文长度，或换用更小的模型。</translation>
     </message>
     <message>
@@ -1652,11 +1652,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>内核发现索引越界，常见原因是 token 编号超出词表或标签超出类别数。添加 token 后请调整嵌入大小并检查标签；设置 CUDA_LAUNCH_BLOCKING=1 或在 CPU 上运行可看到位置。</translation>
     </message>
     <message>
-        <source>Tensors lie on different devices. Make one GPU visible (CUDA_VISIBLE_DEVICES=0 before Python starts) and use device_map={"": 0}. If it says cpu, the script forgot to move a tensor and must be updated.</source>
-        <translation>张量位于不同的设备。请只让一张显卡可见（在 Python 启动前设置 CUDA_VISIBLE_DEVICES=0），并使用 device_map={"": 0}；若提到 cpu，则是脚本漏移了某个张量，需要更新脚本。</translation>
+        <source>Tensors lie on different devices. Make one GPU visible (CUDA_VISIBLE_DEVICES=0 before Python starts) and use device_map={&quot;&quot;: 0}. If it says cpu, the script forgot to move a tensor and must be updated.</source>
+        <translation>张量位于不同的设备。请只让一张显卡可见（在 Python 启动前设置 CUDA_VISIBLE_DEVICES=0），并使用 device_map={&quot;&quot;: 0}；若提到 cpu，则是脚本漏移了某个张量，需要更新脚本。</translation>
     </message>
     <message>
-        <source>Parts of the model were moved to main memory because the GPU memory was too small, and can't be trained there. Choose a smaller model or 4-bit, and put everything on one GPU.</source>
+        <source>Parts of the model were moved to main memory because the GPU memory was too small, and can&apos;t be trained there. Choose a smaller model or 4-bit, and put everything on one GPU.</source>
         <translation>由于显存不足，模型的一部分被移到了内存，无法训练。请选择更小的模型或 4 位量化，并把全部内容放在一张显卡上。</translation>
     </message>
     <message>
@@ -1668,7 +1668,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>传入的是包含多个分割的字典，而这里需要一个分割。请选择其中之一，例如 train。</translation>
     </message>
     <message>
-        <source>A data file can't be parsed: a malformed line, other columns than the rest, or another encoding. Correct the named line. Files with different columns must be brought to one schema. Save as UTF-8.</source>
+        <source>A data file can&apos;t be parsed: a malformed line, other columns than the rest, or another encoding. Correct the named line. Files with different columns must be brought to one schema. Save as UTF-8.</source>
         <translation>数据文件无法解析：某行格式错误、列与其他文件不同，或编码不同。请修正所指的行；列不同的文件要统一格式；并保存为 UTF-8。</translation>
     </message>
     <message>
@@ -1688,7 +1688,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>对话模板不接受对话中的角色，例如 system 消息或同一角色连续发言。请换一个模板，或修正角色顺序。</translation>
     </message>
     <message>
-        <source>The model's files are missing, cut short or not at this path. Check the path (a folder with config.json and weights). After a broken download delete the named file and download it again.</source>
+        <source>The model&apos;s files are missing, cut short or not at this path. Check the path (a folder with config.json and weights). After a broken download delete the named file and download it again.</source>
         <translation>模型文件缺失、不完整或路径不对。请检查路径（文件夹中应有 config.json 和权重）；若下载中断，请删除所指文件后重新下载。</translation>
     </message>
     <message>
@@ -1700,11 +1700,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>权重或适配器与当前加载的基础模型（或词表）不匹配。请选择训练该适配器时所用的基础模型，并添加相同的词元。</translation>
     </message>
     <message>
-        <source>The model is gated or private. Accept its terms on the model's page, sign in with a read token, or choose an ungated model.</source>
+        <source>The model is gated or private. Accept its terms on the model&apos;s page, sign in with a read token, or choose an ungated model.</source>
         <translation>该模型需要授权或为私有。请在模型页面接受条款，用读取令牌登录，或选择不受限的模型。</translation>
     </message>
     <message>
-        <source>The hub can't be reached. Check the network and the name resolution, try again, set a reachable mirror (HF_ENDPOINT), or use a model folder on this computer.</source>
+        <source>The hub can&apos;t be reached. Check the network and the name resolution, try again, set a reachable mirror (HF_ENDPOINT), or use a model folder on this computer.</source>
         <translation>无法连接到模型站点。请检查网络和域名解析后重试，设置可用的镜像（HF_ENDPOINT），或使用本机的模型文件夹。</translation>
     </message>
     <message>
@@ -1712,7 +1712,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>离线开关已打开，而本地缓存中没有该文件。请取消 HF_HUB_OFFLINE（或 local_files_only），下载一次，或使用本机的模型文件夹。</translation>
     </message>
     <message>
-        <source>A proxy or security software replaces the server's certificate, which Python does not trust. Make its certificate known (SSL_CERT_FILE, or the system's store). Turning verification off does not help.</source>
+        <source>A proxy or security software replaces the server&apos;s certificate, which Python does not trust. Make its certificate known (SSL_CERT_FILE, or the system&apos;s store). Turning verification off does not help.</source>
         <translation>代理或安全软件替换了服务器证书，Python 不信任它。请让其证书可被识别（SSL_CERT_FILE 或系统证书库）；关闭验证并不能解决问题。</translation>
     </message>
     <message>
@@ -1732,7 +1732,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>剩余空间小于下载所需，而下载库只给出警告。请在下载前释放空间。</translation>
     </message>
     <message>
-        <source>Windows has reached its commit limit (main memory plus page file), not the GPU's memory. Let Windows manage the page file, use 0 data loader workers, close programs and restart.</source>
+        <source>Windows has reached its commit limit (main memory plus page file), not the GPU&apos;s memory. Let Windows manage the page file, use 0 data loader workers, close programs and restart.</source>
         <translation>Windows 已达到提交上限（内存加页面文件），与显存无关。请让系统管理页面文件，把数据加载进程设为 0，关闭其他程序并重启。</translation>
     </message>
     <message>
@@ -1740,7 +1740,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>路径超过系统允许的长度，多出现在编译缓存中。请把 TRITON_CACHE_DIR 和 TORCHINDUCTOR_CACHE_DIR 设为很短的目录，或在 Windows 中启用长路径（需管理员权限并重启）。</translation>
     </message>
     <message>
-        <source>A native library can't open a path with letters beyond plain Latin. The file itself exists. Move model, cache, output and temporary folder to a path of plain letters.</source>
+        <source>A native library can&apos;t open a path with letters beyond plain Latin. The file itself exists. Move model, cache, output and temporary folder to a path of plain letters.</source>
         <translation>本机库无法打开含非英文字符的路径，文件本身是存在的。请把模型、缓存、输出和临时目录移到纯英文路径。</translation>
     </message>
     <message>
@@ -1748,16 +1748,16 @@ Click a symbol in the legend to hide its line.</source>
         <translation>对文件或文件夹的访问被拒绝：可能被其他进程或杀毒软件占用，或文件夹受保护。请关闭其他程序，写入自己的文件夹，并在杀毒软件中排除它，然后重试。</translation>
     </message>
     <message>
-        <source>Security software altered or hid a source file before the compiler read it. Exclude Tunesmith's folder from it, then repair the environment.</source>
+        <source>Security software altered or hid a source file before the compiler read it. Exclude Tunesmith&apos;s folder from it, then repair the environment.</source>
         <translation>安全软件在编译器读取之前改动或隐藏了源文件。请把 Tunesmith 的文件夹加入排除项，然后修复环境。</translation>
     </message>
     <message>
-        <source>Python used the system's code page for text that is UTF-8. Start it with PYTHONUTF8=1 (python -X utf8). If a file itself is in another encoding, save it as UTF-8.</source>
+        <source>Python used the system&apos;s code page for text that is UTF-8. Start it with PYTHONUTF8=1 (python -X utf8). If a file itself is in another encoding, save it as UTF-8.</source>
         <translation>Python 用系统代码页处理了 UTF-8 文本。请以 PYTHONUTF8=1（python -X utf8）启动；若文件本身是其他编码，请另存为 UTF-8。</translation>
     </message>
     <message>
-        <source>Windows starts workers by running the main script again. Guard its entry with if __name__ == "__main__", and use dataloader_num_workers=0 and num_proc=None.</source>
-        <translation>Windows 通过重新运行主脚本来启动子进程。请用 if __name__ == "__main__" 保护入口，并设置 dataloader_num_workers=0、num_proc=None。</translation>
+        <source>Windows starts workers by running the main script again. Guard its entry with if __name__ == &quot;__main__&quot;, and use dataloader_num_workers=0 and num_proc=None.</source>
+        <translation>Windows 通过重新运行主脚本来启动子进程。请用 if __name__ == &quot;__main__&quot; 保护入口，并设置 dataloader_num_workers=0、num_proc=None。</translation>
     </message>
     <message>
         <source>PyTorch for Windows is missing what several training processes need (libuv, NCCL). Do not start through torchrun or accelerate launch: train on one GPU in one process, or under WSL.</source>
@@ -1772,7 +1772,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>旧版 bitsandbytes 看不到显卡。请确认此处 nvidia-smi 可用（WSL 中检查 /dev/dxg，并把 /usr/lib/wsl/lib 放在 LD_LIBRARY_PATH 最前），并安装 bitsandbytes 0.43 或更新版本。</translation>
     </message>
     <message>
-        <source>WSL can't start a distribution. Turn on virtualization in the firmware and the Windows features "Virtual Machine Platform" and "Windows Subsystem for Linux", restart, run wsl --update, then install a distribution.</source>
+        <source>WSL can&apos;t start a distribution. Turn on virtualization in the firmware and the Windows features &quot;Virtual Machine Platform&quot; and &quot;Windows Subsystem for Linux&quot;, restart, run wsl --update, then install a distribution.</source>
         <translation>WSL 无法启动发行版。请在固件中启用虚拟化，打开 Windows 功能“虚拟机平台”和“适用于 Linux 的 Windows 子系统”，重启后运行 wsl --update，再安装发行版。</translation>
     </message>
     <message>
@@ -1780,7 +1780,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>  {path} = {value}</translation>
     </message>
     <message>
-        <source>"{name}" occurs twice</source>
+        <source>&quot;{name}&quot; occurs twice</source>
         <translation>“{name}”出现了两次</translation>
     </message>
     <message>
@@ -1816,7 +1816,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>梯度</translation>
     </message>
     <message>
-        <source>A layer named {names} can't have an adapter. The linear layers of the model are {known}.</source>
+        <source>A layer named {names} can&apos;t have an adapter. The linear layers of the model are {known}.</source>
         <translation>名为 {names} 的层无法添加适配器。该模型的线性层有：{known}。</translation>
     </message>
     <message>
@@ -1836,11 +1836,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>微批次中的 {what} 超出了固定大小的容量。</translation>
     </message>
     <message>
-        <source>A ring of {num_slots} slots can't be copied and computed on at once.</source>
+        <source>A ring of {num_slots} slots can&apos;t be copied and computed on at once.</source>
         <translation>只有 {num_slots} 个槽位的环形缓冲区无法同时复制和计算。</translation>
     </message>
     <message>
-        <source>A row of {length} tokens can't go into a micro-batch of {capacity_tokens}.</source>
+        <source>A row of {length} tokens can&apos;t go into a micro-batch of {capacity_tokens}.</source>
         <translation>{length} 个 token 的样本放不进容量为 {capacity_tokens} 个 token 的微批次。</translation>
     </message>
     <message>
@@ -1872,11 +1872,11 @@ Click a symbol in the legend to hide its line.</source>
         <translation>每次最多有 {num_tokens:,} 个 token 通过模型。</translation>
     </message>
     <message>
-        <source>Attention's inputs</source>
+        <source>Attention&apos;s inputs</source>
         <translation>注意力的输入投影</translation>
     </message>
     <message>
-        <source>Attention's output</source>
+        <source>Attention&apos;s output</source>
         <translation>注意力的输出投影</translation>
     </message>
     <message>
@@ -1932,7 +1932,7 @@ Click a symbol in the legend to hide its line.</source>
         <translation>长度占满整个上下文的样本放不下。你的样本有多长尚不清楚。</translation>
     </message>
     <message>
-        <source>Install the program's own files for this user, check them, or remove them and what can be built again.</source>
+        <source>Install the program&apos;s own files for this user, check them, or remove them and what can be built again.</source>
         <translation>为当前用户安装程序自身的文件，检查它们，或删除它们以及可以重新生成的内容。</translation>
     </message>
     <message>
@@ -1988,7 +1988,7 @@ Runs, models and settings are never touched.</source>
         <translation>训练进程被系统或其他程序终止（SIGKILL）。</translation>
     </message>
     <message>
-        <source>also take a folder that is not one of Tunesmith's own runs</source>
+        <source>also take a folder that is not one of Tunesmith&apos;s own runs</source>
         <translation>即使不是此数据文件夹中的运行也移走</translation>
     </message>
     <message>
@@ -2104,7 +2104,7 @@ Runs, models and settings are never touched.</source>
         <translation>已有 {seconds} 秒没有完成任何一步。</translation>
     </message>
     <message>
-        <source>Norms of queries and keys that can't run together: {query_norm}, {key_norm}.</source>
+        <source>Norms of queries and keys that can&apos;t run together: {query_norm}, {key_norm}.</source>
         <translation>查询和键的归一化无法一起运行：{query_norm}、{key_norm}。</translation>
     </message>
     <message>
@@ -2116,7 +2116,7 @@ Runs, models and settings are never touched.</source>
         <translation>未使用 {name}：{reason}</translation>
     </message>
     <message>
-        <source>On a processor, PyTorch multiplies the fused path's float16 buffers too slowly.</source>
+        <source>On a processor, PyTorch multiplies the fused path&apos;s float16 buffers too slowly.</source>
         <translation>在处理器上，PyTorch 计算融合路径的 float16 缓冲区太慢。</translation>
     </message>
     <message>
@@ -2188,7 +2188,7 @@ Runs, models and settings are never touched.</source>
         <translation>第 {step} 步：{error}</translation>
     </message>
     <message>
-        <source>The 8-bit copies of the weights don't fit into VRAM.</source>
+        <source>The 8-bit copies of the weights don&apos;t fit into VRAM.</source>
         <translation>权重的 8 位副本放不进显存。</translation>
     </message>
     <message>
@@ -2200,7 +2200,7 @@ Runs, models and settings are never touched.</source>
         <translation>CPU 使用原生 PyTorch。</translation>
     </message>
     <message>
-        <source>The GPU has a compute capability below 7.5, so PyTorch's own kernels are used.</source>
+        <source>The GPU has a compute capability below 7.5, so PyTorch&apos;s own kernels are used.</source>
         <translation>GPU 的计算能力低于 7.5，因此使用 PyTorch 自带的内核。</translation>
     </message>
     <message>
@@ -2208,11 +2208,11 @@ Runs, models and settings are never touched.</source>
         <translation>MLP</translation>
     </message>
     <message>
-        <source>The MLP's inputs</source>
+        <source>The MLP&apos;s inputs</source>
         <translation>MLP 的输入投影</translation>
     </message>
     <message>
-        <source>The MLP's output</source>
+        <source>The MLP&apos;s output</source>
         <translation>MLP 的输出投影</translation>
     </message>
     <message>
@@ -2232,19 +2232,19 @@ Runs, models and settings are never touched.</source>
         <translation>{path} 的对话模板没有用到 {names}。</translation>
     </message>
     <message>
-        <source>The chat template of {path} ends answers without a stop token, so the model doesn't learn when to stop.</source>
+        <source>The chat template of {path} ends answers without a stop token, so the model doesn&apos;t learn when to stop.</source>
         <translation>{path} 的对话模板在回答结尾没有停止符，模型学不会何时停止。</translation>
     </message>
     <message>
-        <source>The decoder's attention is not causal.</source>
+        <source>The decoder&apos;s attention is not causal.</source>
         <translation>解码器的注意力不是因果的。</translation>
     </message>
     <message>
-        <source>The decoder's layers use different rotary embeddings.</source>
+        <source>The decoder&apos;s layers use different rotary embeddings.</source>
         <translation>解码器各层使用不同的旋转位置编码。</translation>
     </message>
     <message>
-        <source>The documents of a micro-batch don't cover its {num_tokens} tokens.</source>
+        <source>The documents of a micro-batch don&apos;t cover its {num_tokens} tokens.</source>
         <translation>微批次中的文档没有覆盖全部 {num_tokens} 个 token。</translation>
     </message>
     <message>
@@ -2264,7 +2264,7 @@ Runs, models and settings are never touched.</source>
         <translation>融合内核已关闭。</translation>
     </message>
     <message>
-        <source>The fused model's loss differs from that of transformers ({ours} and {theirs} nats per token).</source>
+        <source>The fused model&apos;s loss differs from that of transformers ({ours} and {theirs} nats per token).</source>
         <translation>融合模型的损失与 transformers 不一致（每个 token {ours} 与 {theirs} nat）。</translation>
     </message>
     <message>
@@ -2296,7 +2296,7 @@ Runs, models and settings are never touched.</source>
         <translation>模型由原生 PyTorch 运行。{reason}</translation>
     </message>
     <message>
-        <source>The model's rotary table depends on the length of an example, and these examples need several tables.</source>
+        <source>The model&apos;s rotary table depends on the length of an example, and these examples need several tables.</source>
         <translation>模型的旋转位置编码表取决于样本长度，而这些样本需要多张表。</translation>
     </message>
     <message>
@@ -2304,7 +2304,7 @@ Runs, models and settings are never touched.</source>
         <translation>输出投影</translation>
     </message>
     <message>
-        <source>The output projection can't be computed in chunks. {reason}</source>
+        <source>The output projection can&apos;t be computed in chunks. {reason}</source>
         <translation>输出投影无法分块计算。{reason}</translation>
     </message>
     <message>
@@ -2404,7 +2404,7 @@ Runs, models and settings are never touched.</source>
         <translation>尚未设置在 WSL 中训练。</translation>
     </message>
     <message>
-        <source>Triton can't be loaded: {error}</source>
+        <source>Triton can&apos;t be loaded: {error}</source>
         <translation>无法加载 Triton：{error}</translation>
     </message>
     <message>
@@ -2480,16 +2480,8 @@ Runs, models and settings are never touched.</source>
         <translation>已请求停止 {run}</translation>
     </message>
     <message>
-        <source>bitsandbytes can't be loaded: {error}</source>
+        <source>bitsandbytes can&apos;t be loaded: {error}</source>
         <translation>无法加载 bitsandbytes：{error}</translation>
-    </message>
-    <message>
-        <source>broken UTF-16 text after row {num_rows}: {reason}.</source>
-        <translation>第 {num_rows} 行之后的 UTF-16 文本已损坏：{reason}。</translation>
-    </message>
-    <message>
-        <source>broken UTF-16 text: {reason}.</source>
-        <translation>UTF-16 文本已损坏：{reason}。</translation>
     </message>
     <message>
         <source>each item of the list must be an object such as {...}.</source>
@@ -2640,8 +2632,8 @@ Runs, models and settings are never touched.</source>
         <translation>列出了 {name!r}，但它不是此文件夹中的 safetensors 文件</translation>
     </message>
     <message>
-        <source>no list of rows: the file must hold [{...}, ...] or {"data": [{...}, ...]}.</source>
-        <translation>没有数据行列表：文件内容必须是 [{...}, ...] 或 {"data": [{...}, ...]}。</translation>
+        <source>no list of rows: the file must hold [{...}, ...] or {&quot;data&quot;: [{...}, ...]}.</source>
+        <translation>没有数据行列表：文件内容必须是 [{...}, ...] 或 {&quot;data&quot;: [{...}, ...]}。</translation>
     </message>
     <message>
         <source>no role</source>
@@ -2700,7 +2692,7 @@ Runs, models and settings are never touched.</source>
         <translation>参见：{address}</translation>
     </message>
     <message>
-        <source>splits texts into chunks of a fixed length, so it can't train on examples of any length</source>
+        <source>splits texts into chunks of a fixed length, so it can&apos;t train on examples of any length</source>
         <translation>把文本切成固定长度的块，无法用任意长度的样本训练</translation>
     </message>
     <message>
@@ -2712,19 +2704,15 @@ Runs, models and settings are never touched.</source>
         <translation>Parquet 文件不完整。</translation>
     </message>
     <message>
-        <source>the Parquet file is damaged after row {row}: {error}.</source>
-        <translation>Parquet 文件在第 {row} 行之后损坏：{error}。</translation>
-    </message>
-    <message>
         <source>the Parquet file is damaged.</source>
         <translation>Parquet 文件已损坏。</translation>
     </message>
     <message>
-        <source>the file type "{suffix}" is not supported. Choose JSONL, JSON, CSV, TSV or Parquet.</source>
+        <source>the file type &quot;{suffix}&quot; is not supported. Choose JSONL, JSON, CSV, TSV or Parquet.</source>
         <translation>不支持文件类型“{suffix}”，请选择 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
     </message>
     <message>
-        <source>the file can't be read: {reason}</source>
+        <source>the file can&apos;t be read: {reason}</source>
         <translation>无法读取文件：{reason}</translation>
     </message>
     <message>
@@ -2748,7 +2736,7 @@ Runs, models and settings are never touched.</source>
         <translation>字节 0x{byte:02X} 与文件的编码不符</translation>
     </message>
     <message>
-        <source>the file can't be read: {reason}.</source>
+        <source>the file can&apos;t be read: {reason}.</source>
         <translation>无法读取文件：{reason}。</translation>
     </message>
     <message>
@@ -2760,11 +2748,11 @@ Runs, models and settings are never touched.</source>
         <translation>缺少此文件</translation>
     </message>
     <message>
-        <source>the file is missing, so {shards} can't be placed</source>
+        <source>the file is missing, so {shards} can&apos;t be placed</source>
         <translation>缺少此文件，无法确定 {shards} 的位置</translation>
     </message>
     <message>
-        <source>the header names the column "{name}" twice.</source>
+        <source>the header names the column &quot;{name}&quot; twice.</source>
         <translation>表头中的列名“{name}”重复。</translation>
     </message>
     <message>
@@ -2792,10 +2780,6 @@ Runs, models and settings are never touched.</source>
         <translation>缺少分词器</translation>
     </message>
     <message>
-        <source>the unknown role {speaker!r}</source>
-        <translation>的角色 {speaker!r} 无法识别</translation>
-    </message>
-    <message>
         <source>true or false</source>
         <translation>布尔值</translation>
     </message>
@@ -2804,7 +2788,7 @@ Runs, models and settings are never touched.</source>
         <translation>不支持版本 {version}</translation>
     </message>
     <message>
-        <source>wsl.exe can't be started: {reason}.</source>
+        <source>wsl.exe can&apos;t be started: {reason}.</source>
         <translation>无法启动 wsl.exe：{reason}。</translation>
     </message>
     <message>
@@ -2832,7 +2816,7 @@ Runs, models and settings are never touched.</source>
         <translation>{final}：{problem}。它刚刚才写入。</translation>
     </message>
     <message>
-        <source>{folder} for environments and caches can't be written: {reason}. {need}.</source>
+        <source>{folder} for environments and caches can&apos;t be written: {reason}. {need}.</source>
         <translation>无法写入存放环境和缓存的 {folder}：{reason}。{need}。</translation>
     </message>
     <message>
@@ -2920,7 +2904,7 @@ The report is in {path}.</source>
         <translation>{name}（{kind}）各部分的组合顺序不受支持。</translation>
     </message>
     <message>
-        <source>{name} ({kind}) doesn't compute what its attributes say.</source>
+        <source>{name} ({kind}) doesn&apos;t compute what its attributes say.</source>
         <translation>{name}（{kind}）的计算与它的属性不符。</translation>
     </message>
     <message>
@@ -2960,11 +2944,11 @@ The report is in {path}.</source>
         <translation>不支持 {name}（{kind}）：它的代码用到了 {names}。</translation>
     </message>
     <message>
-        <source>{name} can't be read: {error}</source>
+        <source>{name} can&apos;t be read: {error}</source>
         <translation>无法读取 {name}：{error}</translation>
     </message>
     <message>
-        <source>{name} can't be tried on made-up numbers ({error}).</source>
+        <source>{name} can&apos;t be tried on made-up numbers ({error}).</source>
         <translation>无法用模拟数据试算 {name}（{error}）。</translation>
     </message>
     <message>
@@ -3004,11 +2988,11 @@ The report is in {path}.</source>
         <translation>{name}：{path}</translation>
     </message>
     <message>
-        <source>{name}: {width} outputs don't divide into heads of {head_dim} in groups of {groups}.</source>
+        <source>{name}: {width} outputs don&apos;t divide into heads of {head_dim} in groups of {groups}.</source>
         <translation>{name}：{width} 个输出无法分成大小为 {head_dim}、每组 {groups} 个的注意力头。</translation>
     </message>
     <message>
-        <source>{num_documents} documents of {shortest} to {longest} tokens (bound {max_length}, {num_bounds} bounds) don't cover {num_tokens} tokens.</source>
+        <source>{num_documents} documents of {shortest} to {longest} tokens (bound {max_length}, {num_bounds} bounds) don&apos;t cover {num_tokens} tokens.</source>
         <translation>{num_documents} 个长度为 {shortest} 到 {longest} 个 token 的文档（上限 {max_length}，{num_bounds} 个边界）没有覆盖 {num_tokens} 个 token。</translation>
     </message>
     <message>
@@ -3016,7 +3000,7 @@ The report is in {path}.</source>
         <translation>{num_layers} 层中有 {num_fused} 层完全融合。</translation>
     </message>
     <message>
-        <source>{num_tokens} tokens don't fit into buffers for {capacity_tokens}.</source>
+        <source>{num_tokens} tokens don&apos;t fit into buffers for {capacity_tokens}.</source>
         <translation>{num_tokens} 个 token 放不进容量为 {capacity_tokens} 的缓冲区。</translation>
     </message>
     <message>
@@ -3036,7 +3020,7 @@ The report is in {path}.</source>
         <translation>{operation}：进程以退出码 {code} 结束，没有给出结果。</translation>
     </message>
     <message>
-        <source>{path} can't be reached from inside the subsystem.</source>
+        <source>{path} can&apos;t be reached from inside the subsystem.</source>
         <translation>从子系统内部无法访问 {path}。</translation>
     </message>
     <message>
@@ -3100,7 +3084,7 @@ The report is in {path}.</source>
         <translation>{path}：{problem}。</translation>
     </message>
     <message>
-        <source>{place}, column "{columns}": {problem}.</source>
+        <source>{place}, column &quot;{columns}&quot;: {problem}.</source>
         <translation>{place}，“{columns}”列：{problem}。</translation>
     </message>
     <message>
@@ -3128,7 +3112,7 @@ The report is in {path}.</source>
         <translation>{place}路径过长。</translation>
     </message>
     <message>
-        <source>{place}the program is damaged and can't be started.</source>
+        <source>{place}the program is damaged and can&apos;t be started.</source>
         <translation>{place}程序已损坏，无法启动。</translation>
     </message>
     <message>
@@ -3144,7 +3128,7 @@ The report is in {path}.</source>
         <translation>{reason} {words}</translation>
     </message>
     <message>
-        <source>{root} can't be written: {reason}.</source>
+        <source>{root} can&apos;t be written: {reason}.</source>
         <translation>无法写入 {root}：{reason}。</translation>
     </message>
     <message>
@@ -3160,7 +3144,7 @@ The report is in {path}.</source>
         <translation>{runs_dir}：{reason}。</translation>
     </message>
     <message>
-        <source>{source}: the file can't be converted: {error}</source>
+        <source>{source}: the file can&apos;t be converted: {error}</source>
         <translation>{source}：无法转换此文件：{error}</translation>
     </message>
     <message>
@@ -3208,7 +3192,7 @@ The report is in {path}.</source>
         <translation>{where}：{reason}</translation>
     </message>
     <message>
-        <source>{windows_path} can't be reached from inside {distribution}.</source>
+        <source>{windows_path} can&apos;t be reached from inside {distribution}.</source>
         <translation>从 {distribution} 内部无法访问 {windows_path}。</translation>
     </message>
     <message>
@@ -3336,7 +3320,7 @@ The report is in {path}.</source>
         <translation>计入损失</translation>
     </message>
     <message>
-        <source>Which tokens count for the loss: the assistant's answers only, or every token.</source>
+        <source>Which tokens count for the loss: the assistant&apos;s answers only, or every token.</source>
         <translation>哪些词元计入损失：只有助手的回答，或全部词元。</translation>
     </message>
     <message>
@@ -3432,7 +3416,7 @@ The report is in {path}.</source>
         <translation>跳过</translation>
     </message>
     <message>
-        <source>Skips rows that can't be read or are missing a column, and counts them. Off stops at the first one.</source>
+        <source>Skips rows that can&apos;t be read or are missing a column, and counts them. Off stops at the first one.</source>
         <translation>略过无法读取或缺列的行并计数；关闭时遇到第一行就停止。</translation>
     </message>
     <message>
@@ -3448,7 +3432,7 @@ The report is in {path}.</source>
         <translation>秩</translation>
     </message>
     <message>
-        <source>Size of the adapter. Too low can't learn the task, too high can overfit. 8 to 32 suits most data.</source>
+        <source>Size of the adapter. Too low can&apos;t learn the task, too high can overfit. 8 to 32 suits most data.</source>
         <translation>适配器的大小。过低学不会任务，过高可能过拟合。多数数据用 8 到 32。</translation>
     </message>
     <message>
@@ -3476,8 +3460,8 @@ The report is in {path}.</source>
         <translation>目标模块</translation>
     </message>
     <message>
-        <source>Layers that get an adapter: "all-linear", or a list of module names such as q_proj, v_proj.</source>
-        <translation>要加适配器的层："all-linear"，或 q_proj, v_proj 这样的模块名列表。</translation>
+        <source>Layers that get an adapter: &quot;all-linear&quot;, or a list of module names such as q_proj, v_proj.</source>
+        <translation>要加适配器的层：&quot;all-linear&quot;，或 q_proj, v_proj 这样的模块名列表。</translation>
     </message>
     <message>
         <source>Fewer modules need less memory and learn less.</source>
@@ -3520,7 +3504,7 @@ The report is in {path}.</source>
         <translation>请关闭打包，然后重新开始运行。</translation>
     </message>
     <message>
-        <source>The adapter loads in another class than the base model's own</source>
+        <source>The adapter loads in another class than the base model&apos;s own</source>
         <translation>适配器不能用基础模型自己的类加载</translation>
     </message>
     <message>
@@ -3528,7 +3512,7 @@ The report is in {path}.</source>
         <translation>基础模型除了被训练的语言模型之外还包含其他部分，权重的名称也不同。</translation>
     </message>
     <message>
-        <source>Load the base model with AutoModelForCausalLM, as the adapter's card shows.</source>
+        <source>Load the base model with AutoModelForCausalLM, as the adapter&apos;s card shows.</source>
         <translation>请按适配器说明卡中的写法，用 AutoModelForCausalLM 加载基础模型。</translation>
     </message>
     <message>
@@ -3656,7 +3640,7 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>检查 {name}</translation>
     </message>
     <message>
-        <source>Choose CUDA 12.4 to train on it. The newer GPU can't be used then.</source>
+        <source>Choose CUDA 12.4 to train on it. The newer GPU can&apos;t be used then.</source>
         <translation>若要用它训练，请选择 CUDA 12.4，但这样新显卡将无法使用。</translation>
     </message>
     <message>
@@ -3716,7 +3700,7 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>是否继续？</translation>
     </message>
     <message>
-        <source>Convert {name} to WSL 2, because WSL 1 can't use a GPU. This takes some minutes.</source>
+        <source>Convert {name} to WSL 2, because WSL 1 can&apos;t use a GPU. This takes some minutes.</source>
         <translation>把 {name} 转换为 WSL 2，因为 WSL 1 无法使用显卡。需要几分钟。</translation>
     </message>
     <message>
@@ -3784,7 +3768,7 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>在自己的 GPU 上微调语言模型。不带命令时打开窗口。</translation>
     </message>
     <message>
-        <source>First start: installing the libraries of Tunesmith's window.</source>
+        <source>First start: installing the libraries of Tunesmith&apos;s window.</source>
         <translation>首次启动：正在安装 Tunesmith 窗口所需的库。</translation>
     </message>
     <message>
@@ -3812,7 +3796,7 @@ Ends with exit code 3 when something must be repaired.</source>
         <translation>来自重新安装的包。</translation>
     </message>
     <message>
-        <source>Gets the libraries of Tunesmith's window and opens it; the window sets up training and asks before it
+        <source>Gets the libraries of Tunesmith&apos;s window and opens it; the window sets up training and asks before it
 downloads more. Without a display everything is installed and the bundled example trained. The same command continues
 after an interruption, and needs no network when nothing is missing.</source>
         <translation>获取 Tunesmith 窗口所需的库并打开窗口；训练环境由窗口来准备，下载更多内容之前会先询问。
@@ -3831,7 +3815,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>以下变量会误导编译器或库，运行时已屏蔽：{names}。</translation>
     </message>
     <message>
-        <source>The model can't be read</source>
+        <source>The model can&apos;t be read</source>
         <translation>无法读取模型</translation>
     </message>
     <message>
@@ -3839,7 +3823,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
     </message>
     <message>
-        <source>In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn't learn to stop there.</source>
+        <source>In {num_open} of them, the end of an answer is lost with its stop token, so the model doesn&apos;t learn to stop there.</source>
         <translation>其中 {num_open} 行丢失了回答的结尾和停止标记，模型学不到在那里停止。</translation>
     </message>
     <message>
@@ -3933,7 +3917,7 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>List the environments on this computer with their packages, or show how two of them differ.
 
-Without words they are listed; `diff A B` compares two, by name, by its beginning, or "previous" and "current".</source>
+Without words they are listed; `diff A B` compares two, by name, by its beginning, or &quot;previous&quot; and &quot;current&quot;.</source>
         <translation>列出这台电脑上的环境及其软件包，或显示其中两个的差别。
 
 不带参数时列出全部；`diff A B` 比较两个环境，可用名称、名称开头，或 “previous” 和 “current”。</translation>
@@ -4091,7 +4075,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>打开窗口，由窗口准备训练环境；没有显示器时安装全部内容并训练自带的示例。</translation>
     </message>
     <message>
-        <source>Open the window. The first time, get the window's libraries before, in a terminal that shows the progress.</source>
+        <source>Open the window. The first time, get the window&apos;s libraries before, in a terminal that shows the progress.</source>
         <translation>打开窗口；第一次会先在显示进度的终端里获取窗口所需的库。</translation>
     </message>
     <message>
@@ -4099,7 +4083,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>其他显卡</translation>
     </message>
     <message>
-        <source>PEFT can't restore this adapter in {name}, the class that the base model's config.json names. Load the base model with AutoModelForCausalLM, as the adapter's card shows.</source>
+        <source>PEFT can&apos;t restore this adapter in {name}, the class that the base model&apos;s config.json names. Load the base model with AutoModelForCausalLM, as the adapter&apos;s card shows.</source>
         <translation>PEFT 无法在 {name}（基础模型的 config.json 指定的类）中恢复此适配器。请按适配器说明卡中的写法，用 AutoModelForCausalLM 加载基础模型。</translation>
     </message>
     <message>
@@ -4127,15 +4111,15 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>配置</translation>
     </message>
     <message>
-        <source>PyTorch can't be imported in this version</source>
+        <source>PyTorch can&apos;t be imported in this version</source>
         <translation>此版本无法导入 PyTorch</translation>
     </message>
     <message>
-        <source>PyTorch can't be loaded without the Visual C++ runtime: {found}.</source>
+        <source>PyTorch can&apos;t be loaded without the Visual C++ runtime: {found}.</source>
         <translation>PyTorch 需要 Visual C++ 运行库才能加载：{found}。</translation>
     </message>
     <message>
-        <source>PyTorch is missing or can't be read.</source>
+        <source>PyTorch is missing or can&apos;t be read.</source>
         <translation>PyTorch 缺失或无法读取。</translation>
     </message>
     <message>
@@ -4207,7 +4191,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>已删除，Python 会重新编译。</translation>
     </message>
     <message>
-        <source>Renewed the list of the environment's files</source>
+        <source>Renewed the list of the environment&apos;s files</source>
         <translation>已更新环境的文件清单</translation>
     </message>
     <message>
@@ -4287,7 +4271,7 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>安全软件</translation>
     </message>
     <message>
-        <source>Set up training inside the Windows Subsystem for Linux, for computers where native Windows can't.</source>
+        <source>Set up training inside the Windows Subsystem for Linux, for computers where native Windows can&apos;t.</source>
         <translation>在适用于 Linux 的 Windows 子系统（WSL）里准备训练，用于无法直接在 Windows 上训练的电脑。</translation>
     </message>
     <message>
@@ -4369,7 +4353,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>重启电脑后子系统才能使用。</translation>
     </message>
     <message>
-        <source>The distribution uses WSL 1, which can't use a GPU.</source>
+        <source>The distribution uses WSL 1, which can&apos;t use a GPU.</source>
         <translation>该发行版使用 WSL 1，无法使用显卡。</translation>
     </message>
     <message>
@@ -4385,7 +4369,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>驱动没有报告显存。</translation>
     </message>
     <message>
-        <source>The engine could not convert the example's base model (exit code {exit_code}).</source>
+        <source>The engine could not convert the example&apos;s base model (exit code {exit_code}).</source>
         <translation>引擎无法转换示例的基础模型（退出码 {exit_code}）。</translation>
     </message>
     <message>
@@ -4433,7 +4417,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行 {run} 结束时没有结果：{path}。</translation>
     </message>
     <message>
-        <source>The subsystem's Linux kernel is too old or missing.</source>
+        <source>The subsystem&apos;s Linux kernel is too old or missing.</source>
         <translation>子系统的 Linux 内核过旧或缺失。</translation>
     </message>
     <message>
@@ -4649,7 +4633,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>解决办法：{fix}</translation>
     </message>
     <message>
-        <source>Windows allows 260 characters. Tunesmith's folders are short enough.</source>
+        <source>Windows allows 260 characters. Tunesmith&apos;s folders are short enough.</source>
         <translation>Windows 允许 260 个字符，Tunesmith 的文件夹路径足够短。</translation>
     </message>
     <message>
@@ -4723,10 +4707,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>a name in double quotes is missing</source>
         <translation>缺少双引号括起的名称</translation>
-    </message>
-    <message>
-        <source>a number is too large</source>
-        <translation>数字过大</translation>
     </message>
     <message>
         <source>a value is missing</source>
@@ -5015,7 +4995,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>位于与云端同步的文件夹中</translation>
     </message>
     <message>
-        <source>is in the program's own folder, which an update replaces</source>
+        <source>is in the program&apos;s own folder, which an update replaces</source>
         <translation>位于程序自己的文件夹中，更新时会被替换</translation>
     </message>
     <message>
@@ -5043,7 +5023,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>位于可移动驱动器上</translation>
     </message>
     <message>
-        <source>it can't be used</source>
+        <source>it can&apos;t be used</source>
         <translation>无法使用</translation>
     </message>
     <message>
@@ -5063,7 +5043,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>其路径超过 {limit} 个字符</translation>
     </message>
     <message>
-        <source>language of the answer (default: the system's)</source>
+        <source>language of the answer (default: the system&apos;s)</source>
         <translation>回答所用的语言（默认：系统语言）</translation>
     </message>
     <message>
@@ -5143,7 +5123,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请选择该模型未量化的版本。要节省显存，可将“冻结权重”设为 NF4：加载时会自动量化。</translation>
     </message>
     <message>
-        <source>Evaluation losses are measured on other rows, so earlier ones can't be compared with them.</source>
+        <source>Evaluation losses are measured on other rows, so earlier ones can&apos;t be compared with them.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
     </message>
     <message>
@@ -5159,7 +5139,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后过长的行改用另一种方式截断或跳过。</translation>
     </message>
     <message>
-        <source>From here on, other tokens count for the loss, so earlier losses can't be compared.</source>
+        <source>From here on, other tokens count for the loss, so earlier losses can&apos;t be compared.</source>
         <translation>此后计入损失的 token 不同，不能与之前的损失比较。</translation>
     </message>
     <message>
@@ -5223,11 +5203,11 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>检查点所依赖的设置已更改。{names}。</translation>
     </message>
     <message>
-        <source>The checkpoint is from an earlier version, so changed settings can't be detected.</source>
+        <source>The checkpoint is from an earlier version, so changed settings can&apos;t be detected.</source>
         <translation>该检查点由旧版本保存，无法判断哪些设置已更改。</translation>
     </message>
     <message>
-        <source>The checkpoint is from an earlier version, so changes to the base model can't be detected.</source>
+        <source>The checkpoint is from an earlier version, so changes to the base model can&apos;t be detected.</source>
         <translation>该检查点由旧版本保存，无法判断基础模型是否已更改。</translation>
     </message>
     <message>
@@ -5243,7 +5223,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
     </message>
     <message>
-        <source>The held-out rows changed, so earlier evaluation losses can't be compared with new ones.</source>
+        <source>The held-out rows changed, so earlier evaluation losses can&apos;t be compared with new ones.</source>
         <translation>用于评估的行已更改，评估损失不能与之前的结果比较。</translation>
     </message>
     <message>
@@ -5383,7 +5363,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>把运行连同检查点和适配器移到回收站</translation>
     </message>
     <message>
-        <source>must be "{all_linear}" or a list of module names</source>
+        <source>must be &quot;{all_linear}&quot; or a list of module names</source>
         <translation>必须是“{all_linear}”或模块名列表</translation>
     </message>
     <message>
@@ -5583,7 +5563,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>从此处开始不是有效的 CSV，可能缺少右引号</translation>
     </message>
     <message>
-        <source>not valid JSON: expected "{character}", found {what}.</source>
+        <source>not valid JSON: expected &quot;{character}&quot;, found {what}.</source>
         <translation>不是有效的 JSON：应为“{character}”，实际是{what}。</translation>
     </message>
     <message>
@@ -5711,7 +5691,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>显示两个环境的差别</translation>
     </message>
     <message>
-        <source>show program's version number and exit</source>
+        <source>show program&apos;s version number and exit</source>
         <translation>显示版本号并退出</translation>
     </message>
     <message>
@@ -5835,7 +5815,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>缺少以下参数：%s</translation>
     </message>
     <message>
-        <source>the model can't predict with the settings in config.json</source>
+        <source>the model can&apos;t predict with the settings in config.json</source>
         <translation>模型无法按 config.json 中的设置进行预测</translation>
     </message>
     <message>
@@ -5847,7 +5827,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>处理器</translation>
     </message>
     <message>
-        <source>the program's folder (Linux; {folder})</source>
+        <source>the program&apos;s folder (Linux; {folder})</source>
         <translation>程序的文件夹（Linux；{folder}）</translation>
     </message>
     <message>
@@ -5859,7 +5839,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>safetensors 文件头在张量 {name} 处格式有误</translation>
     </message>
     <message>
-        <source>the settings can't be used</source>
+        <source>the settings can&apos;t be used</source>
         <translation>设置无法使用</translation>
     </message>
     <message>
@@ -5875,11 +5855,11 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>从此处开始的文本缺少右引号</translation>
     </message>
     <message>
-        <source>the tokenizer can't be read</source>
+        <source>the tokenizer can&apos;t be read</source>
         <translation>无法读取分词器</translation>
     </message>
     <message>
-        <source>the tokenizer can't split the rows into tokens</source>
+        <source>the tokenizer can&apos;t split the rows into tokens</source>
         <translation>分词器无法将各行切分为词元</translation>
     </message>
     <message>
@@ -5911,7 +5891,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练一个运行文件夹里的运行，或继续它</translation>
     </message>
     <message>
-        <source>train with plain PyTorch, whatever the run's settings</source>
+        <source>train with plain PyTorch, whatever the run&apos;s settings</source>
         <translation>无论运行的设置如何，都用普通 PyTorch 训练</translation>
     </message>
     <message>
@@ -5927,7 +5907,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练</translation>
     </message>
     <message>
-        <source>triton and triton-windows are both installed and overwrite each other's files.</source>
+        <source>triton and triton-windows are both installed and overwrite each other&apos;s files.</source>
         <translation>triton 和 triton-windows 同时安装，会互相覆盖文件。</translation>
     </message>
     <message>
@@ -6039,7 +6019,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{count} 个包</translation>
     </message>
     <message>
-        <source>{count} weights of the checkpoint don't fit the run, such as {name}: {old} -&gt; {new}.</source>
+        <source>{count} weights of the checkpoint don&apos;t fit the run, such as {name}: {old} -&gt; {new}.</source>
         <translation>检查点中有 {count} 个权重与本次运行不匹配，例如 {name}：{old} -&gt; {new}。</translation>
     </message>
     <message>
@@ -6103,7 +6083,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{kind}：包中含有 Python 每次启动都会运行的文件：{names}。</translation>
     </message>
     <message>
-        <source>{kind}: the installed packages can't be imported.</source>
+        <source>{kind}: the installed packages can&apos;t be imported.</source>
         <translation>{kind}：无法导入已安装的包。</translation>
     </message>
     <message>
@@ -6271,15 +6251,15 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 属于其他程序，未作更改。请改为启动 {command}。</translation>
     </message>
     <message>
-        <source>{path} can't be read.</source>
+        <source>{path} can&apos;t be read.</source>
         <translation>无法读取 {path}。</translation>
     </message>
     <message>
-        <source>{path} can't be removed: {reason}</source>
+        <source>{path} can&apos;t be removed: {reason}</source>
         <translation>无法删除 {path}：{reason}</translation>
     </message>
     <message>
-        <source>{path} can't be replaced: {reason}.</source>
+        <source>{path} can&apos;t be replaced: {reason}.</source>
         <translation>无法替换 {path}：{reason}。</translation>
     </message>
     <message>
@@ -6355,7 +6335,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{root} 可以写入。</translation>
     </message>
     <message>
-        <source>{root} can't be used for them: {why}</source>
+        <source>{root} can&apos;t be used for them: {why}</source>
         <translation>不能放在 {root}：{why}</translation>
     </message>
     <message>
@@ -6405,8 +6385,8 @@ in no list of processes. What is shown has no passwords.</source>
   {lines}</translation>
     </message>
     <message>
-        <source>{source}: each row is a single message, not a whole chat. A chat is one row: {{"messages": [...]}}.</source>
-        <translation>{source}：每行只有一条消息，而不是完整的对话。一个对话占一行：{{"messages": [...]}}。</translation>
+        <source>{source}: each row is a single message, not a whole chat. A chat is one row: {{&quot;messages&quot;: [...]}}.</source>
+        <translation>{source}：每行只有一条消息，而不是完整的对话。一个对话占一行：{{&quot;messages&quot;: [...]}}。</translation>
     </message>
     <message>
         <source>{speed:.0f} tokens/s</source>
@@ -6429,7 +6409,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{subject}：{title}（按要求）</translation>
     </message>
     <message>
-        <source>{text} Models above 0.5 B parameters won't load.</source>
+        <source>{text} Models above 0.5 B parameters won&apos;t load.</source>
         <translation>{text}超过 0.5 B 参数的模型无法加载。</translation>
     </message>
     <message>
@@ -6441,7 +6421,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{text} [{code}]</translation>
     </message>
     <message>
-        <source>{text} can't use a GPU. The profile {profile} needs the build for CUDA {wanted}.</source>
+        <source>{text} can&apos;t use a GPU. The profile {profile} needs the build for CUDA {wanted}.</source>
         <translation>{text} 无法使用显卡，配置 {profile} 需要适用于 CUDA {wanted} 的版本。</translation>
     </message>
     <message>
@@ -6477,11 +6457,11 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>剩余 {time}</translation>
     </message>
     <message>
-        <source>{title} can't use {names}.</source>
+        <source>{title} can&apos;t use {names}.</source>
         <translation>{title} 无法使用 {names}。</translation>
     </message>
     <message>
-        <source>{title} can't use {names}. CUDA 12.8 can.</source>
+        <source>{title} can&apos;t use {names}. CUDA 12.8 can.</source>
         <translation>{title} 无法使用 {names}，CUDA 12.8 可以。</translation>
     </message>
     <message>
@@ -6593,7 +6573,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>打开窗口，第一次会先获取所需的库</translation>
     </message>
     <message>
-        <source>install the program's own files for this user, check or remove them</source>
+        <source>install the program&apos;s own files for this user, check or remove them</source>
         <translation>为当前用户安装程序自身的文件，检查或删除它们</translation>
     </message>
     <message>
@@ -6929,7 +6909,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>融合内核</translation>
     </message>
     <message>
-        <source>Trains with Tunesmith's own fused kernels. Off trains in plain PyTorch.</source>
+        <source>Trains with Tunesmith&apos;s own fused kernels. Off trains in plain PyTorch.</source>
         <translation>使用 Tunesmith 自带的融合内核训练；关闭后使用普通 PyTorch 训练。</translation>
     </message>
     <message>
@@ -6981,7 +6961,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>浅色、深色或高对比度，也可以跟随桌面。</translation>
     </message>
     <message>
-        <source>Scales all text, in addition to the system's own scaling.</source>
+        <source>Scales all text, in addition to the system&apos;s own scaling.</source>
         <translation>在系统缩放的基础上再缩放所有文字。</translation>
     </message>
     <message>
@@ -6997,16 +6977,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>关闭此项后，关窗时不再询问，运行在后台继续。</translation>
     </message>
     <message>
-        <source>Mirror for Python packages. Leave empty to use this computer's pip and uv settings.</source>
+        <source>Mirror for Python packages. Leave empty to use this computer&apos;s pip and uv settings.</source>
         <translation>Python 软件包的镜像地址。留空则使用这台电脑上 pip 和 uv 的设置。</translation>
     </message>
     <message>
-        <source>PyTorch's wheel index, or a mirror with the same folders.</source>
+        <source>PyTorch&apos;s wheel index, or a mirror with the same folders.</source>
         <translation>PyTorch 的 wheel 索引地址，或目录结构相同的镜像。</translation>
-    </message>
-    <message>
-        <source>Proxy for all downloads. Leave empty to use this computer's settings.</source>
-        <translation>所有下载使用的代理。留空则使用这台电脑的设置。</translation>
     </message>
     <message>
         <source>Installs packages from this folder of wheel files. Nothing is downloaded.</source>
@@ -7252,12 +7228,8 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Train a tiny LoRA model</source>
         <translation>训练一个小型 LoRA 模型</translation>
     </message>
-<message>
-        <source>{folder}: {num_missing} weights are missing, such as {name}.</source>
-        <translation>{folder}：缺少 {num_missing} 个权重，例如 {name}。</translation>
-    </message>
     <message>
-        <source>{path} can't be written.</source>
+        <source>{path} can&apos;t be written.</source>
         <translation>无法写入 {path}。</translation>
     </message>
     <message>
@@ -7265,7 +7237,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{reason}没有保存任何内容。</translation>
     </message>
     <message>
-        <source>{reason} Step {step} is saved, but the adapter isn't.</source>
+        <source>{reason} Step {step} is saved, but the adapter isn&apos;t.</source>
         <translation>{reason}第 {step} 步已保存，但适配器未保存。</translation>
     </message>
     <message>
@@ -7293,11 +7265,11 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>字段内的引号没有写成两个。</translation>
     </message>
     <message>
-        <source>a second list of rows begins here, "{name}". Put all rows into one list.</source>
+        <source>a second list of rows begins here, &quot;{name}&quot;. Put all rows into one list.</source>
         <translation>从这里开始是第二个数据列表“{name}”。请把所有数据放进同一个列表。</translation>
     </message>
     <message>
-        <source>a value that can't be read</source>
+        <source>a value that can&apos;t be read</source>
         <translation>无法读取的值</translation>
     </message>
     <message>
@@ -7365,7 +7337,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{folder} 中有 Python 每次启动都会执行、但并非由 Tunesmith 安装的文件：{names}。</translation>
     </message>
     <message>
-        <source>Proxy for all downloads. Leave empty to use this computer's settings. A password in the address is saved in a file that only your account can read.</source>
+        <source>Proxy for all downloads. Leave empty to use this computer&apos;s settings. A password in the address is saved in a file that only your account can read.</source>
         <translation>所有下载使用的代理。留空则使用这台电脑的设置。地址中的密码会保存在只有你的账户能读取的文件中。</translation>
     </message>
     <message>
@@ -7385,10 +7357,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path}，第 {first} 至 {last} 行</translation>
     </message>
     <message>
-        <source>{place}: the chat has {num_messages:,} messages. At most {limit:,} can be searched for answers.</source>
-        <translation>{place}：这段对话有 {num_messages:,} 条消息，最多只能在 {limit:,} 条消息中查找回答。</translation>
-    </message>
-    <message>
         <source>{place}: {work} {what}.</source>
         <translation>{place}：{work}{what}。</translation>
     </message>
@@ -7399,10 +7367,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Preparing a sample prompt</source>
         <translation>正在准备示例提示词</translation>
-    </message>
-    <message>
-        <source>Split the chat into several rows, or set Loss on to all tokens.</source>
-        <translation>请将这段对话拆分为多行，或把“计入损失”设为全部词元。</translation>
     </message>
     <message>
         <source>The chat template rejects the prompt: {error}</source>
@@ -7444,11 +7408,7 @@ in no list of processes. What is shown has no passwords.</source>
         <source>wrote more than {limit:,} characters</source>
         <translation>输出超过 {limit:,} 个字符</translation>
     </message>
-    <message>
-        <source>{folder}: the tokenizer can't be loaded: {error}.</source>
-        <translation>{folder}：无法加载分词器：{error}。</translation>
-    </message>
-    </context>
+</context>
 <context>
     <name>Dashboard</name>
     <message>
@@ -7555,7 +7515,7 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Files</source>
         <translation>文件</translation>
     </message>
-<message>
+    <message>
         <source>Resume</source>
         <translation>继续</translation>
     </message>
@@ -7579,7 +7539,7 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Nothing was trained yet. Resuming begins again.</source>
         <translation>尚未完成任何训练。继续时将从头开始。</translation>
     </message>
-    </context>
+</context>
 <context>
     <name>DashboardCharts</name>
     <message>
@@ -7919,7 +7879,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>模型学习带下划线的文字，其余只作为上下文。</translation>
     </message>
     <message>
-        <source>Reading the data with the model's own tokenizer…</source>
+        <source>Reading the data with the model&apos;s own tokenizer…</source>
         <translation>正在用模型自己的分词器读取数据…</translation>
     </message>
     <message>
@@ -7994,7 +7954,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>移到回收站，之后可以恢复</translation>
     </message>
     <message>
-        <source>Delete the files now. This can't be undone</source>
+        <source>Delete the files now. This can&apos;t be undone</source>
         <translation>立即删除文件；无法撤销</translation>
     </message>
     <message>
@@ -8389,7 +8349,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>离线</translation>
     </message>
     <message>
-        <source>The network can't be reached. Everything on this computer works.</source>
+        <source>The network can&apos;t be reached. Everything on this computer works.</source>
         <translation>无法连接网络。这台电脑上的一切仍可使用。</translation>
     </message>
     <message>
@@ -8584,7 +8544,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>选择另一个文件夹</translation>
     </message>
     <message>
-        <source>This folder can't be used</source>
+        <source>This folder can&apos;t be used</source>
         <translation>这个文件夹不能用</translation>
     </message>
     <message>
@@ -9017,7 +8977,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>没有找到 NVIDIA 显卡</translation>
     </message>
     <message>
-        <source>The window's own libraries need repair</source>
+        <source>The window&apos;s own libraries need repair</source>
         <translation>程序窗口自身的库需要修复</translation>
     </message>
     <message>
@@ -9124,15 +9084,15 @@ in no list of processes. What is shown has no passwords.</source>
 <context>
     <name>Places</name>
     <message>
-        <source>This folder is set by the variable %1 and can't be changed here.</source>
+        <source>This folder is set by the variable %1 and can&apos;t be changed here.</source>
         <translation>这个文件夹由变量 %1 指定，不能在这里更改。</translation>
     </message>
     <message>
-        <source>This folder already contains an environment, models or runs and can't be changed here.</source>
+        <source>This folder already contains an environment, models or runs and can&apos;t be changed here.</source>
         <translation>这个文件夹中已有环境、模型或运行，不能在这里更改。</translation>
     </message>
     <message>
-        <source>Can't write to %1. Choose another folder.</source>
+        <source>Can&apos;t write to %1. Choose another folder.</source>
         <translation>无法写入 %1。请选择其他文件夹。</translation>
     </message>
     <message>
@@ -9215,7 +9175,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>放得下</translation>
     </message>
     <message>
-        <source>The weights that are trained, their gradients and the optimizer's state.</source>
+        <source>The weights that are trained, their gradients and the optimizer&apos;s state.</source>
         <translation>参与训练的权重、它们的梯度和优化器状态。</translation>
     </message>
     <message>
@@ -9503,11 +9463,11 @@ in no list of processes. What is shown has no passwords.</source>
         <source>result: %1</source>
         <translation>结果：%1</translation>
     </message>
-<message>
+    <message>
         <source>paused: %1</source>
         <translation>已暂停：%1</translation>
     </message>
-    </context>
+</context>
 <context>
     <name>RunProgress</name>
     <message>
@@ -9581,7 +9541,7 @@ in no list of processes. What is shown has no passwords.</source>
         <source>%1 · number %2 in the queue</source>
         <translation>%1 · 排在第 %2 位</translation>
     </message>
-<message>
+    <message>
         <source>Paused: disk full</source>
         <translation>已暂停：磁盘已满</translation>
     </message>
@@ -9593,7 +9553,7 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Paused</source>
         <translation>已暂停</translation>
     </message>
-    </context>
+</context>
 <context>
     <name>RunTableModel</name>
     <message>
@@ -10483,7 +10443,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请选择模型</translation>
     </message>
     <message>
-        <source>The model can't be used</source>
+        <source>The model can&apos;t be used</source>
         <translation>模型无法使用</translation>
     </message>
     <message>
@@ -10491,7 +10451,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请选择数据</translation>
     </message>
     <message>
-        <source>The data can't be used</source>
+        <source>The data can&apos;t be used</source>
         <translation>数据无法使用</translation>
     </message>
     <message>
@@ -10661,7 +10621,7 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>WSL 已启用，但没有安装 Linux 发行版。</translation>
     </message>
     <message>
-        <source>The distribution uses WSL version 1, which can't use the GPU.</source>
+        <source>The distribution uses WSL version 1, which can&apos;t use the GPU.</source>
         <translation>发行版使用的是 WSL 1，不能使用 GPU。</translation>
     </message>
     <message>
