@@ -184,7 +184,8 @@ def private_folder(folder: Path) -> Path:
     try:
         folder.mkdir(_FOLDER_MODE)
     except FileNotFoundError:
-        if folder.parent == folder:
+        if folder.parent.is_dir():
+            # As below /proc, where nobody can make one.
             raise
         private_folder(folder.parent)
         return private_folder(folder)

@@ -120,7 +120,7 @@ def open_model_folder(folder: Path) -> ModelFolder:
             hint="Move adapter_config.json to another folder to train the model without the adapter, or choose a "
             "model into which the adapter was merged.",
         )
-    tensors = _read_weights(folder)
+    tensors = read_weights(folder)
     check_tensors(folder, config, tensors)
     rows = embedding_rows(tensors) or language_part(config).get("vocab_size")
     check_tokenizer(folder, rows if isinstance(rows, int) else None)
@@ -146,7 +146,12 @@ def _check_files(folder: Path) -> None:
         raise unreadable(Path(str(error.filename)), error) from error
 
 
-def _read_weights(folder: Path) -> dict[str, Tensor]:
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """Return the tensors of a model folder by their names, from the headers of its weight files.
+
+    Raises:
+        UserError: `model-files-missing-or-corrupt` or `model-pickle-refused`.
+    """
     # Where there are both, transformers takes the single file.
     if (folder / SINGLE_NAME).is_file():
         return read_header(folder / SINGLE_NAME)

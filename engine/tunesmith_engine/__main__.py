@@ -69,14 +69,17 @@ def _operation(arguments: argparse.Namespace) -> int:
     die_with_owner(operation)
     limits = kind_of(operation).limits
     if limits:
-        _without_torch()
+        _prepare_limited_process()
     return serve(operation, translate, limits)
 
 
-def _without_torch() -> None:
-    """Keep PyTorch out of this process: it reads data and tokenizers only, and starts four times faster so."""
+def _prepare_limited_process() -> None:
+    """Set up what holds for a process under limits, before any library is loaded."""
+    # It reads data and tokenizers only, and starts four times faster without PyTorch.
     sys.modules["torch"] = None  # type: ignore[assignment]
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
+    # Its own allocators reserve a gigabyte and more at once, which would use up a limit of memory.
+    os.environ["ARROW_DEFAULT_MEMORY_POOL"] = "system"
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -15,7 +15,8 @@ from peft import PeftModel
 
 from tests.engine.fused import families
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import IGNORED_LABEL, Example, collate
+from tunesmith_engine.data import IGNORED_LABEL, Example
+from tunesmith_engine.data.collate import collate
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable

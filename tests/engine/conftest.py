@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,18 +10,13 @@ import pytest
 import torch
 from transformers import masking_utils, modeling_utils
 
+from tests.engine.prepared import conduct_here
 from tests.tiny_model import build_tiny_model, write_chats
-from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations import host as host_module
-from tunesmith_core.operations.folder import Operation, OperationState
-from tunesmith_core.operations.kind import Kind
-from tunesmith_core.operations.kinds.engine import PrepareSpec
-from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine import phases, preparation
-from tunesmith_engine.failures import translate
 from tunesmith_engine.host import Host
 
 
@@ -100,28 +93,6 @@ def _prepare_in_this_process(request: pytest.FixtureRequest, monkeypatch: pytest
     """Spare most tests the start of a child for the data; those in `limits` and end to end have the real one."""
     if "limits" not in request.path.parts:
         monkeypatch.setattr(preparation, "conduct", conduct_here)
-
-
-def conduct_here(
-    kind: Kind,
-    spec: PrepareSpec,
-    *,
-    on_event: Callable[[Event], object],
-    take: Callable[[Path, Any], Any],
-    **_: object,
-) -> Outcome:
-    """Do an operation of the engine as its child would, without limits."""
-    with tempfile.TemporaryDirectory() as name:
-        operation = Operation(Path(name))
-        try:
-            with host_module.Host(operation) as host:
-                answer = kind.load_function()(host, kind.spec_from(json.loads(json.dumps(kind.spec_values(spec)))))
-        except Exception as error:
-            failure = TunesmithError.from_dict(json.loads(json.dumps(translate(error).to_dict())))
-            return Outcome(OperationState.FAILED, failure.exit_code, error=failure)
-        for event in read_journal(operation.journal_path):
-            on_event(event)
-        return Outcome(OperationState.FINISHED, 0, take(operation.path, json.loads(json.dumps(answer))))
 
 
 def train(run: Run, during: Callable[[Host], None] | None = None) -> int:

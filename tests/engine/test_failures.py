@@ -204,9 +204,9 @@ def _poisoned(monkeypatch: pytest.MonkeyPatch, steps: set[int]) -> None:
     updates = {"num": 0}
     update = assembly_module.Assembly.update
 
-    def counted(self: object, examples: object, lr: float) -> object:
+    def counted(self: object, *arguments: object) -> object:
         updates["num"] += 1
-        return update(self, examples, lr)  # type: ignore[arg-type]
+        return update(self, *arguments)  # type: ignore[arg-type]
 
     def loss(*arguments: object) -> torch.Tensor:
         factor = float("nan") if updates["num"] in steps else 1.0

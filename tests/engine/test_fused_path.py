@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.prepared import checked
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine import __main__ as engine_main
@@ -22,7 +23,6 @@ from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.host import Host
 from tunesmith_engine.model.load import load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
-from tunesmith_engine.plan_check import plan_check
 from tunesmith_engine.shapes import NotFusableError
 from tunesmith_engine.train import fused_path as fused_path_module
 from tunesmith_engine.train import loop as loop_module
@@ -126,8 +126,8 @@ def test_rows_are_packed_without_padding(tiny_spec: MakeSpec, new_run: NewRun, m
 
 
 def test_plan_check_takes_the_way_of_the_run(tiny_spec: MakeSpec) -> None:
-    assert "layers are fully fused" in plan_check(tiny_spec())["kernels"][0]
-    assert plan_check(tiny_spec(**PLAIN))["kernels"][0].startswith("The model runs in plain PyTorch")
+    assert "layers are fully fused" in checked(tiny_spec())["kernels"][0]
+    assert checked(tiny_spec(**PLAIN))["kernels"][0].startswith("The model runs in plain PyTorch")
 
 
 def test_rows_without_a_trained_token_add_nothing(tiny_spec: MakeSpec, tiny_model: Path) -> None:

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from tests.engine.conftest import after_step, events, result_of, step_losses, train
+from tests.engine.prepared import checked
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.fused.model import FusedModel
 from tunesmith_engine.methods.sft import SupervisedFineTuning
-from tunesmith_engine.plan_check import plan_check
 from tunesmith_engine.proof.prove import prove
 from tunesmith_engine.selftest import STEPS, selftest
 from tunesmith_engine.sensors import Sensors
@@ -75,12 +75,12 @@ def test_host_never_waits_inside_a_step(
 ) -> None:
     update, calls = assembly_module.Assembly.update, {"num": 0}
 
-    def watched(self: object, examples: object, lr: float) -> object:
+    def watched(self: object, *arguments: object) -> object:
         calls["num"] += 1
         # The first steps may set things up once: compile kernels, capture graphs.
         torch.cuda.set_sync_debug_mode("error" if calls["num"] > 3 else "default")
         try:
-            return update(self, examples, lr)  # type: ignore[arg-type]
+            return update(self, *arguments)  # type: ignore[arg-type]
         finally:
             torch.cuda.set_sync_debug_mode("default")
 
@@ -193,7 +193,7 @@ def test_sensors_read_the_gpu() -> None:
 
 
 def test_plan_check_and_selftest(tiny_spec: MakeSpec) -> None:
-    planned = plan_check(_on_gpu(tiny_spec, {}))
+    planned = checked(_on_gpu(tiny_spec, {}))
     assert planned["reserved_bytes"] >= planned["peak_bytes"] > 0
     proved = selftest()
     assert {step["name"]: step["state"] for step in proved["steps"]} == {step.name: "ok" for step in STEPS}

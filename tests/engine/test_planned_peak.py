@@ -20,8 +20,8 @@ CPU = Hardware("cpu", "CPU", 64 * GIB, 60 * GIB, 64 * GIB, 60 * GIB)
 MEASURE = """
 import json, sys
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.plan_check import plan_check
-print(plan_check(RunSpec.from_dict(json.loads(sys.argv[1])))["peak_bytes"])
+from tests.engine.prepared import checked
+print(checked(RunSpec.from_dict(json.loads(sys.argv[1])))["peak_bytes"])
 """
 
 

@@ -17,7 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_config import check_size
-from tunesmith_core.model_folder import open_model_folder
+from tunesmith_core.model_folder import read_weights
 from tunesmith_core.model_json import read_object
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.folder import num_rows
@@ -102,7 +102,8 @@ def load_model(folder: Path, compute: Compute, four_bit: bool) -> Any:  # Any: a
     never_look_for_packed_rows()
     never_reserve_weights_in_one_piece()
     disable_progress_bar()
-    config, shapes = load_config(folder), open_model_folder(folder).shapes
+    config = load_config(folder)
+    shapes = {name: weight.shape for name, weight in read_weights(folder).items()}
     # Again, with what the config leaves to its class.
     check_size(folder / "config.json", vars(config.get_text_config()), sum(map(math.prod, shapes.values())))
     arguments: dict[str, Any] = {

@@ -244,7 +244,8 @@ def _windows_beside(
         with progress.phase(WINDOWS_STEP):
             code = process.wait()
             output.seek(0)
-            terminal.say(output.read().decode("utf-8", "replace"))
+            if written := output.read().decode("utf-8", "replace").rstrip():
+                terminal.say(written)
             if code != 0:
                 progress.note(f"{WINDOWS_STEP}: FAILED (exit code {code})")
                 outcome.failed.append(WINDOWS_STEP)

@@ -40,8 +40,9 @@ def prepare_process(place: Path) -> list[Any]:
     import torch
     import transformers.dynamic_module_utils as dynamic
 
+    from tests.engine.prepared import conduct_here
     from tunesmith_core import cli_specs, environments, launch, settings, terminal
-    from tunesmith_engine import phases
+    from tunesmith_engine import phases, preparation
     from tunesmith_engine.failures import translate
     from tunesmith_engine.host import Host
     from tunesmith_engine.operations import check
@@ -72,6 +73,8 @@ def prepare_process(place: Path) -> list[Any]:
 
     cli_specs.conduct = lambda _kind, spec: Answer(spec)
     environments.training_python = lambda: Path(sys.executable)
+    # The limits of the child that prepares data have tests of their own.
+    preparation.conduct = conduct_here
 
     def train(run: Any) -> None:
         with Host(run) as host:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.engine.foreign.odd_values import NUMBERS, ODD_SETTINGS, QUANTIZATIONS, TOKENIZER_ODD
-from tests.run_mutations import BYTES, DEEP, _changed, remove
+from tests.run_mutations import BYTES, DEEP, changed, remove
 
 KINDS = ("llama", "qwen2", "qwen3", "gpt2")
 
@@ -49,7 +49,7 @@ def config_number(folder: Path, chance: random.Random) -> Made:
 def config_field(folder: Path, chance: random.Random) -> Made:
     """Change any place of config.json to anything."""
     path = folder / "config.json"
-    text, what = _changed(json.loads(path.read_text()), chance)
+    text, what = changed(json.loads(path.read_text()), chance)
     path.write_text(text)
     return f"config.json {what}", ANY
 
@@ -100,10 +100,10 @@ def side_field(folder: Path, chance: random.Random) -> Made:
     if name == "tokenizer.json" and chance.random() < 0.7:
         # Most of its places are letters of the vocabulary, of which one more or less says little.
         part = chance.choice([key for key in values if key != "model"])
-        inner, what = _changed({part: values[part]}, chance)
+        inner, what = changed({part: values[part]}, chance)
         text = json.dumps({key: value for key, value in values.items() if key != part})[:-1] + ", " + inner[1:]
     else:
-        text, what = _changed(values, chance)
+        text, what = changed(values, chance)
     (folder / name).write_text(text)
     return f"{name} {what}", ANY
 
@@ -152,7 +152,7 @@ def header_field(folder: Path, chance: random.Random) -> Made:
     """Change any place of the header of the weights to anything."""
     path = folder / "model.safetensors"
     header, data = _header(path)
-    text, what = _changed(header, chance)
+    text, what = changed(header, chance)
     _write(path, text, data)
     return f"header {what}", ANY
 
@@ -315,7 +315,7 @@ def sharded(folder: Path, chance: random.Random) -> Made:
     if how == "sound":
         expected = TRAINS
     elif how == "field":
-        text, what = _changed(index, chance)
+        text, what = changed(index, chance)
         how, expected = f"field {what}", ANY
     elif how == "swapped":
         index["weight_map"][first], expected = list(files)[1], ANY

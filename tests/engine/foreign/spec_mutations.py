@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.run_mutations import BYTES, DEEP, RAW, VALUES, _changed, _places
+from tests.run_mutations import BYTES, DEEP, RAW, VALUES, _places, changed
 
 ANY, REFUSED = "any", "refused"
 
@@ -116,7 +116,7 @@ def _save(path: Path, values: Any) -> None:
 
 def field(values: Any, path: Path, chance: random.Random) -> Made:
     """Change any place to anything."""
-    text, what = _changed(values, chance)
+    text, what = changed(values, chance)
     path.write_text(text)
     return what, [], ANY
 

@@ -64,7 +64,6 @@ def test_what_a_library_raises_is_said_of_the_file(tmp_path: Path) -> None:
     ("error", "code"),
     [
         (TunesmithError("disk-full", "full"), "disk-full"),
-        (MemoryError(), "memory-full"),
         (OSError(28, "No space left on device"), "disk-full"),
         (PermissionError(13, "Permission denied"), "permission-or-antivirus"),
     ],
@@ -73,6 +72,11 @@ def test_what_is_no_fault_of_the_file_keeps_its_code(error: Exception, code: str
     with pytest.raises(TunesmithError) as caught, reading(tmp_path, "it can't be used"):
         raise error
     assert caught.value.code == code
+
+
+def test_a_lack_of_memory_is_told_by_who_limits_it(tmp_path: Path) -> None:
+    with pytest.raises(MemoryError), reading(tmp_path, "it can't be used"):
+        raise MemoryError
 
 
 def test_the_same_error_outside_is_our_mistake() -> None:
