@@ -65,7 +65,8 @@ class Source:
             UserError: the first problem, unless bad rows are to be left out; `dataset-empty` when there is no row;
                 the first problem also when every row was left out.
         """
-        with contextlib.suppress(OSError):
+        # What is wrong with the path is said by whoever opens it.
+        with contextlib.suppress(OSError, ValueError):
             self._more_cpu_s += self.path.stat().st_size / BYTES_PER_S
         self.portions.about(self.path)
         self._announce(0)
