@@ -278,7 +278,8 @@ class OptimizerSpec:
         1e-8,
         label="Epsilon",
         meaning="Keeps tiny gradients from causing huge updates. Rarely worth changing.",
-        above=0.0,
+        # Below, float32 has 0 for it, and a gradient of 0 would make the update NaN.
+        minimum=1e-30,
         maximum=1.0,
     )
     max_grad_norm: float = declared(

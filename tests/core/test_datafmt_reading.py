@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import os
@@ -14,9 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tunesmith_core import datafmt
+from tunesmith_core import datafmt, files
 from tunesmith_core.datafmt import encoding, json_stream, reading
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_core.json_values import MAX_VALUES
 
 
@@ -361,6 +362,17 @@ def test_a_malformed_line_behind_a_million_is_named(tmp_path: Path) -> None:
         file.writelines('{"text":"some words"}\n' for _ in range(1_000_000))
         file.write("{bad\n")
     assert "line 1000001, column 2" in failure(path).message
+
+
+def test_a_path_of_thousands_of_letters_is_not_repeated_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        raise OSError(errno.ENAMETOOLONG, "File name too long", str(path))
+
+    monkeypatch.setattr(files, "open_file", refuse)
+    with pytest.raises(EnvironmentProblem) as caught:
+        encoding.read_head(Path("x/" * 3000))
+    assert caught.value.code == "path-too-long"
+    assert len(caught.value.message) < 300
 
 
 def test_the_next_step_names_a_line_only_where_there_is_one(tmp_path: Path) -> None:

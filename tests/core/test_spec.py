@@ -45,7 +45,7 @@ def problem_of(values: object) -> str:
         ("optimizer.weight_decay", 0.0, 0.0, 1.0),
         ("optimizer.beta1", 0.9, 0.0, 0.9999),
         ("optimizer.beta2", 0.999, 0.0, 0.999999),
-        ("optimizer.epsilon", 1e-8, ABOVE_0, 1.0),
+        ("optimizer.epsilon", 1e-8, 1e-30, 1.0),
         ("optimizer.max_grad_norm", 1.0, 0.0, None),
         ("schedule.epochs", 3.0, ABOVE_0, 10_000.0),
         ("schedule.max_steps", 0, 0, 10_000_000),

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from tunesmith_core import files
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.messages import Message
 from tunesmith_core.spec_sections import CHOICE_WORDS
 
@@ -105,10 +105,14 @@ def open_bytes(path: Path) -> BinaryIO:
 
     Raises:
         UserError: `dataset-parse-error` when it can't be opened.
+        EnvironmentProblem: `path-too-long`.
     """
     try:
         return cast(BinaryIO, files.open_file(path))
     except OSError as error:
+        problem = wrap(error)
+        if problem.code == "path-too-long":
+            raise problem from error
         raise parse_error(path, "the file can't be read: {reason}.", reason=Message(str(error.strerror))) from error
     except ValueError as error:
         raise parse_error(path, "the file can't be read: {reason}.", reason=Message("Not an ordinary file")) from error
