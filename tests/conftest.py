@@ -18,11 +18,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests.windows import linux_only
 from tunesmith_core import messages, redact, settings
 from tunesmith_core.spec import RunSpec
+
+# A busy computer takes its time for an example.
+hypothesis.settings.register_profile("any computer", deadline=None)
+hypothesis.settings.load_profile("any computer")
 
 TESTS = Path(__file__).resolve().parent
 OUR_LOGGERS = ("tunesmith_core", "tunesmith_engine", "tunesmith_gui", "tunesmith_setup", "tunesmith_assets")
