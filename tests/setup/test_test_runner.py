@@ -28,12 +28,15 @@ class Machine:
 
     Attributes:
         failing: a file of lines; a command that holds one of them fails.
+        printed: a file with what the tests of Windows print.
     """
 
     def __init__(self, folder: Path) -> None:
         self.calls_file = folder / "calls.txt"
         self.failing = folder / "failing.txt"
         self.failing.write_text("")
+        self.printed = folder / "printed.txt"
+        self.printed.write_text("")
 
     def build(self, environment: Environment, *_: object) -> None:
         (environment.folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True, exist_ok=True)
@@ -43,6 +46,8 @@ class Machine:
             f"if k in os.environ)\n"
             f"open({str(self.calls_file)!r}, 'a').write({environment.name!r} + ' ' + line + '\\n')\n"
             f"words = open({str(self.failing)!r}).read().splitlines()\n"
+            f"said = open({str(self.printed)!r}).read() if 'tests/windows' in line and '--ignore' not in line else ''\n"
+            "sys.stdout.write(said)\n"
             "sys.exit(1 if any(word in line for word in words) else 0)",
         )
 
@@ -104,6 +109,12 @@ def test_windows_that_can_not_be_tested_is_not_counted_as_passed(
     assert len(machine.calls) == 7
     assert "Windows under Wine: NOT RUN, this computer lacks wine" in progress.text
     assert progress.lines[-1] == "Passed, but NOT RUN: Windows under Wine"
+
+
+def test_what_the_tests_of_windows_print_is_shown(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.printed.write_text("13 passed\n")
+    assert test_runner.run([], long=False) == 0
+    assert "13 passed\n" in capsys.readouterr().out
 
 
 def test_the_training_packages_come_behind_the_test_environments_own(machine: Machine) -> None:

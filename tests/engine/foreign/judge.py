@@ -35,10 +35,7 @@ def prepare_process(place: Path) -> list[Any]:
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     os.environ |= {"TUNESMITH_HOME": str(place / "home"), "HF_HUB_OFFLINE": "1", "HF_HOME": str(place / "hf")}
-    import socket
-
     import torch
-    import transformers.dynamic_module_utils as dynamic
 
     from tests.engine.prepared import conduct_here
     from tunesmith_core import cli_specs, environments, launch, settings, terminal
@@ -50,16 +47,7 @@ def prepare_process(place: Path) -> list[Any]:
     torch.set_num_threads(1)
     settings.language_in_force = lambda: "en"
 
-    def forbidden(*_: object, **__: object) -> Any:
-        raise SystemExit("reached for the network, or for code of a model")
-
-    socket.socket.connect = forbidden  # type: ignore[method-assign]
-    socket.getaddrinfo = forbidden
-    for name in ("get_class_from_dynamic_module", "get_cached_module_file", "get_class_in_module"):
-        setattr(dynamic, name, forbidden)
-        for module in list(sys.modules.values()):
-            if getattr(module, "__name__", "").startswith("transformers") and name in vars(module):
-                setattr(module, name, forbidden)
+    _cut_off()
 
     class Answer:
         def __init__(self, spec: Any) -> None:
@@ -92,6 +80,24 @@ def prepare_process(place: Path) -> list[Any]:
     told: list[Any] = []
     terminal.show_error = told.append
     return told
+
+
+def _cut_off() -> None:
+    """Keep this process from the network and from code of models."""
+    import socket
+
+    import transformers.dynamic_module_utils as dynamic
+
+    def forbidden(*_: object, **__: object) -> Any:
+        raise SystemExit("reached for the network, or for code of a model")
+
+    socket.socket.connect = forbidden  # type: ignore[method-assign]
+    socket.getaddrinfo = forbidden
+    for name in ("get_class_from_dynamic_module", "get_cached_module_file", "get_class_in_module"):
+        setattr(dynamic, name, forbidden)
+        for module in list(sys.modules.values()):
+            if getattr(module, "__name__", "").startswith("transformers") and name in vars(module):
+                setattr(module, name, forbidden)
 
 
 def faults(spec_path: Path, told: list[Any], names: list[str], expected: str) -> Iterator[str]:
