@@ -151,7 +151,7 @@ def erase(run: DeletedRun) -> None:
 
 
 def _spelled(path: Path) -> dict[str, str]:
-    """Return a path as JSON takes it, also one whose name is no valid text."""
+    """Return a path as JSON takes it, even if its name is not valid text."""
     text = os.fspath(path)
     try:
         text.encode()

@@ -1,6 +1,6 @@
 """The data of a run, prepared in a limited child process beside this one.
 
-What others made (data files, tokenizer, chat template) is at work only there; here PyTorch is loaded meanwhile. The
+What others made (data files, tokenizer, chat template) is handled only there, while PyTorch is loaded here. The
 rows come back through files in the folder of the operation.
 """
 
@@ -171,7 +171,7 @@ def _taken(folder: Path, answer: dict[str, Any]) -> PreparedData:  # Any: JSON v
 
 
 def prompt_tokens(spec: RunSpec, folder: Path, prompt: str, should_stop: ShouldStop) -> list[int] | None:
-    """Return the tokens of a prompt, None after a stop; the chat template is at work in a limited child process.
+    """Return the tokens of a prompt, None after a stop; the chat template runs in a limited child process.
 
     Raises:
         TunesmithError: `sample-failed` when the template refuses it, or `foreign-limit`.

@@ -122,7 +122,7 @@ class Portions:
 
     Attributes:
         limits: as given.
-        row: that is at work, from 1.
+        row: the one being handled, from 1.
     """
 
     def __init__(self, path: Path | None = None, limits: Limits | None = None) -> None:

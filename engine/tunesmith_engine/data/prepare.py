@@ -141,7 +141,7 @@ def prepare(
         spec: data, evaluation and the seed of the split.
         tokenizer: the base model's own.
         rows: where they are written.
-        portions: told which row is at work.
+        portions: told which row is being handled.
 
     Raises:
         UserError: `dataset-empty`, `dataset-parse-error`, `dataset-column-missing`, `dataset-chat-template-missing`,

@@ -35,7 +35,7 @@ def preview(
         spec: data section and model.
         tokenizer: the base model's own.
         num_rows: most rows to show.
-        portions: told which row is at work.
+        portions: told which row is being handled.
 
     Returns:
         rows: list of {line, segments: [{text, trained}], num_tokens, num_trained_tokens, is_cut}.

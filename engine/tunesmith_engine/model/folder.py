@@ -46,7 +46,7 @@ def model_folder(model: ModelSpec) -> Path:
 
 
 def load_tokenizer(folder: Path) -> Any:  # Any: a transformers tokenizer
-    """Return the tokenizer of a model folder; it may lack a chat template and a padding token.
+    """Return the tokenizer of a model folder, which may come without a chat template or a padding token.
 
     Raises:
         UserError: `model-files-missing-or-corrupt`.

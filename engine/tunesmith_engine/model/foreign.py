@@ -54,7 +54,7 @@ def reading(path: Path, task: str) -> Iterator[None]:
 
     Raises:
         UserError: `model-files-missing-or-corrupt`.
-        TunesmithError: with its own code for what has nothing to do with the file, such as a lack of memory.
+        TunesmithError: with its own code for what has nothing to do with the file, such as too little memory.
     """
     try:
         yield

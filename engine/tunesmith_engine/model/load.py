@@ -209,7 +209,7 @@ def check_predicts(model: Any, compute: Compute, input_ids: torch.Tensor, folder
 
     Raises:
         UserError: `model-files-missing-or-corrupt` when it can't, or when weights are no numbers.
-        RunFailure: `nan-loss` when its prediction is no number.
+        RunFailure: `nan-loss` when its prediction is NaN or infinite.
     """
     with (
         torch.no_grad(),
