@@ -198,22 +198,34 @@ def _kind(path: Path, chance: random.Random) -> str:
     kind = chance.choice(
         ("missing", "folder", "full folder", "fifo", "loop", "dangling", "file", "device", "unreadable")
     )
+    put(place, kind, "spec.json", chance.choice(("/dev/null", "/dev/tty")) if kind == "device" else "")
+    return f"{name} {kind}"
+
+
+def put(place: Path, kind: str, inner: str, device: str) -> None:
+    """Put something else in place of a file that is gone.
+
+    Args:
+        place: where.
+        kind: what.
+        inner: name of what a full folder holds.
+        device: to which a link leads.
+    """
     if kind.endswith("folder"):
         place.mkdir()
         if kind == "full folder":
-            (place / "spec.json").write_text("{}")
+            (place / inner).write_text("{}")
     elif kind == "fifo":
         os.mkfifo(place)
     elif kind == "loop":
         place.symlink_to(place.name)
     elif kind == "dangling":
         place.symlink_to("nowhere")
-    elif kind in ("file", "unreadable"):
-        place.write_text("{}")
-        place.chmod(0o600 if kind == "file" else 0)
+    elif kind in ("file", "empty", "unreadable"):
+        place.write_text("" if kind == "empty" else "{}")
+        place.chmod(0 if kind == "unreadable" else 0o600)
     elif kind == "device":
-        place.symlink_to(chance.choice(("/dev/null", "/dev/tty")))
-    return f"{name} {kind}"
+        place.symlink_to(device)
 
 
 def _whole(path: Path, chance: random.Random) -> str:

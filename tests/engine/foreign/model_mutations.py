@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import struct
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.engine.foreign.odd_values import NUMBERS, ODD_SETTINGS, QUANTIZATIONS, TOKENIZER_ODD
-from tests.run_mutations import BYTES, DEEP, changed, remove
+from tests.run_mutations import BYTES, DEEP, changed, put, remove
 
 KINDS = ("llama", "qwen2", "qwen3", "gpt2")
 
@@ -350,21 +349,7 @@ def file_kind(folder: Path, chance: random.Random) -> Made:
     remove(place)
     kinds = ("missing", "folder", "full folder", "fifo", "loop", "dangling", "device", "unreadable", "empty")
     kind = chance.choice(kinds)
-    if kind.endswith("folder"):
-        place.mkdir()
-        if kind == "full folder":
-            (place / "config.json").write_text("{}")
-    elif kind == "fifo":
-        os.mkfifo(place)
-    elif kind == "loop":
-        place.symlink_to(place.name)
-    elif kind == "dangling":
-        place.symlink_to("nowhere")
-    elif kind in ("unreadable", "empty"):
-        place.write_text("{}" if kind == "unreadable" else "")
-        place.chmod(0 if kind == "unreadable" else 0o600)
-    elif kind == "device":
-        place.symlink_to(chance.choice(("/dev/null", "/dev/zero", "/dev/tty")))
+    put(place, kind, "config.json", chance.choice(("/dev/null", "/dev/zero", "/dev/tty")) if kind == "device" else "")
     return f"{name} {kind}", ANY
 
 
