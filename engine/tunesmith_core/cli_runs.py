@@ -193,6 +193,11 @@ def _ask(run: Run, command: str, is_answer: Callable[[Event], bool], **data: Any
         time.sleep(ANSWER_POLL_S)
 
 
+def _fields(status: RunStatus) -> dict[str, Any]:  # Any: JSON values
+    # `asdict` copies what is in them, too, which takes a quarter of the time of a long list.
+    return {field.name: getattr(status, field.name) for field in dataclasses.fields(status)}
+
+
 def runs(arguments: Namespace) -> int:
     """List all runs, newest first."""
     with closing(Library(paths.library_path())) as library:
@@ -203,7 +208,7 @@ def runs(arguments: Namespace) -> int:
             [
                 {"run": entry.run.id, "name": entry.name, "path": str(entry.run.path), "model": entry.model}
                 | {"data": entry.data, "created": entry.created, "size_bytes": entry.size_bytes}
-                | dataclasses.asdict(entry.status)
+                | _fields(entry.status)
                 for entry in summaries
             ]
         )
@@ -232,7 +237,7 @@ def show(arguments: Namespace) -> int:
     run = open_run(arguments.run)
     status = run.status()
     if arguments.json:
-        terminal.say_json({"run": run.id, "path": str(run.path), **dataclasses.asdict(status)})
+        terminal.say_json({"run": run.id, "path": str(run.path), **_fields(status)})
         return EXIT_DONE
     steps = f"{status.step} / {status.total_steps}" if status.total_steps else str(status.step)
     saved = status.last_checkpoint_step

@@ -28,8 +28,7 @@ MAX_VALUES = 1_000_000
 """Of one row of data: a value takes up to a hundred times the memory of its text."""
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_BRACKETS_AND_QUOTES = b'[]{}"'
-_OTHERS = bytes(byte for byte in range(256) if byte not in _BRACKETS_AND_QUOTES)
+_OTHERS = bytes(byte for byte in range(256) if byte not in b'[]{}",')
 _TEXT = re.compile(rb'"[^"]*(?:"|\Z)')
 _USUAL_DEPTH = 8
 _SHORT_CHARACTERS = 65536
@@ -79,12 +78,13 @@ def may_exceed(text: str) -> bool:
     """
     if len(text) <= _SHORT_CHARACTERS and text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
-    if len(text) > MAX_VALUES and sum(map(text.count, "[{,")) > MAX_VALUES:
-        return True
     raw = text.encode("utf-8", "surrogatepass")
     if b"\\" in raw:
         raw = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    brackets = _TEXT.sub(b"", raw.translate(None, _OTHERS).replace(b'""', b""))
+    marks = raw.translate(None, _OTHERS)
+    if len(marks) > MAX_VALUES and sum(map(marks.count, b"[{,")) > MAX_VALUES:
+        return True
+    brackets = _TEXT.sub(b"", marks.replace(b",", b"").replace(b'""', b""))
     for _ in range(_USUAL_DEPTH):
         # Each round takes away the innermost brackets.
         brackets = brackets.replace(b"{}", b"").replace(b"[]", b"")

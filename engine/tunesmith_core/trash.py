@@ -157,7 +157,7 @@ def _spelled(path: Path) -> dict[str, str]:
         text.encode()
     except UnicodeEncodeError:
         return {"path_bytes": os.fsencode(text).hex()}
-    return {"path": text}
+    return {"path": path.as_posix()}
 
 
 def _read(values: dict[str, str]) -> Path:

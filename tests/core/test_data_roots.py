@@ -51,7 +51,9 @@ def steps(run: Run) -> list[int]:
 def move(home: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Move a data root, as a person does who then chooses it there."""
     files.replace(home, target)
-    monkeypatch.setenv(paths.HOME_VARIABLE, str(target))
+    for variable in (paths.HOME_VARIABLE, "TUNESMITH_WORK"):
+        if variable in os.environ:
+            monkeypatch.setenv(variable, str(target))
 
 
 def test_runs_of_a_moved_root_are_listed_where_they_are_and_continue(

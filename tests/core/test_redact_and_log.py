@@ -208,7 +208,7 @@ def test_a_log_goes_on_once_it_can_be_written(tmp_path: Path, monkeypatch: pytes
 
 def test_the_tail_of_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
-    path.write_text("\n".join(map(str, range(100))))
+    path.write_bytes("\n".join(map(str, range(100))).encode())
     assert tail_of(path, num_lines=2) == "98\n99"
     assert tail_of(path, max_bytes=3) == "\n99"
     assert tail_of(path, max_bytes=5) == "98\n99"

@@ -20,7 +20,7 @@ from tunesmith_core.datafmt.encoding import (
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, json_problem
 
-CHUNK_CHARACTERS = 1024**2
+CHUNK_CHARACTERS = 16384
 SPACES = re.compile(r"[ \t\n\r]*")
 LONGEST_TOKEN_CHARACTERS = 64
 """A number or literal that touches the end of the buffer may go on in the next chunk."""
@@ -82,10 +82,13 @@ class ArrayScanner:
     def _items(self) -> Iterator[Any]:  # Any: JSON values
         """Yield the values of the list at the position, and go behind it."""
         self._expect("[")
-        while self._peek() != "]":
+        found = self._peek()
+        while found != "]":
             yield self._value()
-            if self._peek() != "]":
+            found = self._peek()
+            if found != "]":
                 self._expect(",")
+                found = self._peek()
         self._expect("]")
 
     def _enter_wrapper(self) -> None:
@@ -109,6 +112,7 @@ class ArrayScanner:
         """
         while self._peek() != "}":
             self._expect(",")
+            self._peek()
             name = self._value()
             self._expect(":")
             line = self._line_at(self._position)
@@ -169,8 +173,7 @@ class ArrayScanner:
         self._position += 1
 
     def _value(self) -> Any:  # Any: JSON values
-        """Decode the value at the position, reading on until it is complete."""
-        self._peek()
+        """Decode the value that begins at the position, reading on until it is complete."""
         while True:
             if self._may_exceed and (problem := json_values.excess(self._text, self._position)):
                 raise self._error(Message("{reason}.", reason=problem), self._position)

@@ -42,6 +42,8 @@ MAX_DIGITS = 1000
 """Of a whole number: the time to read one grows with the square of them."""
 MAX_COLUMNS = 4096
 """Of a table: rows with fewer fields get the others empty, so that each row takes the memory of all."""
+MAX_SKIPPED_CHARACTERS = 16 * MAX_ROW_CHARACTERS
+"""Of a line that is too long; behind more there is no next line to be expected."""
 MAX_BLANK_ROWS = 2_000_000
 """Rows of nothing but commas behind each other, twice what a spreadsheet can hold."""
 
@@ -154,8 +156,7 @@ def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Ro
         number += 1
         if len(text) > MAX_ROW_CHARACTERS:
             bad(number, _too_long(path, number))
-            while text and not text.endswith("\n"):
-                text = file.readline(MAX_ROW_CHARACTERS)
+            _skip_line(path, file, number)
             continue
         stripped = text.strip()
         if not stripped:
@@ -163,13 +164,22 @@ def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Ro
             if num_blank > MAX_BLANK_CHARACTERS:
                 raise blank_error(path, number)
             continue
-        text, num_blank = stripped, 0
+        num_blank = 0
         try:
-            row = _jsonl_row(path, text, number)
+            row = _jsonl_row(path, stripped, number)
         except UserError as error:
             bad(number, error)
         else:
             yield number, row
+
+
+def _skip_line(path: Path, file: TextIO, number: int) -> None:
+    """Go behind a line that is too long."""
+    num_skipped = 0
+    while (text := file.readline(MAX_ROW_CHARACTERS)) and not text.endswith("\n"):
+        num_skipped += len(text)
+        if num_skipped > MAX_SKIPPED_CHARACTERS:
+            raise _too_long(path, number)
 
 
 def _too_long(path: Path, number: int) -> TunesmithError:
@@ -188,9 +198,8 @@ def _jsonl_row(path: Path, text: str, number: int) -> Row:
         value, end = decode_row(text, 0)
     except json.JSONDecodeError as error:
         raise parse_error(path, "not valid JSON: {msg}.", number, error.pos + 1, msg=json_problem(error.msg)) from error
-    rest = text[end:].lstrip()
-    if rest:
-        raise parse_error(path, "more text follows the JSON object.", number, len(text) - len(rest) + 1)
+    if end < len(text):
+        raise parse_error(path, "more text follows the JSON object.", number, len(text) - len(text[end:].lstrip()) + 1)
     if not isinstance(value, dict):
         raise parse_error(path, "the line must hold a JSON object such as {...}.", number)
     return value
@@ -232,9 +241,9 @@ def decode_row(text: str, start: int) -> tuple[Any, int]:  # Any: JSON values
         raise json.JSONDecodeError(problem[1], text, start + problem[0]) from None
     except ValueError as error:
         raise json.JSONDecodeError(error.args[0], text, start) from None
-    source = text[start:end]
-    problem = text_problem(source)
-    if problem is None and SURROGATE_ESCAPE.search(source):
+    # The decoder itself refuses NUL.
+    problem = None if text.isascii() else text_problem(text[start:end])
+    if problem is None and text.find("\\", start, end) >= 0 and SURROGATE_ESCAPE.search(text, start, end):
         half = text_problem(json.dumps(value, ensure_ascii=False))
         problem = half and (0, half[1])
     if problem:
