@@ -278,6 +278,16 @@ def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path, monke
     assert "line 2: the line is longer" in failure(write(tmp_path, "a.csv", "a\n" + "x" * 60)).message
 
 
+def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
+    monkeypatch.setattr(reading, "MAX_SKIPPED_CHARACTERS", 200)
+    path = write(tmp_path, "a.jsonl", '{"a":1}\n{"a":"' + "x" * 230 + '"}\n{"a":2}')
+    assert read_leniently(path) == ([(1, {"a": 1}), (3, {"a": 2})], [2])
+    endless = write(tmp_path, "b.jsonl", '{"a":1}\n{"a":"' + "x" * 400 + '"}\n{"a":2}')
+    with pytest.raises(UserError, match="line 2: the line is longer than 50 characters"):
+        read_leniently(endless)
+
+
 def test_a_quoted_field_over_the_cap_is_no_endless_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
     monkeypatch.setattr(reading, "MAX_VALUES", 50)
