@@ -76,12 +76,15 @@ def python_files(part: str) -> list[str]:
     return [str(path.relative_to(REPOSITORY)) for path in sorted((REPOSITORY / part).rglob("*.py"))]
 
 
-def survives(mutant: Mutant, tests: list[str], copy: Path) -> bool:
-    """Try a mutant in a copy of the repository that nobody else uses now."""
+def outcome_of(mutant: Mutant, tests: list[str], copy: Path) -> str:
+    """Try a mutant in a copy of the repository that nobody else uses now; "noticed", "hung" or "survived"."""
     chosen = tests[:MOST_TESTS]
     batches = [batch for batch in (chosen[:FIRST_TESTS], chosen[FIRST_TESTS:]) if batch]
     with written(mutant, copy):
-        return all(passes(batch, copy) for batch in batches)
+        try:
+            return "survived" if all(passes(batch, copy) for batch in batches) else "noticed"
+        except subprocess.TimeoutExpired:
+            return "hung"
 
 
 @contextmanager
@@ -97,16 +100,11 @@ def written(mutant: Mutant, copy: Path) -> Iterator[None]:
 
 
 def passes(tests: list[str], copy: Path) -> bool:
-    """Whether tests of a copy are green."""
+    """Whether tests of a copy are green. Raises subprocess.TimeoutExpired."""
     names = copy / "tests-to-run.txt"
     names.write_text("\n".join(tests))
     command = [sys.executable, *PYTEST, "-x", f"@{names}"]
-    try:
-        done = subprocess.run(
-            command, cwd=copy, env=environment_of(copy), capture_output=True, timeout=TRY_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return False
+    done = subprocess.run(command, cwd=copy, env=environment_of(copy), capture_output=True, timeout=TRY_S, check=False)
     return done.returncode == 0
 
 
@@ -121,23 +119,26 @@ def test_few_of_300_mutants_survive(tmp_path: Path, capsys: pytest.CaptureFixtur
         copies.put(copy_of(REPOSITORY, folder / f"copy{number}"))
     reach = measure(folder / "copy0", folder, WORKERS + 1)
     drawn, unreached = sample(reach)
-    noticed, survived = folder / "noticed.txt", folder / "survived.txt"
-    tried = {line for file in (noticed, survived) if file.exists() for line in file.read_text().splitlines()}
+    files = {outcome: folder / f"{outcome}.txt" for outcome in ("noticed", "hung", "survived")}
+    for file in files.values():
+        file.touch()
+    tried = {line for file in files.values() for line in file.read_text().splitlines()}
 
     def try_one(mutant: Mutant) -> None:
         copy = copies.get()
         try:
-            lives = survives(mutant, reach.of(mutant.path, mutant.line), copy)
+            outcome = outcome_of(mutant, reach.of(mutant.path, mutant.line), copy)
         finally:
             copies.put(copy)
-        with (survived if lives else noticed).open("a") as file:
+        with files[outcome].open("a") as file:
             file.write(f"{mutant!r}\n")
 
     with ThreadPoolExecutor(WORKERS) as pool:
         list(pool.map(try_one, (mutant for mutant in drawn if repr(mutant) not in tried)))
-    survivors = survived.read_text().splitlines() if survived.exists() else []
+    survivors, hung = (files[outcome].read_text().splitlines() for outcome in ("survived", "hung"))
     with capsys.disabled():
-        counts = f"{len(survivors)} of {len(drawn)} mutants survived; {unreached} stood on lines that no test runs here"
+        counts = f"{len(survivors)} of {len(drawn)} mutants survived, {len(hung)} made a test hang; "
+        counts += f"{unreached} stood on lines that no test runs here"
         sys.stdout.write("\n".join(["", counts, *(str(mutant) for mutant in drawn if repr(mutant) in survivors), ""]))
     assert len(survivors) <= MOST_SURVIVORS * len(drawn)
 
