@@ -1242,6 +1242,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "the processor"),
     QT_TRANSLATE_NOOP("Core", "the program's folder (Linux; {folder})"),
     QT_TRANSLATE_NOOP("Core", "the reason is not known"),
+    QT_TRANSLATE_NOOP("Core", "the row has {num_columns:,} columns. The most is {max_columns:,}."),
     QT_TRANSLATE_NOOP("Core", "the row is longer than {max_row_characters:,} characters."),
     QT_TRANSLATE_NOOP("Core", "the safetensors header is malformed"),
     QT_TRANSLATE_NOOP("Core", "the safetensors header is malformed at the tensor {name}"),

@@ -278,6 +278,16 @@ def test_lines_over_the_cap_are_refused_and_can_be_skipped(tmp_path: Path, monke
     assert "line 2: the line is longer" in failure(write(tmp_path, "a.csv", "a\n" + "x" * 60)).message
 
 
+def test_a_row_of_too_many_columns_is_refused(tmp_path: Path) -> None:
+    wide = json.dumps(dict.fromkeys(map(str, range(4097)), 0))
+    widest = json.dumps(dict.fromkeys(map(str, range(4096)), 0))
+    lines = write(tmp_path, "a.jsonl", f"{widest}\n{wide}\n")
+    assert "line 2: the row has 4,097 columns. The most is 4,096." in failure(lines).message
+    assert [number for number, _ in read_leniently(lines)[0]] == [1]
+    items = write(tmp_path, "a.json", f"[{widest}, {wide}]")
+    assert "row 2: the row has 4,097 columns. The most is 4,096." in failure(items).message
+
+
 def test_a_line_without_end_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "MAX_ROW_CHARACTERS", 50)
     monkeypatch.setattr(reading, "MAX_SKIPPED_CHARACTERS", 200)

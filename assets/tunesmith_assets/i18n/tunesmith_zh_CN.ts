@@ -5835,6 +5835,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>原因不明</translation>
     </message>
     <message>
+        <source>the row has {num_columns:,} columns. The most is {max_columns:,}.</source>
+        <translation>该行有 {num_columns:,} 列，上限为 {max_columns:,} 列。</translation>
+    </message>
+    <message>
         <source>the safetensors header is malformed at the tensor {name}</source>
         <translation>safetensors 文件头在张量 {name} 处格式有误</translation>
     </message>

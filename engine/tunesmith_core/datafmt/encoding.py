@@ -9,6 +9,7 @@ import codecs
 import contextlib
 import io
 import re
+from collections.abc import Sized
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
@@ -22,6 +23,9 @@ MAX_ROW_CHARACTERS = 16 * 1024**2
 
 MAX_BLANK_CHARACTERS = 4 * 1024**2
 """White space in a row that is skipped; behind more of it there is no next row to be expected."""
+
+MAX_COLUMNS = 4096
+"""Of a row; those of a table with fewer fields get the others empty, so that each takes the memory of all."""
 
 MAX_NAME = 100
 """Letters of a name of theirs that an error repeats."""
@@ -74,6 +78,15 @@ def row_error(path: Path, kind: str, number: int, problem: Message) -> Tunesmith
 def blank_error(path: Path, line: int | None = None) -> TunesmithError:
     """Return the error of a file in which nothing more is to be expected."""
     return parse_error(path, "too many blank lines follow each other.", line)
+
+
+def too_wide(row: Sized) -> Message:
+    """Say that a row has more columns than one may have."""
+    return Message(
+        "the row has {num_columns:,} columns. The most is {max_columns:,}.",
+        num_columns=len(row),
+        max_columns=MAX_COLUMNS,
+    )
 
 
 def place(path: Path, line: int | None = None, column: int | None = None) -> str:

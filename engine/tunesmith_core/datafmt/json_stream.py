@@ -11,11 +11,13 @@ from typing import Any, TextIO
 from tunesmith_core import json_values
 from tunesmith_core.datafmt.encoding import (
     MAX_BLANK_CHARACTERS,
+    MAX_COLUMNS,
     MAX_NAME,
     MAX_ROW_CHARACTERS,
     blank_error,
     parse_error,
     row_error,
+    too_wide,
 )
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, json_problem
@@ -69,11 +71,12 @@ class ArrayScanner:
             columns: KeysView[str] | None = None
             for value in self._items():
                 number += 1
-                if isinstance(value, dict):
+                if isinstance(value, dict) and len(value) <= MAX_COLUMNS:
                     columns = columns or value.keys()
                     yield number, value
                 else:
-                    problem = Message("each item of the list must be an object such as {...}.")
+                    no_object = Message("each item of the list must be an object such as {...}.")
+                    problem = too_wide(value) if isinstance(value, dict) else no_object
                     bad(number, row_error(self._path, "json", number, problem))
             if found == "{":
                 self._leave_wrapper(columns)

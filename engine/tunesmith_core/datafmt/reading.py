@@ -17,6 +17,7 @@ from typing import Any, NoReturn, TextIO
 from tunesmith_core import json_values
 from tunesmith_core.datafmt.encoding import (
     MAX_BLANK_CHARACTERS,
+    MAX_COLUMNS,
     MAX_ROW_CHARACTERS,
     UTF_8,
     blank_error,
@@ -24,8 +25,10 @@ from tunesmith_core.datafmt.encoding import (
     open_text,
     parse_error,
     read_head,
+    row_error,
     text_encoding,
     text_problem,
+    too_wide,
 )
 from tunesmith_core.datafmt.json_stream import ArrayScanner
 from tunesmith_core.errors import TunesmithError, UserError
@@ -40,8 +43,6 @@ KIND_OF_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv"
 DELIMITERS = ",;\t|"
 MAX_DIGITS = 1000
 """Of a whole number: the time to read one grows with the square of them."""
-MAX_COLUMNS = 4096
-"""Of a table: rows with fewer fields get the others empty, so that each row takes the memory of all."""
 MAX_SKIPPED_CHARACTERS = 16 * MAX_ROW_CHARACTERS
 """Of a line that is too long; behind more there is no next line to be expected."""
 MAX_BLANK_ROWS = 2_000_000
@@ -164,9 +165,10 @@ def _jsonl_rows(path: Path, file: TextIO, bad: BadRow) -> Iterator[tuple[int, Ro
             if num_blank > MAX_BLANK_CHARACTERS:
                 raise blank_error(path, number)
             continue
-        num_blank = 0
+        # Both would be kept: a line may take 64 MiB.
+        text, num_blank = stripped, 0
         try:
-            row = _jsonl_row(path, stripped, number)
+            row = _jsonl_row(path, text, number)
         except UserError as error:
             bad(number, error)
         else:
@@ -202,6 +204,8 @@ def _jsonl_row(path: Path, text: str, number: int) -> Row:
         raise parse_error(path, "more text follows the JSON object.", number, len(text) - len(text[end:].lstrip()) + 1)
     if not isinstance(value, dict):
         raise parse_error(path, "the line must hold a JSON object such as {...}.", number)
+    if len(value) > MAX_COLUMNS:
+        raise row_error(path, "jsonl", number, too_wide(value))
     return value
 
 
