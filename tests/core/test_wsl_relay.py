@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from tests.disk_faults import FaultyDisk, install
 from tests.wsl_stub import add_distribution, install_stub
 from tunesmith_core.protocol import JournalWriter, post_command, read_journal
 from tunesmith_core.runs import Run, create_run
@@ -105,6 +111,85 @@ def test_half_a_line_waits_for_its_end(pair: tuple[Run, Run]) -> None:
     pump.pump()
     pump.close()
     assert host.journal_path.read_bytes() == line
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_disk_of_windows_that_is_full_for_a_while_loses_no_line(
+    pair: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch, torn: bool
+) -> None:
+    host, twin = pair
+    place, num_calls = 0, 1
+    while place < num_calls:
+        place += 1
+        for run in pair:
+            shutil.rmtree(run.checkpoints_path, ignore_errors=True)
+            run.journal_path.unlink(missing_ok=True)
+        with monkeypatch.context() as patch:
+            disk = FaultyDisk(host.path, 0, 3, torn=torn)
+            install(disk, patch)
+            pump = relay.JournalPump(twin, host)
+            disk.first = len(disk.calls) + place
+            write_three_lines(twin)
+            for _ in range(4):
+                with contextlib.suppress(OSError):
+                    pump.pump()
+            pump.close()
+            num_calls = len(disk.calls) - disk.first + place
+        assert disk.num_refused == 3 or place > num_calls - 3
+        assert host.journal_path.read_bytes() == twin.journal_path.read_bytes(), f"call {place}"
+        assert (host.checkpoints_path / "step-000001" / "MANIFEST.json").read_text() == "1"
+    assert num_calls > 10
+
+
+def write_three_lines(twin: Run) -> None:
+    save(twin, 1)
+    journal = JournalWriter(twin.journal_path)
+    for event in ("step", "checkpoint", "step"):
+        journal.write(event, step=1)
+    journal.close()
+
+
+@pytest.fixture
+def ended(pair: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch) -> relay.Relay:
+    """A relay whose engine has ended."""
+    host, twin = pair
+    monkeypatch.setattr(relay.Relay, "__init__", lambda _self: None)
+    monkeypatch.setattr(relay.os, "killpg", lambda *_: None)
+    monkeypatch.setattr(relay, "POLL_S", 0.01)
+    made = relay.Relay()  # type: ignore[call-arg] # see above
+    made.host, made.twin, made._asked_to_end = host, twin, threading.Event()
+    made._pump = relay.JournalPump(twin, host)
+    made._engine = SimpleNamespace(poll=lambda: 0, returncode=3, pid=0)
+    return made
+
+
+def test_what_was_trained_is_passed_on_once_there_is_room(ended: relay.Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_three_lines(ended.twin)
+    refused = [OSError(errno.ENOSPC, "full")] * 3
+    bring_back = relay.bring_back
+
+    def refuse(twin: Run, host: Run) -> None:
+        if refused:
+            raise refused.pop()
+        bring_back(twin, host)
+
+    monkeypatch.setattr(relay, "bring_back", refuse)
+    assert ended.run() == 3
+    assert [event.type for event in read_journal(ended.host.journal_path)] == ["step", "checkpoint", "step"]
+    assert (ended.host.checkpoints_path / "step-000001").is_dir()
+    assert not ended.twin.path.exists()
+
+
+def test_what_can_not_be_passed_on_stays_in_the_twin(ended: relay.Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_three_lines(ended.twin)
+
+    def refuse(_twin: Run, _host: Run) -> None:
+        ended.ask_to_end()
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(relay, "bring_back", refuse)
+    assert ended.run() == 3
+    assert (ended.twin.checkpoints_path / "step-000001").is_dir()
 
 
 def test_results_replace_what_the_engine_gave_up(pair: tuple[Run, Run]) -> None:

@@ -109,15 +109,22 @@ def bring_back(twin: Run, host: Run) -> None:
 
 
 class JournalPump:
-    """Passes journal lines on, each after the files that it announces."""
+    """Passes journal lines on, each after the files that it announces; after an error it goes on where that came."""
 
     def __init__(self, twin: Run, host: Run) -> None:
         self._twin, self._host = twin, host
         self._offset = twin.journal_path.stat().st_size if twin.journal_path.exists() else 0
-        self._file = host.journal_path.open("ab")
+        self._file = host.journal_path.open("ab", buffering=0)
+        self._rest = b""
+        """Of a line that a full disk cut."""
 
     def pump(self) -> None:
-        """Pass on every whole line that has come since the last call."""
+        """Pass on every whole line that has come since the last call.
+
+        Raises:
+            OSError: the run folder can't be written now.
+        """
+        self._write_rest()
         try:
             with self._twin.journal_path.open("rb") as file:
                 file.seek(self._offset)
@@ -130,11 +137,15 @@ class JournalPump:
             announces = event is not None and event.type in ("checkpoint", "result")
             if announces:
                 bring_back(self._twin, self._host)
-            self._file.write(line)
-            self._file.flush()
+            self._rest = line
+            self._offset += len(line)
+            self._write_rest()
             if announces:
                 os.fsync(self._file.fileno())
-        self._offset += len(whole)
+
+    def _write_rest(self) -> None:
+        while self._rest:
+            self._rest = self._rest[self._file.write(self._rest) :]
 
     def close(self) -> None:
         """Close the journal on the other side."""
@@ -188,16 +199,24 @@ class Relay:
                 time.sleep(POLL_S)
             self._pass_on()
         self._signal(signal.SIGKILL)
-        self._pass_on()
+        # While the disk of Windows is full, what was trained lies in the twin only.
+        while not (is_whole := self._pass_on()) and not self._asked_to_end.wait(POLL_S):
+            pass
         self._pump.close()
-        shutil.rmtree(self.twin.path, ignore_errors=True)
+        if is_whole:
+            shutil.rmtree(self.twin.path, ignore_errors=True)
         code = self._engine.returncode
         return code if code >= 0 else 128 - code
 
-    def _pass_on(self) -> None:
-        pass_commands(self.host, self.twin)
-        pass_heartbeat(self.twin, self.host)
-        self._pump.pump()
+    def _pass_on(self) -> bool:
+        """Pass on what has come; return False where the disk refuses it for now."""
+        try:
+            pass_commands(self.host, self.twin)
+            pass_heartbeat(self.twin, self.host)
+            self._pump.pump()
+        except OSError:
+            return False
+        return True
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
