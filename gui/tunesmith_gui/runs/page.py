@@ -367,7 +367,7 @@ class RunsPage(Page):
             Column.MODEL: 17,
             Column.DATA: 16,
             Column.DURATION: 10,
-            Column.CREATED: 12,
+            Column.CREATED: 14,
             Column.SIZE: 9,
         }
         for column, count in letters.items():
