@@ -18,12 +18,11 @@ from pathlib import Path
 
 from tunesmith_core import files, paths
 from tunesmith_core.errors import TunesmithError, wrap
+from tunesmith_core.json_values import is_time
 from tunesmith_core.runs import Run
 from tunesmith_core.store import Library
 
 ORIGIN = "origin.json"
-LATEST = 1e11
-"""Seconds since 1970; no clock shows a later time, and no calendar takes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +96,7 @@ def deleted_runs() -> Iterator[DeletedRun]:
             run = DeletedRun(origin.parent, paths.data_root() / _read(values), float(values["deleted_at"]))
         except (OSError, ValueError, KeyError, TypeError):
             continue
-        if 0 < run.deleted_at < LATEST and os.path.lexists(run.path):
+        if is_time(run.deleted_at) and os.path.lexists(run.path):
             found.append(run)
     yield from sorted(found, key=lambda run: run.deleted_at, reverse=True)
 

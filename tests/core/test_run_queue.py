@@ -50,6 +50,7 @@ def test_a_stop_in_the_queue_ends_the_run_as_stopped(
     thread.join()
     assert run.status().state is RunState.STOPPED
     assert "hello" not in kinds(run)
+    assert ("ack" in kinds(run)) is not by_signal, "whoever asked is told"
     assert not list((paths.locks_dir() / "cpu.queue").iterdir())
 
 

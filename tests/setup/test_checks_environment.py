@@ -118,7 +118,7 @@ def test_damaged_files_and_strangers_are_counted_and_named() -> None:
     for number in range(30):
         (site / f"stranger-{number}.pth").write_text("import os")
     finding = look(check)
-    assert "1 files missing or changed, 30 files of unknown origin" in finding.message
+    assert ": 1 files missing or changed, 30 files of unknown origin" in finding.message
     assert finding.evidence.endswith("and 11 more")
     assert finding.fix is not None
     assert finding.fix.label == "Repair 31 files"

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.wsl_stub import add_distribution, install_stub, read_state, write_state
+from tunesmith_core.bounded import Output
 from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.wsl import client
 from tunesmith_core.wsl.guest import Guest
@@ -125,7 +127,23 @@ def test_nothing_is_missing(stub: Path) -> None:
     assert wsl_install.next_step(None) is None
     guest = wsl_install.prepare(None, agreeing([]), Progress())
     assert guest.distribution == NAME
+    assert guest.python == wsl_install.find_python(NAME)
     assert Path(guest.python).name.startswith("python")
+
+
+def test_only_a_step_for_administrators_asks_windows_for_one(stub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wsl_install, "_elevated", lambda command: ["as-administrator", *command])
+    run: list[list[str]] = []
+
+    def answer(command: list[str], timeout_s: float) -> Output:
+        run.append(command)
+        return Output(0, b"")
+
+    monkeypatch.setattr(wsl_install.client, "run", answer)
+    for elevated in (True, False):
+        wsl_install._run(Step("subsystem", Message("Words"), ("wsl.exe", "--install"), elevated=elevated))
+    program = wsl_install.client.program()
+    assert run == [["as-administrator", program, "--install"], [program, "--install"]]
 
 
 @pytest.mark.parametrize("language", ["en", "zh", "tr"])

@@ -72,9 +72,10 @@ def _fault_of(case: Case, way: str, outcome: Outcome) -> str:
 
 def _fault_of_error(case: Case, way: str, outcome: Outcome) -> str:
     said = f"{outcome['code']}: {outcome['message']}"
-    # A path that is too long may be told shortened.
-    is_named = str(case.path) in said or (outcome["code"] == "path-too-long" and f"{case.path}"[:40] in said)
-    if outcome["code"] == "bug" or outcome["exit"] != 2 or not outcome["hint"] or not is_named:
+    if outcome["code"] == "path-too-long":
+        # It is told shortened, and is no fault of the data.
+        return "" if outcome["exit"] == 3 and str(case.path)[:40] in said else said[-400:]
+    if outcome["code"] == "bug" or outcome["exit"] != 2 or not outcome["hint"] or str(case.path) not in said:
         return said[-400:]
     planted = case.bad[0] if case.bad else case.line
     if case.num_good and case.bad and way == "rows, skipping":
