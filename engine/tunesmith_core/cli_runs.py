@@ -254,6 +254,8 @@ def show(arguments: Namespace) -> int:
     terminal.say("\n".join(f"{terminal.cell(said(label)) + ':':17}{terminal.cell(value)}" for label, value in lines))
     if damage := run.damage():
         terminal.show_error(damage)
+    elif status.state is RunState.DAMAGED and status.error:
+        terminal.show_error(TunesmithError.from_dict(status.error))
     if status.state in (RunState.FAILED, RunState.INTERRUPTED):
         terminal.show_error(end_error(run, status))
     return EXIT_DONE

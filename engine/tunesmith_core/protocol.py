@@ -44,6 +44,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import threading
 import time
 import uuid
@@ -124,6 +125,8 @@ def _finite(value: Any, place: str, nonfinite: list[str]) -> Any:  # Any: JSON v
 
 
 CRC_TAIL_BYTES = len(b',"crc":"00000000"}')
+_CRC_TAIL = re.compile(rb',"crc":"[0-9a-f]{8}"}\Z')
+_BEGINNING = b'{"v":'
 
 
 def decode(line: bytes) -> Event | None:
@@ -273,6 +276,7 @@ class JournalReader:
     Attributes:
         offset: byte position after the last whole line that was read.
         num_bad_lines: lines that were torn or garbled.
+        num_garbled: those of them that no process or computer leaves that ended while it wrote.
         num_unknown: events of types that this version does not know.
     """
 
@@ -280,6 +284,7 @@ class JournalReader:
         self.path = path
         self.offset = offset
         self.num_bad_lines = 0
+        self.num_garbled = 0
         self.num_unknown = 0
 
     def read(self, max_bytes: int = 1 << 22) -> list[Event]:
@@ -307,11 +312,23 @@ class JournalReader:
             event = decode(line)
             if event is None:
                 self.num_bad_lines += bool(line.strip())
+                self.num_garbled += not _is_torn(line)
             elif event.type not in EVENT_TYPES:
                 self.num_unknown += 1
             else:
                 events.append(event)
         return events
+
+    def damage(self) -> TunesmithError | None:
+        """Return the error of a journal that somebody else changed, None for one that lost nothing it was told."""
+        if not self.num_garbled:
+            return None
+        return TunesmithError(
+            "run-damaged",
+            "{path}: lines that are damaged: {count:,}. What they reported is missing.",
+            path=self.path,
+            count=self.num_garbled,
+        )
 
     def read_all(self) -> list[Event]:
         """Return every event up to the present end."""
@@ -321,6 +338,12 @@ class JournalReader:
             events += self.read()
             if self.offset == before:
                 return events
+
+
+def _is_torn(line: bytes) -> bool:
+    """Return whether a line that is no event is the beginning of one, with NULs where power failed before its bytes."""
+    written = line.rstrip(b"\r").replace(b"\0", b"")
+    return written[: len(_BEGINNING)] == _BEGINNING[: len(written)] and not _CRC_TAIL.search(written)
 
 
 def _unreadable(error: OSError) -> TunesmithError:

@@ -26,7 +26,7 @@ from tunesmith_core.json_values import is_count, is_time
 from tunesmith_core.locks import is_locked
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.process_identity import ProcessIdentity
-from tunesmith_core.protocol import Event, read_journal
+from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.spec import RunSpec
 
 MAX_NAME_CHARS = 60
@@ -124,6 +124,11 @@ class RunStatus:
     obstacle: str = ""
     error: dict[str, Any] | None = None  # Any: the fields of an error event
     artifacts: dict[str, str] = field(default_factory=dict)
+
+    def mark(self, run: Run, damage: TunesmithError | None) -> None:
+        """Say that a run that nobody works on is damaged."""
+        if damage and not run.is_supervised():
+            self.state, self.error = RunState.DAMAGED, damage.to_dict()
 
     def fold(self, event: Event) -> None:
         """Take one event into account; events of one journal come in order."""
@@ -292,10 +297,10 @@ class Run(Operation):
     def status(self) -> RunStatus:
         """Read the whole journal and return where the run stands; an index may cache the folding, see `settle`."""
         status = RunStatus()
-        for event in read_journal(self.journal_path):
+        reader = JournalReader(self.journal_path)
+        for event in reader.read_all():
             status.fold(event)
-        if self.damage() and not self.is_supervised():
-            status.state = RunState.DAMAGED
+        status.mark(self, self.damage() or reader.damage())
         return settle(self, status)
 
 

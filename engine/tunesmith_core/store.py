@@ -201,8 +201,7 @@ class Library:
         except TunesmithError as error:
             logger.warning("%s: %s", ascii(run.id), error.message)
             problem = problem or (error if error.code != "protocol-mismatch" else None)
-        if problem and not run.is_supervised():
-            status.state = RunState.DAMAGED
+        status.mark(run, problem or reader.damage())
         self._store_run(run, spec, status, created, reader.offset)
 
     def _store_run(self, run: Run, spec: RunSpec | None, status: RunStatus, created: float, offset: int) -> None:

@@ -1443,6 +1443,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{path}, rows {first} to {last}"),
     QT_TRANSLATE_NOOP("Core", "{path}: a token has the number {number}, which no model knows."),
     QT_TRANSLATE_NOOP("Core", "{path}: all {num_rows} rows are longer than the context length of {limit} tokens."),
+    QT_TRANSLATE_NOOP("Core", "{path}: lines that are damaged: {count:,}. What they reported is missing."),
     QT_TRANSLATE_NOOP("Core", "{path}: none of the {num_rows} rows has a token to learn within {limit} tokens."),
     QT_TRANSLATE_NOOP("Core", "{path}: the Parquet file has no rows."),
     QT_TRANSLATE_NOOP("Core", "{path}: the file contains only blank lines."),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny_run import make_tiny_run
-from tunesmith_core import paths, store
+from tunesmith_core import cli, paths, store
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, RunState, open_run
@@ -117,7 +117,9 @@ def test_a_moved_data_root_lists_its_runs_where_they_are(run: Run, monkeypatch: 
     assert listed() == [(moved / "runs" / run.id, RunState.STOPPED)]
 
 
-def test_damage_is_marked_until_it_is_repaired(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_is_marked_until_it_is_repaired(
+    run: Run, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
     listed()
     header = run.path / "run.json"
     content = header.read_text()
@@ -125,6 +127,14 @@ def test_damage_is_marked_until_it_is_repaired(run: Run, caplog: pytest.LogCaptu
     assert listed() == [(run.path, RunState.DAMAGED)]
     assert run.status().state is RunState.DAMAGED
     header.write_text(content)
+    assert listed() == [(run.path, RunState.STOPPED)]
+    events = run.journal_path.read_bytes()
+    run.journal_path.write_bytes(events.replace(b'"loss":1.0', b'"loss":0.0625'))
+    assert listed() == [(run.path, RunState.DAMAGED)]
+    assert run.status().state is RunState.DAMAGED
+    assert cli.main(["show", run.id]) == 0
+    assert f"{run.journal_path}: lines that are damaged: 1." in capsys.readouterr().err
+    run.journal_path.write_bytes(events)
     assert listed() == [(run.path, RunState.STOPPED)]
     run.journal_path.unlink()
     run.journal_path.mkdir()

@@ -7,6 +7,7 @@ import json
 import math
 import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,36 @@ def test_the_reader_goes_on_where_it_was_and_waits_for_whole_lines(tmp_path: Pat
         file.write(b"garbage\n\n")
     reader.read()
     assert reader.num_bad_lines == 1
+
+
+@pytest.mark.parametrize("cut", [1, 3, 20, -20, -2])
+def test_a_line_that_was_cut_off_is_no_damage(tmp_path: Path, cut: int) -> None:
+    path = tmp_path / "events.jsonl"
+    whole = encode(Event(1, 0.0, "step", {"loss": 1.0}))
+    path.write_bytes(whole[:cut] + b"\n" + b"\0" * 50 + b"\n" + encode(Event(2, 0.0, "step")))
+    reader = JournalReader(path)
+    assert [event.seq for event in reader.read()] == [2]
+    assert (reader.num_bad_lines, reader.num_garbled, reader.damage()) == (2, 0, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda line: line.replace(b'"loss":1.0', b'"loss":9.0'),
+        lambda line: line.replace(b'"t":5.0', b'"t":NaN'),
+        lambda line: b"\x8f\x02" + line,
+        lambda line: b"garbage",
+    ],
+)
+def test_a_line_that_somebody_changed_is_damage(tmp_path: Path, change: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(change(encode(Event(1, 5.0, "step", {"loss": 1.0})).rstrip()) + b"\n")
+    reader = JournalReader(path)
+    assert reader.read() == []
+    problem = reader.damage()
+    assert problem is not None
+    assert problem.code == "run-damaged"
+    assert problem.message == f"{path}: lines that are damaged: 1. What they reported is missing."
 
 
 def test_a_line_longer_than_a_block_does_not_hold_up_the_reader(tmp_path: Path) -> None:

@@ -4557,6 +4557,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path}：有词元的编号是 {number}，没有模型能识别。</translation>
     </message>
     <message>
+        <source>{path}: lines that are damaged: {count:,}. What they reported is missing.</source>
+        <translation>{path}：有 {count:,} 行已损坏，其中报告的内容缺失。</translation>
+    </message>
+    <message>
         <source>{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.</source>
         <translation>{path}：分词器给 {token!r} 的编号是 {number}，但模型只认识 {rows} 个词元。</translation>
     </message>
