@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSettings
-
-from tunesmith_core import paths
+from tunesmith_gui.services.window_state import window_state
 
 
 class Dismissed:
     """Remembers, by a banner's name, the state that was dismissed."""
 
     def __init__(self) -> None:
-        self._file = QSettings(str(paths.config_dir() / "window.ini"), QSettings.Format.IniFormat)
+        self._file = window_state()
 
     def __contains__(self, news: tuple[str, str]) -> bool:
         """Whether the news (name, state) was dismissed."""

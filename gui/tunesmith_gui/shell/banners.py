@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from PySide6.QtCore import QSettings, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
-from tunesmith_core import paths
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.models.run_row import RunRow
+from tunesmith_gui.services.window_state import window_state
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.banner import Banner
@@ -30,7 +30,7 @@ class ShellBanners(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._state = QSettings(str(paths.config_dir() / "window.ini"), QSettings.Format.IniFormat)
+        self._state = window_state()
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, 0)
         self._column.setSpacing(SPACE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QEvent, QSettings, QSize, Qt, QTimer, Signal
+from PySide6.QtCore import QByteArray, QEvent, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QCloseEvent,
     QDragEnterEvent,
@@ -28,6 +28,7 @@ from tunesmith_gui.pages import PAGES
 from tunesmith_gui.plain_text import window_title
 from tunesmith_gui.services.hardware import Reading
 from tunesmith_gui.services.run_service import LiveRun
+from tunesmith_gui.services.window_state import window_state
 from tunesmith_gui.shell import actions as shell_actions
 from tunesmith_gui.shell.activity import ActivityPanel
 from tunesmith_gui.shell.banners import ShellBanners
@@ -62,7 +63,7 @@ class MainWindow(QMainWindow):
     def __init__(self, context: Context, memories: dict[str, object] | None = None) -> None:
         super().__init__()
         self.context = context
-        self._state = QSettings(str(paths.config_dir() / "window.ini"), QSettings.Format.IniFormat)
+        self._state = window_state()
         self._ask_on_close = True
         self._opened_at = time.time()
         self._build(memories)
