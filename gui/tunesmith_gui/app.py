@@ -177,6 +177,8 @@ def _open_log() -> None:
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.getLogger().addHandler(handler)
         logging.getLogger().setLevel(logging.INFO)
+        # On a full disk the log has gaps: the terminal must not get a traceback for each.
+        logging.raiseExceptions = False
     qInstallMessageHandler(_on_qt_message)
 
 

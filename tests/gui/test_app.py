@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import subprocess
@@ -246,3 +247,24 @@ def test_a_read_only_data_root_is_shown_and_says_so(home: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == """tiny-01 ["A file or folder can't be written or read"]"""
     assert [path.name for path in home.iterdir()] == ["runs"]
+
+
+def test_a_log_on_a_full_disk_says_nothing_in_the_terminal(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    monkeypatch.setattr(logging, "raiseExceptions", True)
+    monkeypatch.setattr(app_module, "qInstallMessageHandler", lambda _handler: None)
+    app_module._open_log()
+    (handler,) = root.handlers
+
+    def refuse() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(handler, "flush", refuse)
+    logging.getLogger("tunesmith").error("a line")
+    monkeypatch.undo()
+    handler.close()
+    assert capsys.readouterr().err == ""
