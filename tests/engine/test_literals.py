@@ -91,6 +91,20 @@ def test_rows_and_tokens_are_counted_and_told(tokenizer: PreTrainedTokenizerBase
     )
 
 
+def test_the_three_most_frequent_tokens_are_named(tokenizer: PreTrainedTokenizerBase) -> None:
+    words = [f"<|odd{number}|>" for number in range(5)]
+    tokenizer.add_special_tokens({"additional_special_tokens": words})
+    said = " ".join(word for number, word in enumerate(words) for _ in range(number + 1))
+    renderer, _ = tokenised(tokenizer, Chat(({"role": "user", "content": said}, {"role": "assistant", "content": "No."})))
+    assert "(<|odd4|>, <|odd3|>, <|odd2|>): 1." in renderer.notes["dataset-special-tokens"]
+
+
+def test_of_two_tokens_the_longer_one_is_meant(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|odd|>", "<|odd|>er"]})
+    renderer, _ = tokenised(tokenizer, Chat(({"role": "user", "content": "<|odd|>er"}, {"role": "assistant", "content": "No."})))
+    assert "(<|odd|>er): 1." in renderer.notes["dataset-special-tokens"]
+
+
 def test_plain_text_may_have_been_rendered_for_the_model(tokenizer: PreTrainedTokenizerBase) -> None:
     renderer, (row,) = tokenised(tokenizer, Text("<|im_start|>user\nHi<|im_end|>"))
     assert control_tokens(tokenizer, row) == 2

@@ -74,6 +74,17 @@ def test_the_first_bad_row_is_named_though_a_later_one_ends_the_reading(tmp_path
         list(Source(SourceSpec(path=str(path)), False).conversations())
 
 
+def test_damage_is_named_with_the_row_behind_the_last_good_one(tmp_path: Path) -> None:
+    path = write(tmp_path, {"text": ["a" * 50, "b" * 50, "c" * 50]}, row_group_size=2, compression="none")
+    place = parquet.ParquetFile(path).metadata.row_group(1).column(0).dictionary_page_offset
+    content = bytearray(path.read_bytes())
+    content[place : place + 8] = b"\xff" * 8
+    path.write_bytes(content)
+    source = Source(SourceSpec(path=str(path)), False)
+    with pytest.raises(UserError, match=r"a\.parquet, row 3: the Parquet file is damaged: \w.*\w"):
+        list(source.conversations())
+
+
 def test_columns_that_no_example_can_use_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, {"text": ["a"], "image": ["x" * 100_000]})
     monkeypatch.setattr(parquet_pages, "MAX_PAGE_BYTES", 50_000)

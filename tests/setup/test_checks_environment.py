@@ -224,6 +224,17 @@ def test_the_build_of_pytorch_is_read_without_importing_it(
 
 
 @pytest.mark.parametrize(
+    ("torch", "triton"),
+    [("2.7.1", "3.3.1"), ("2.8.0", "3.4.0"), ("2.9.1", "3.5.1"), ("2.10.0", "3.6.0"), ("2.11.0", "3.6.0")],
+)
+def test_each_pytorch_has_its_triton(torch: str, triton: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pairs are those in the metadata of PyTorch's wheels."""
+    make("train-cu128-linux-py311-1", TORCH | {"triton": triton})
+    monkeypatch.setattr(packages, "torch_build", lambda _folder: (torch, "12.8"))
+    assert look(packages.Triton(), Machine(system="linux")).state == "ok"
+
+
+@pytest.mark.parametrize(
     ("profile", "versions", "system", "state", "words"),
     [
         ("cu124", TORCH, "linux", "ok", "triton 3.2.0 matches"),

@@ -197,7 +197,12 @@ def test_what_is_complete_needs_no_room(
     home: Path, interpreter: Interpreter, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "machine", lambda: Machine(system="linux", gpus=()))
+    monkeypatch.setattr(install, "PROOF_S", 0)
     parts = install.wanted(None, progress, training_only=True)
+    fresh = parts.plan()
+    parts_s = [part.download_bytes / 10_000_000 + part.disk_bytes / 100_000_000 for part in fresh.parts]
+    assert fresh.seconds == round(sum(parts_s))
+    assert fresh.disk_bytes > 0
     seal(parts.training)
     files.atomic_write_json(parts.training.folder / PROOF, {"state": "ok"})
     (paths.models_dir() / example_model.NAME).mkdir(parents=True)

@@ -74,5 +74,10 @@ def test_another_python_carries_when_the_running_one_can_not(
     with pytest.raises(EnvironmentProblem, match="is not supported, and no other Python") as caught:
         interpreters.choose()
     assert caught.value.code == "python-unsupported"
+    assert "Python 3.14.0 (" in caught.value.message
+    with monkeypatch.context() as patch:
+        patch.setattr(interpreters, "inspect", lambda *_: None)
+        with pytest.raises(EnvironmentProblem, match=r"Python \? \("):
+            interpreters.choose()
     serving = answering(nothing_installed / "python3.13", (3, 13, 2))
     assert interpreters.choose() == Interpreter(serving, (3, 13))

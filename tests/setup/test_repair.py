@@ -130,6 +130,7 @@ def test_strangers_are_moved_away_and_not_deleted(built_training: Path, progress
     assert len(moved) == 1
     assert repair.is_sound(built_training)
     assert not (site(built_training) / "__pycache__" / "nobody.cpython-311.pyc").exists()
+    assert "Removed, Python compiles them again" in progress.text
 
 
 def test_of_a_foreign_build_nothing_is_left(built_training: Path, progress: RecordedProgress) -> None:

@@ -79,6 +79,8 @@ def test_each_fault_is_mended_once_and_looked_at_again(
     assert check.num_fixes == num_fixes
     if not check.helps:
         assert "error[disk-full]: The disk is full" in output.err
+    # Told before and after, not once more.
+    assert output.out.count("ill [disk-full]") == 1 + (check.num_fixes and not check.helps)
 
 
 def test_one_check_can_be_named(sick: list[Check], capsys: pytest.CaptureFixture[str]) -> None:

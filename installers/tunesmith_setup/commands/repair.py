@@ -79,7 +79,6 @@ def mend(check: Check, machine: Machine, progress: Progress, *, asked: bool) -> 
             progress.error(wrap(error))
     after = verify(check, machine, progress)
     if after.state is finding.state is State.FAILED:
-        progress.check(after)
         progress.note("This did not help.")
     return after.state is not State.FAILED
 
