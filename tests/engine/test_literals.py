@@ -91,17 +91,21 @@ def test_rows_and_tokens_are_counted_and_told(tokenizer: PreTrainedTokenizerBase
     )
 
 
+def asked(question: str) -> Chat:
+    return Chat(({"role": "user", "content": question}, {"role": "assistant", "content": "No."}))
+
+
 def test_the_three_most_frequent_tokens_are_named(tokenizer: PreTrainedTokenizerBase) -> None:
     words = [f"<|odd{number}|>" for number in range(5)]
     tokenizer.add_special_tokens({"additional_special_tokens": words})
     said = " ".join(word for number, word in enumerate(words) for _ in range(number + 1))
-    renderer, _ = tokenised(tokenizer, Chat(({"role": "user", "content": said}, {"role": "assistant", "content": "No."})))
+    renderer, _ = tokenised(tokenizer, asked(said))
     assert "(<|odd4|>, <|odd3|>, <|odd2|>): 1." in renderer.notes["dataset-special-tokens"]
 
 
 def test_of_two_tokens_the_longer_one_is_meant(tokenizer: PreTrainedTokenizerBase) -> None:
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|odd|>", "<|odd|>er"]})
-    renderer, _ = tokenised(tokenizer, Chat(({"role": "user", "content": "<|odd|>er"}, {"role": "assistant", "content": "No."})))
+    renderer, _ = tokenised(tokenizer, asked("<|odd|>er"))
     assert "(<|odd|>er): 1." in renderer.notes["dataset-special-tokens"]
 
 
