@@ -245,11 +245,20 @@ class SettingsFile:
         known = {field.name for field in dataclasses.fields(Settings)}
         self._found = True
         self._version = max(version, current_version())
-        self._unknown = {name: value for name, value in values.items() if name not in known}
+        self._unknown = {name: value for name, value in values.items() if name not in known and _is_json(value)}
         problems: list[FieldProblem] = []
         self._set(read_section(Settings, {name: values[name] for name in known & values.keys()}, "settings", problems))
         if problems:
             self.problem = _damaged(self.path, joined([problem.message for problem in problems], ", "))
+
+
+def _is_json(value: object) -> bool:
+    """Return whether a value that was read can be written: Python reads numbers that JSON lacks."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def language_in_force() -> str:

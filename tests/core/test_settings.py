@@ -262,3 +262,16 @@ def test_a_damaged_file_is_set_aside_before_it_is_written_again(home: Path, cont
     file.last_good_path.write_text("{")
     file.save()
     assert aside.read_text() == content, "there was no file to set aside"
+
+
+@pytest.mark.parametrize("number", ["Infinity", "NaN", '{"a": [-Infinity]}'])
+def test_a_number_that_json_lacks_does_not_keep_settings_from_being_saved(home: Path, number: str) -> None:
+    file = SettingsFile()
+    file.save()
+    text = file.path.read_text(encoding="utf-8")
+    file.path.write_text(text.replace("{", f'{{"of-tomorrow": {number}, "kept": 1, ', 1), encoding="utf-8")
+    again = SettingsFile()
+    again.change(theme="dark")
+    again.save()
+    assert SettingsFile().values.theme == "dark"
+    assert json.loads(file.path.read_text(encoding="utf-8"))["kept"] == 1
