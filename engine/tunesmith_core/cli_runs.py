@@ -125,12 +125,15 @@ def end_error(run: Run, status: RunStatus) -> TunesmithError:
     """Return why a run failed or was interrupted."""
     if status.state is RunState.FAILED and status.error:
         return TunesmithError.from_dict(status.error)
-    return TunesmithError(
-        "engine-killed",
+    words = Message(
         "The processes of the run {run} ended without a result. See {log_path}.",
         run=run.id,
         log_path=run.supervisor_log_path,
     )
+    if status.step > status.last_checkpoint_step > 0:
+        saved = status.last_checkpoint_step
+        words = Message("{reason} Steps after {step} were not saved.", reason=words, step=saved)
+    return TunesmithError("engine-killed", words)
 
 
 def stop(arguments: Namespace) -> int:

@@ -24,6 +24,7 @@ from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.folder_switch import sweep_switches
 from tunesmith_core.json_values import is_count, is_time
 from tunesmith_core.locks import is_locked
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.process_identity import ProcessIdentity
 from tunesmith_core.protocol import Event, read_journal
@@ -335,6 +336,33 @@ def _disk_problem(folder: Path) -> TunesmithError | None:
 def pause_fields(problem: TunesmithError) -> dict[str, Any]:  # Any: JSON values
     """Return the fields of the phase that begins when a problem with the disk makes a run wait."""
     return {"name": PAUSED_PHASE, "code": problem.code, "message": problem.message}
+
+
+def unsaved(problem: TunesmithError, saved_step: int, step: int | None = None) -> TunesmithError:
+    """Return how a run ends that was stopped while its disk took nothing.
+
+    Args:
+        problem: with the disk.
+        saved_step: of the newest checkpoint, 0 without one.
+        step: which the run has reached, where that is known.
+    """
+    code, reason = problem.code, problem.message
+    if saved_step and saved_step == step:
+        words = Message("{reason} Step {step} is saved, but the adapter isn't.", reason=reason, step=step)
+    elif saved_step:
+        words = Message("{reason} Steps after {step} were not saved.", reason=reason, step=saved_step)
+    else:
+        words = Message("{reason} Nothing was saved.", reason=reason)
+    full = code == "disk-full"
+    if saved_step:
+        free, other = Message("Free some space, then resume the run."), Message(
+            "Make the folder writable, then resume the run."
+        )
+    else:
+        free, other = Message("Free some space, then start the run again."), Message(
+            "Make the folder writable, then start the run again."
+        )
+    return TunesmithError(code, words, hint=free if full else other)
 
 
 def slug(text: str) -> str:

@@ -19,13 +19,13 @@ from typing import Any
 from tunesmith_core import devices, environments, files, memory_limits, paths, run_queue
 from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
 from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
-from tunesmith_core.errors import EXIT_STOPPED, TunesmithError, wrap
+from tunesmith_core.errors import EXIT_STOPPED, EXIT_UNSAVED, TunesmithError, wrap
 from tunesmith_core.forced_stop import Force, ForcedStop, Limits
 from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import Message
 from tunesmith_core.process_identity import current
 from tunesmith_core.protocol import Event, JournalReader, JournalWriter, pending_commands, post_command, read_command
-from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, enter, open_run
+from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, enter, open_run, unsaved
 from tunesmith_core.spec_sections import WSL
 from tunesmith_core.store import Library
 from tunesmith_core.wsl.engine import WslEngine
@@ -242,6 +242,10 @@ class Supervisor:
             )
         elif status.error:
             self._write("result", status="failed", code=status.error.get("code"), step=status.step, artifacts={})
+        elif code == EXIT_UNSAVED:
+            # The disk took the result no more than a checkpoint.
+            problem = TunesmithError(status.obstacle or "disk-full", "The disk couldn't be written.")
+            self._end_failed(unsaved(problem, status.last_checkpoint_step))
         else:
             # Imported here: a run that ends well does not pay for it.
             from tunesmith_core.explain.failure import explained, printed

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.planner import Plan, Saving
-from tunesmith_core.protocol import Event
+from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
 
@@ -104,6 +105,19 @@ def test_an_interrupted_run_ends_with_four(make_spec: Make, capsys: pytest.Captu
     run = create_run(make_spec("i"))
     assert cli.main(["follow", run.id]) == 4
     assert "ended without a result" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_says_what_it_lost(make_spec: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    run = create_run(make_spec("i"))
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("hello")
+        journal.write("checkpoint", step=270)
+        journal.write("step", step=270)
+    for words in ("ended without a result", "Steps after 270 were not saved."):
+        assert cli.main(["show", run.id]) == 0
+        assert words in capsys.readouterr().err
+        with closing(JournalWriter(run.journal_path)) as journal:
+            journal.write("step", step=319)
 
 
 def test_detach_stop_resume_and_delete(
