@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import BugError, TunesmithError, UserError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
 from tunesmith_core.protocol import Event
@@ -83,11 +83,15 @@ def _write_json(value: Any, **style: Any) -> None:  # Any: JSON values, and what
     print(visible_json(json.dumps(value, ensure_ascii=lacks_letters, **style)), flush=True)
 
 
+_WITHOUT_CONTEXT = (BugError.exit_code, UserError.exit_code)
+"""Where the context is a traceback, which says nothing about a file or setting."""
+
+
 def show_error(error: TunesmithError) -> None:
     """Write an error with its code, cause and next step to standard error."""
     title = Message("error[{code}]: {title}", code=error.code, title=error.title)
     lines = [said(title), *said(error.message).splitlines()]
-    if error.context and error.exit_code != 1:
+    if error.context and error.exit_code not in _WITHOUT_CONTEXT:
         lines += ["", *error.context.rstrip().splitlines(), ""]
     lines += [said(Message("hint: {hint}", hint=error.hint))]
     if error.link:
