@@ -235,6 +235,10 @@ def runs(arguments: Namespace) -> int:
     return EXIT_DONE
 
 
+def _skipped_rows(status: RunStatus) -> Message:
+    return Message("{num_skipped} of {num_rows}", num_skipped=status.num_skipped_rows, num_rows=status.num_rows)
+
+
 def show(arguments: Namespace) -> int:
     """Say where one run stands."""
     run = open_run(arguments.run)
@@ -248,6 +252,7 @@ def show(arguments: Namespace) -> int:
         (Message("name"), display_name(run)),
         (Message("state"), said(status.state.value)),
         (Message("step"), steps),
+        *([(Message("skipped rows"), said(_skipped_rows(status)))] if status.num_skipped_rows else []),
         (Message("loss"), terminal.number(status.loss)),
         (Message("evaluation loss"), terminal.number(status.eval_loss)),
         (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),

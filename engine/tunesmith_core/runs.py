@@ -104,12 +104,15 @@ class RunStatus:
     """What the journal says about a run, for lists and headers.
 
     Times are seconds since 1970; losses are in nats per token. `obstacle` is the code of what a paused run waits for.
+    `num_rows` of the data files, of which `num_skipped_rows` are not trained on.
     """
 
     state: RunState = RunState.QUEUED
     phase: str = ""
     step: int = 0
     total_steps: int = 0
+    num_rows: int = 0
+    num_skipped_rows: int = 0
     loss: float | None = None
     eval_loss: float | None = None
     best_eval_loss: float | None = None
@@ -148,6 +151,7 @@ class RunStatus:
                     self.state = _PHASE_STATES.get(self.phase, RunState.PREPARING)
             case "setup":
                 self.total_steps = data.get("total_steps") or 0
+                self.num_rows, self.num_skipped_rows = counted_rows(data)
             case "step":
                 self.step, self.loss = data.get("step", self.step), data.get("loss")
                 self.tokens_per_s = data.get("tokens_per_s")
@@ -189,6 +193,12 @@ class RunStatus:
         self.step = event.data.get("step") or self.step
         self.ended_at = event.t
         self.artifacts = event.data.get("artifacts") or {}
+
+
+def counted_rows(setup: dict[str, Any]) -> tuple[int, int]:  # Any: JSON values
+    """Return how many rows the data of a run has and how many were skipped, by its event "setup"."""
+    used, held_out, skipped = (setup.get(f"num_{name}_rows") or 0 for name in ("train", "eval", "skipped"))
+    return used + held_out + skipped, skipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from tunesmith_core.errors import BugError, TunesmithError, UserError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
 from tunesmith_core.protocol import Event
-from tunesmith_core.runs import PAUSED_PHASE
+from tunesmith_core.runs import PAUSED_PHASE, counted_rows
 
 QUIET_STEPS_S = 10.0
 """Where no terminal shows the line in place, a step is told at most so often."""
@@ -155,6 +155,10 @@ class Progress:
         """Tell one event, if it is worth telling."""
         if event.type == "setup":
             self._total_steps = event.data.get("total_steps") or 0
+            num_rows, num_skipped = counted_rows(event.data)
+            if num_skipped:
+                self._clear()
+                say(Message("Skipped {num_skipped} of {num_rows} rows.", num_skipped=num_skipped, num_rows=num_rows))
         elif event.type == "step":
             self._step(event)
         elif line := _line(event):

@@ -316,6 +316,23 @@ def test_runs_and_show(spec_file: str, capsys: pytest.CaptureFixture[str], fake_
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
 
 
+def test_rows_that_were_skipped_are_told(
+    spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script
+) -> None:
+    def told(num_skipped: int) -> str:
+        setup = {"num_train_rows": 2, "num_eval_rows": 1, "num_skipped_rows": num_skipped, "total_steps": 1}
+        fake_engine({"*": [["hello"], ["event", "setup", setup], ["steps", 1], ["result", "finished"]]})
+        assert cli.main(["train", spec_file]) == 0
+        return capsys.readouterr().out
+
+    assert "Skipped 10 of 13 rows.\n" in told(10)
+    assert cli.main(["show", "c-01"]) == 0
+    assert "skipped rows:    10 of 13\n" in capsys.readouterr().out
+    assert "kipped" not in told(0)
+    assert cli.main(["show", "c-02"]) == 0
+    assert "kipped" not in capsys.readouterr().out
+
+
 def test_show_explains_a_failed_run(spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script) -> None:
     fake_engine({"*": [["hello"], ["exit", 3]]})
     assert cli.main(["train", spec_file]) == 4
