@@ -103,7 +103,8 @@ QUEUED_PHASE = "queued"
 class RunStatus:
     """What the journal says about a run, for lists and headers.
 
-    Times are seconds since 1970; losses are in nats per token. `obstacle` is the code of what a paused run waits for.
+    Times are seconds since 1970; losses are in nats per token. `obstacle` is the code of what a paused run waits for,
+    `pause_reason` the sentence about it.
     `num_rows` of the data files, of which `num_skipped_rows` are not trained on.
     """
 
@@ -126,6 +127,7 @@ class RunStatus:
     last_checkpoint_step: int = 0
     device_name: str = ""
     obstacle: str = ""
+    pause_reason: str = ""
     error: dict[str, Any] | None = None  # Any: the fields of an error event
     artifacts: dict[str, str] = field(default_factory=dict)
 
@@ -146,7 +148,8 @@ class RunStatus:
                 self.paused_since = self.paused_since or (before if self.started_at else None)
             case "phase":
                 self.phase = data.get("name", "")
-                self.obstacle = data.get("code", "") if self.phase == PAUSED_PHASE else ""
+                paused = self.phase == PAUSED_PHASE
+                self.obstacle, self.pause_reason = (data.get(key, "") if paused else "" for key in ("code", "message"))
                 if self.state is not RunState.STOPPING or self.phase == "saving":
                     self.state = _PHASE_STATES.get(self.phase, RunState.PREPARING)
             case "setup":
@@ -157,7 +160,8 @@ class RunStatus:
                 self.tokens_per_s = data.get("tokens_per_s")
                 if self.state is RunState.PAUSED:
                     # A pause that was only seen from outside has no end in the journal.
-                    self.state, self.phase, self.obstacle = RunState.RUNNING, "training", ""
+                    self.state, self.phase = RunState.RUNNING, "training"
+                    self.obstacle = self.pause_reason = ""
             case "eval":
                 self._fold_eval(data.get("loss"))
             case "checkpoint":
@@ -189,7 +193,7 @@ class RunStatus:
     def _fold_result(self, event: Event) -> None:
         status = event.data.get("status")
         self.state = RunState(status) if status in ("finished", "stopped", "failed") else RunState.FAILED
-        self.phase = self.obstacle = ""
+        self.phase = self.obstacle = self.pause_reason = ""
         self.step = event.data.get("step") or self.step
         self.ended_at = event.t
         self.artifacts = event.data.get("artifacts") or {}

@@ -206,10 +206,7 @@ def _line(event: Event) -> str:
         case "hello" if data.get("resumed_from_step"):
             return Message("resumed from step {step}", step=data["resumed_from_step"])
         case "phase" if data.get("name") == PAUSED_PHASE:
-            return Message(
-                "Paused: {message} The run keeps everything in memory and continues by itself.",
-                message=data.get("message"),
-            )
+            return paused(data.get("message") or "")
         case "phase" if not data.get("done"):
             return Message("{phase} ...", phase=Message(str(data.get("name"))))
         case "eval":
@@ -227,3 +224,8 @@ def _line(event: Event) -> str:
         case "stopping":
             return Message("stopping ...")
     return ""
+
+
+def paused(reason: str) -> Message:
+    """Return what is said of a run that waits for its disk, which is the reason."""
+    return Message("Paused: {message} The run keeps everything in memory and continues by itself.", message=reason)

@@ -21,6 +21,7 @@ from tests.processes import kill, press_control_c
 from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
 from tunesmith_core.hardware import Hardware
+from tunesmith_core.locks import FileLock
 from tunesmith_core.planner import Plan, Saving
 from tunesmith_core.protocol import Event, JournalWriter
 from tunesmith_core.runs import Run, create_run
@@ -314,6 +315,26 @@ def test_runs_and_show(spec_file: str, capsys: pytest.CaptureFixture[str], fake_
     assert "9 / 9" in shown
     assert cli.main(["show", "c-01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [("disk-full", "paused: the disk is full"), ("permission-or-antivirus", "paused: the disk can't be written")],
+)
+def test_runs_and_show_say_what_a_paused_run_waits_for(
+    make_spec: Make, capsys: pytest.CaptureFixture[str], code: str, words: str
+) -> None:
+    run = create_run(make_spec("p"))
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("hello")
+        journal.write("phase", name="paused", code=code, message="/d takes nothing.")
+    with FileLock(run.lock_path):
+        assert cli.main(["runs"]) == 0
+        assert words in capsys.readouterr().out
+        assert cli.main(["show", run.id]) == 0
+        told = capsys.readouterr()
+    assert f"state:           {words}\n" in told.out
+    assert told.err == "Paused: /d takes nothing. The run keeps everything in memory and continues by itself.\n"
 
 
 def test_rows_that_were_skipped_are_told(
