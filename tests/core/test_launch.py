@@ -18,7 +18,8 @@ import pytest
 from tests.core.test_supervisor import gone, kinds, wait_for, with_signals
 from tests.processes import KILLED
 from tunesmith_core import files, launch, paths, runs, trash
-from tunesmith_core.checkpoint_manifest import CONTENT
+from tunesmith_core.base_model import BaseModel
+from tunesmith_core.checkpoint_manifest import CONTENT, sealed
 from tunesmith_core.errors import BugError, EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalWriter, pending_commands, post_command, read_journal
@@ -128,6 +129,28 @@ def test_a_run_that_was_edited_is_refused_before_anything_starts(fake_engine: Sc
         launch.resume(run)
     assert caught.value.code == "resume-refused"
     assert "adapter.rank: 3 -> " in caught.value.message
+
+
+def test_a_resume_with_another_base_model_leaves_the_run_as_it_was(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["hello"], ["steps", 2], ["result", "stopped"]]})
+    run = launch.start(make_spec("r"))
+    launch.wait(run)
+    spec, listed = run.load_spec(), {name: {"bytes": 0, "sha256": ""} for name in CONTENT}
+    notes = BaseModel(Path(spec.model.path), None).to_dict()
+    manifest = {"version": 1, "step": 2, "files": listed, "fingerprint": {}, "spec": spec.to_dict()}
+    (run.checkpoints_path / "step-000002").mkdir(parents=True)
+    path = run.checkpoints_path / "step-000002" / "MANIFEST.json"
+    files.atomic_write_json(path, sealed(manifest | {"base_model": notes}))
+    weights = Path(spec.model.path) / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + b"\x01")
+    with pytest.raises(UserError, match=r"Changed since: model\.safetensors\.") as caught:
+        launch.resume(run)
+    assert caught.value.code == "resume-refused"
+    assert run.status().state is RunState.STOPPED
+    weights.write_bytes(content)
+    launch.resume(run)
+    assert launch.wait(run).state is RunState.STOPPED
 
 
 def test_a_run_that_lost_its_checkpoints_cannot_go_on_and_one_that_did_nothing_can(
