@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.datafmt import Chat, Message
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import phrase
 from tunesmith_engine.data.fields import QUESTION, Fields
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class ChatRenderer:
                     "model-files-missing-or-corrupt",
                     "{path}: the chat template can't be used: {error}. It failed at {place}.",
                     path=_template_file(Path(self._tokenizer.name_or_path)),
-                    error=_without_stop(error),
+                    error=phrase(error),
                     place=place,
                     hint="Choose another model, or replace the chat template with one that works.",
                 ) from error
@@ -104,7 +105,7 @@ class ChatRenderer:
                 "dataset-parse-error",
                 "{place}: the chat template rejects this chat: {error}.",
                 place=place,
-                error=_without_stop(error),
+                error=phrase(error),
             ) from error
 
     def answers(self, chat: Chat, text: str, place: str) -> list[Span]:
@@ -344,8 +345,3 @@ def _is_of_template(error: Exception) -> bool:
 def _template_file(folder: Path) -> Path:
     own = folder / "chat_template.jinja"
     return own if own.is_file() else folder / "tokenizer_config.json"
-
-
-def _without_stop(error: Exception) -> str:
-    """Return an error's words for the middle of a sentence."""
-    return str(error).strip().rstrip(".")
