@@ -519,8 +519,8 @@ def test_heads_must_share_the_queries(folder: Path) -> None:
 
     edit(folder / "config.json", num_attention_heads=3, num_hidden_layers=2)
     queries(model__layers__0__self_attn__q_proj=64)
-    message = refusal(folder).message
-    assert "config.json: 3 attention heads can't share the 64 rows of model.layers.0.self_attn.q_proj.weight." in message
+    words = "3 attention heads can't share the 64 rows of model.layers.0.self_attn.q_proj.weight."
+    assert refusal(folder).message == f"{folder / 'config.json'}: {words}"
     # Layers of other kinds and images have heads of their own.
     queries(model__layers__0__self_attn__q_proj=64, model__layers__1__self_attn__q_proj=66)
     open_model_folder(folder)

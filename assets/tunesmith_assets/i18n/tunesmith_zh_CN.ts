@@ -4557,6 +4557,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path}：有词元的编号是 {number}，没有模型能识别。</translation>
     </message>
     <message>
+        <source>{path}: the chat template can&apos;t be used: {error}. It failed at {place}.</source>
+        <translation>{path}：对话模板无法使用：{error}。出错位置：{place}。</translation>
+    </message>
+    <message>
         <source>{path}: the tokenizer gives {token!r} the number {number}, but the model knows only {rows} tokens.</source>
         <translation>{path}：分词器给 {token!r} 的编号是 {number}，但模型只认识 {rows} 个词元。</translation>
     </message>
@@ -4583,6 +4587,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{path}: {task}: {reason}.</source>
         <translation>{path}：{task}：{reason}。</translation>
+    </message>
+    <message>
+        <source>{place}: the row has no column {column}. Its columns are: {columns}.</source>
+        <translation>{place}：该行没有列 {column}。现有的列：{columns}。</translation>
     </message>
     <message>
         <source>{reason}</source>
@@ -5119,12 +5127,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请检查 config.json 中的数值，将数值格式设为 float32，或重新下载模型。</translation>
     </message>
     <message>
+        <source>Choose another model, or replace the chat template with one that works.</source>
+        <translation>请选择其他模型，或换用可以正常工作的对话模板。</translation>
+    </message>
+    <message>
         <source>Choose the unquantized version of the model. To save memory, set Frozen weights to NF4: it is quantized while it loads.</source>
         <translation>请选择该模型未量化的版本。要节省显存，可将“冻结权重”设为 NF4：加载时会自动量化。</translation>
     </message>
     <message>
         <source>Evaluation losses are measured on other rows, so earlier ones can&apos;t be compared with them.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
+    </message>
+    <message>
+        <source>Free some space, then resume the run.</source>
+        <translation>请先腾出一些空间，然后继续该训练。</translation>
+    </message>
+    <message>
+        <source>Free some space, then start the run again.</source>
+        <translation>请先腾出一些空间，然后重新开始该训练。</translation>
     </message>
     <message>
         <source>From here on, another share of adapter inputs is ignored at random.</source>
@@ -5149,6 +5169,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
+    </message>
+    <message>
+        <source>Make the folder writable, then resume the run.</source>
+        <translation>请先让该文件夹可以写入，然后继续该训练。</translation>
+    </message>
+    <message>
+        <source>Make the folder writable, then start the run again.</source>
+        <translation>请先让该文件夹可以写入，然后重新开始该训练。</translation>
     </message>
     <message>
         <source>Move adapter_config.json to another folder to train the model without the adapter, or choose a model into which the adapter was merged.</source>
@@ -5195,6 +5223,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
     </message>
     <message>
+        <source>Skipped {num_skipped} of {num_rows} rows.</source>
+        <translation>共 {num_rows} 行，跳过了 {num_skipped} 行。</translation>
+    </message>
+    <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
     </message>
@@ -5213,6 +5245,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The data changed, so the remaining steps train on other rows.</source>
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
+    </message>
+    <message>
+        <source>The disk couldn&apos;t be written.</source>
+        <translation>磁盘无法写入。</translation>
     </message>
     <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
@@ -5281,6 +5317,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Too many levels of symbolic links</source>
         <translation>符号链接层数过多</translation>
+    </message>
+    <message>
+        <source>a setting is missing or has a value that this model can&apos;t have</source>
+        <translation>缺少某项设置，或某项设置的值不适用于该模型</translation>
+    </message>
+    <message>
+        <source>adapter</source>
+        <translation>适配器</translation>
     </message>
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
@@ -5599,6 +5643,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>属于 conda</translation>
     </message>
     <message>
+        <source>paused: the disk can&apos;t be written</source>
+        <translation>已暂停：磁盘无法写入</translation>
+    </message>
+    <message>
+        <source>paused: the disk is full</source>
+        <translation>已暂停：磁盘已满</translation>
+    </message>
+    <message>
         <source>positional arguments</source>
         <translation>位置参数</translation>
     </message>
@@ -5707,6 +5759,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>显示将要下载和写入的内容，不写入任何东西</translation>
     </message>
     <message>
+        <source>skipped rows</source>
+        <translation>跳过的行</translation>
+    </message>
+    <message>
         <source>start a run and follow it</source>
         <translation>开始一个运行并跟踪它</translation>
     </message>
@@ -5775,6 +5831,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>NVIDIA 驱动没有响应</translation>
     </message>
     <message>
+        <source>the chat template is not UTF-8 text, see byte {number}</source>
+        <translation>对话模板不是 UTF-8 文本，见第 {number} 个字节</translation>
+    </message>
+    <message>
+        <source>the content</source>
+        <translation>文件内容</translation>
+    </message>
+    <message>
         <source>the end of the file</source>
         <translation>文件结尾</translation>
     </message>
@@ -5841,6 +5905,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the safetensors header is malformed at the tensor {name}</source>
         <translation>safetensors 文件头在张量 {name} 处格式有误</translation>
+    </message>
+    <message>
+        <source>the setting {name} is missing</source>
+        <translation>缺少设置 {name}</translation>
     </message>
     <message>
         <source>the settings can&apos;t be used</source>
@@ -6079,6 +6147,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{folder} 可用 {free}</translation>
     </message>
     <message>
+        <source>{heads} attention heads can&apos;t share the {rows} rows of {name}</source>
+        <translation>{heads} 个注意力头无法均分 {name} 的 {rows} 行</translation>
+    </message>
+    <message>
         <source>{kind}: installed files are damaged ({count}): {shown}.</source>
         <translation>{kind}：有 {count} 个已安装的文件损坏：{shown}。</translation>
     </message>
@@ -6133,6 +6205,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name} instead of CPython</source>
         <translation>是 {name}，不是 CPython</translation>
+    </message>
+    <message>
+        <source>{name} is &quot;{value}&quot;, which this model does not support</source>
+        <translation>{name} 的值为 &quot;{value}&quot;，该模型不支持</translation>
     </message>
     <message>
         <source>{name} is already complete</source>
@@ -6245,6 +6321,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name}{inside}</source>
         <translation>{name}{inside}</translation>
+    </message>
+    <message>
+        <source>{num_skipped} of {num_rows}</source>
+        <translation>{num_skipped} / {num_rows}</translation>
     </message>
     <message>
         <source>{path} ({size})</source>
@@ -10496,6 +10576,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>%1 is at step %2. If you stop and save, you can resume it from there.</source>
         <translation>%1 进行到第 %2 步。停止并保存后，可以从那里继续。</translation>
+    </message>
+    <message>
+        <source>%1 is waiting to save. If it still can’t when you stop, the steps after %2 are lost.</source>
+        <translation>%1 正在等待保存。如果停止时仍无法保存，第 %2 步之后的训练将会丢失。</translation>
     </message>
     <message>
         <source>If you discard, what came after the checkpoint of step %1 is lost.</source>
