@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,8 @@ from tests.processes import kill, press_control_c
 from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch, settings
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
 from tunesmith_core.hardware import Hardware
-from tunesmith_core.locks import FileLock
 from tunesmith_core.planner import Plan, Saving
-from tunesmith_core.protocol import Event, JournalWriter
+from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
 
@@ -106,19 +104,6 @@ def test_an_interrupted_run_ends_with_four(make_spec: Make, capsys: pytest.Captu
     run = create_run(make_spec("i"))
     assert cli.main(["follow", run.id]) == 4
     assert "ended without a result" in capsys.readouterr().err
-
-
-def test_an_interrupted_run_says_what_it_lost(make_spec: Make, capsys: pytest.CaptureFixture[str]) -> None:
-    run = create_run(make_spec("i"))
-    with closing(JournalWriter(run.journal_path)) as journal:
-        journal.write("hello")
-        journal.write("checkpoint", step=270)
-        journal.write("step", step=270)
-    for words in ("ended without a result", "Steps after 270 were not saved."):
-        assert cli.main(["show", run.id]) == 0
-        assert words in capsys.readouterr().err
-        with closing(JournalWriter(run.journal_path)) as journal:
-            journal.write("step", step=319)
 
 
 def test_detach_stop_resume_and_delete(
@@ -324,43 +309,6 @@ def test_runs_and_show(
     assert "适配器: " in capsys.readouterr().out
     assert cli.main(["show", "c-01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [("disk-full", "paused: the disk is full"), ("permission-or-antivirus", "paused: the disk can't be written")],
-)
-def test_runs_and_show_say_what_a_paused_run_waits_for(
-    make_spec: Make, capsys: pytest.CaptureFixture[str], code: str, words: str
-) -> None:
-    run = create_run(make_spec("p"))
-    with closing(JournalWriter(run.journal_path)) as journal:
-        journal.write("hello")
-        journal.write("phase", name="paused", code=code, message="/d takes nothing.")
-    with FileLock(run.lock_path):
-        assert cli.main(["runs"]) == 0
-        assert words in capsys.readouterr().out
-        assert cli.main(["show", run.id]) == 0
-        told = capsys.readouterr()
-    assert f"state:           {words}\n" in told.out
-    assert told.err == "Paused: /d takes nothing. The run keeps everything in memory and continues by itself.\n"
-
-
-def test_rows_that_were_skipped_are_told(
-    spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script
-) -> None:
-    def told(num_skipped: int) -> str:
-        setup = {"num_train_rows": 2, "num_eval_rows": 1, "num_skipped_rows": num_skipped, "total_steps": 1}
-        fake_engine({"*": [["hello"], ["event", "setup", setup], ["steps", 1], ["result", "finished"]]})
-        assert cli.main(["train", spec_file]) == 0
-        return capsys.readouterr().out
-
-    assert "Skipped 10 of 13 rows.\n" in told(10)
-    assert cli.main(["show", "c-01"]) == 0
-    assert "skipped rows:    10 of 13\n" in capsys.readouterr().out
-    assert "Skipped" not in told(0)
-    assert cli.main(["show", "c-02"]) == 0
-    assert "skipped rows" not in capsys.readouterr().out
 
 
 def test_show_explains_a_failed_run(spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script) -> None:
