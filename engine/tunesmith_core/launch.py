@@ -17,7 +17,7 @@ from tunesmith_core.capped_log import clean, tail_of
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError, wrap
 from tunesmith_core.model_folder import local_folder
-from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_commands, post_command
+from tunesmith_core.protocol import DISCARD_SIGNAL, STOP_MODES, Event, JournalReader, pending_commands, post_command
 from tunesmith_core.runs import (
     CHECKPOINT_MANIFEST,
     FIRST_SAVED_STEP,
@@ -141,11 +141,10 @@ def stop(run: Run, mode: str = "save") -> str:
     try:
         return send(run, "stop", mode=mode)
     except EnvironmentProblem:
-        # A disk that takes no command is one that takes no checkpoint either, so that both modes come to the same.
         supervisor = run.supervisor()
         if sys.platform == "win32" or not supervisor or not supervisor.alive():
             raise
-        os.kill(supervisor.pid, signal.SIGTERM)
+        os.kill(supervisor.pid, DISCARD_SIGNAL if mode == "discard" else signal.SIGTERM)
         return ""
 
 

@@ -178,8 +178,9 @@ def test_a_command_that_cannot_be_written(make_spec: Make, home: Path) -> None:
 
 
 @with_signals
+@pytest.mark.parametrize("mode", ["save", "discard"])
 def test_a_stop_reaches_a_run_whose_disk_takes_no_command(
-    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     def full(*_: object, **_named: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -188,8 +189,9 @@ def test_a_stop_reaches_a_run_whose_disk_takes_no_command(
     run = launch.start(make_spec("r"))
     wait_for(lambda: "step" in kinds(run))
     monkeypatch.setattr(launch, "post_command", full)
-    assert launch.stop(run) == ""
+    assert launch.stop(run, mode) == ""
     assert launch.wait(run).state is RunState.STOPPED
+    assert [event.data["mode"] for event in read_journal(run.journal_path) if event.type == "stopping"] == [mode]
     with FileLock(run.lock_path), pytest.raises(EnvironmentProblem):
         launch.stop(run)
 

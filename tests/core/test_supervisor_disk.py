@@ -74,7 +74,7 @@ def test_a_stop_that_no_file_can_tell_reaches_the_engine_as_a_signal(
     fake_engine({"*": [["hello"], ["sleep", 20.0]]})
     run = create_run(make_spec("s"))
     made = Supervisor(run, QUICK)
-    made.terminated = True
+    made.signalled = "save"
     made.supervise()
     status = run.status()
     assert status.error is not None
@@ -103,6 +103,19 @@ def test_a_stop_that_could_not_save_nor_say_so_is_a_failure(
     assert status.error is not None
     assert (status.error["code"], status.error["hint"]) == ("disk-full", hint)
     assert status.error["message"].endswith(words)
+
+
+@with_signals
+def test_a_discard_that_came_by_a_signal_loses_nothing_that_was_wanted(
+    make_spec: Make, fake_engine: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "post_command", lambda *_, **_named: None)
+    fake_engine({"*": [["hello"], ["steps", 2], ["exit", 6]]})
+    run = create_run(make_spec("s"))
+    made = Supervisor(run, QUICK)
+    made.signalled = "discard"
+    made.supervise()
+    assert (run.status().state, run.status().error) == (RunState.STOPPED, None)
 
 
 def test_the_end_of_a_run_that_could_not_save_fits_its_disk() -> None:
