@@ -108,7 +108,24 @@ class BaseModel:
         """
         if not self._earlier:
             return [NOTHING_NOTED] if self._is_compared else []
-        changed = [name for name in sorted(self._earlier.keys() | self.notes.keys()) if self._has_changed(name)]
+        changed = [name for name in self._names() if self._has_changed(name)]
+        self._refuse(changed)
+        told = [Message("{name} changed. {effect}", name=name, effect=TOLD_NAMES[name]) for name in changed]
+        unsure = [name for name, new in self.notes.items() if name in self._earlier and self._is_unsure(name, new)]
+        return told + [
+            Message("{name} has another date than before. Only samples of it were compared: they are equal.", name=name)
+            for name in unsure
+        ]
+
+    def check_samples(self) -> None:
+        """Refuse what sizes and samples show, without reading a large file whole. Raises as `check`."""
+        if self._earlier:
+            self._refuse([name for name in self._names() if self._differs(name)])
+
+    def _names(self) -> list[str]:
+        return sorted(self._earlier.keys() | self.notes.keys())
+
+    def _refuse(self, changed: list[str]) -> None:
         fixed = [name for name in changed if name not in TOLD_NAMES]
         if fixed:
             raise TunesmithError(
@@ -119,17 +136,15 @@ class BaseModel:
                 folder=self._folder,
                 names=", ".join(fixed),
             )
-        told = [Message("{name} changed. {effect}", name=name, effect=TOLD_NAMES[name]) for name in changed]
-        unsure = [name for name, new in self.notes.items() if name in self._earlier and self._is_unsure(name, new)]
-        return told + [
-            Message("{name} has another date than before. Only samples of it were compared: they are equal.", name=name)
-            for name in unsure
-        ]
+
+    def _differs(self, name: str) -> bool:
+        old, new = self._earlier.get(name), self.notes.get(name)
+        return old is None or new is None or (old.num_bytes, old.sampled) != (new.num_bytes, new.sampled)
 
     def _has_changed(self, name: str) -> bool:
-        old, new = self._earlier.get(name), self.notes.get(name)
-        if old is None or new is None or (old.num_bytes, old.sampled) != (new.num_bytes, new.sampled):
+        if self._differs(name):
             return True
+        old, new = self._earlier[name], self.notes[name]
         if old.modified_ns == new.modified_ns or new.sha256 or not old.sha256:
             return False
         self.notes[name] = dataclasses.replace(new, sha256=files.sha256_file(self._folder / name))

@@ -127,8 +127,8 @@ def step_of(folder: Path) -> int:
     return int(digits) if digits.isdecimal() else -1
 
 
-def newest_saved_spec(checkpoints: Path) -> RunSpec | None:
-    """Return the spec that the newest checkpoint was saved with; None without one, or where that was not yet noted."""
+def newest_noted(checkpoints: Path) -> Manifest | None:
+    """Return the newest readable manifest that notes its settings, None without one."""
     for folder in sorted(checkpoints.glob("step-*"), key=step_of, reverse=True):
         try:
             manifest = read_manifest(folder)
@@ -136,5 +136,5 @@ def newest_saved_spec(checkpoints: Path) -> RunSpec | None:
             # The engine looks closer, and says what is wrong with it.
             continue
         if manifest.spec:
-            return manifest.spec
+            return manifest
     return None

@@ -23,6 +23,9 @@ from tunesmith_core.store import Library
 ANSWER_POLL_S = 0.1
 RUNS_HEADER = (Message("Run"), Message("State"), Message("Step"), Message("Loss"), Message("Model"), Message("Data"))
 
+_ARTIFACTS = {"adapter": Message("adapter")}
+"""What the files that a run made are called."""
+
 
 def train(arguments: Namespace) -> int:
     """Start a run and follow it to its end."""
@@ -108,7 +111,7 @@ def _end(run: Run, status: RunStatus, as_json: bool) -> int:
     if status.state is RunState.FINISHED:
         if not as_json:
             for name, path in status.artifacts.items():
-                terminal.say(Message("{name}: {path}", name=name, path=run.path / path))
+                terminal.say(Message("{name}: {path}", name=_ARTIFACTS.get(name, name), path=run.path / path))
             terminal.say(Message("finished after {step} steps", step=status.step))
         return EXIT_DONE
     if status.state is RunState.STOPPED:
@@ -125,12 +128,15 @@ def end_error(run: Run, status: RunStatus) -> TunesmithError:
     """Return why a run failed or was interrupted."""
     if status.state is RunState.FAILED and status.error:
         return TunesmithError.from_dict(status.error)
-    return TunesmithError(
-        "engine-killed",
+    words = Message(
         "The processes of the run {run} ended without a result. See {log_path}.",
         run=run.id,
         log_path=run.supervisor_log_path,
     )
+    if status.step > status.last_checkpoint_step > 0:
+        saved = status.last_checkpoint_step
+        words = Message("{reason} Steps after {step} were not saved.", reason=words, step=saved)
+    return TunesmithError("engine-killed", words)
 
 
 def stop(arguments: Namespace) -> int:
@@ -218,7 +224,7 @@ def runs(arguments: Namespace) -> int:
         rows = [
             (
                 entry.run.id,
-                said(entry.status.state.value),
+                said(_state(entry.status)),
                 str(entry.status.step),
                 terminal.number(entry.status.loss),
                 Path(entry.model).name,
@@ -232,6 +238,18 @@ def runs(arguments: Namespace) -> int:
     return EXIT_DONE
 
 
+def _state(status: RunStatus) -> str:
+    """Return where a run stands, and of one that is paused what for."""
+    if status.state is not RunState.PAUSED or not status.obstacle:
+        return Message(status.state.value)
+    full = status.obstacle == "disk-full"
+    return Message("paused: the disk is full") if full else Message("paused: the disk can't be written")
+
+
+def _skipped_rows(status: RunStatus) -> Message:
+    return Message("{num_skipped} of {num_rows}", num_skipped=status.num_skipped_rows, num_rows=status.num_rows)
+
+
 def show(arguments: Namespace) -> int:
     """Say where one run stands."""
     run = open_run(arguments.run)
@@ -243,15 +261,18 @@ def show(arguments: Namespace) -> int:
     saved = status.last_checkpoint_step
     lines = [
         (Message("name"), display_name(run)),
-        (Message("state"), said(status.state.value)),
+        (Message("state"), said(_state(status))),
         (Message("step"), steps),
+        *([(Message("skipped rows"), said(_skipped_rows(status)))] if status.num_skipped_rows else []),
         (Message("loss"), terminal.number(status.loss)),
         (Message("evaluation loss"), terminal.number(status.eval_loss)),
         (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),
         (Message("folder"), str(run.path)),
-        *((name, str(run.path / path)) for name, path in status.artifacts.items()),
+        *((_ARTIFACTS.get(name, name), str(run.path / path)) for name, path in status.artifacts.items()),
     ]
     terminal.say("\n".join(f"{terminal.cell(said(label)) + ':':17}{terminal.cell(value)}" for label, value in lines))
+    if status.state is RunState.PAUSED:
+        terminal.note(terminal.paused(status.pause_reason))
     if damage := run.damage():
         terminal.show_error(damage)
     elif status.state is RunState.DAMAGED and status.error:

@@ -125,6 +125,8 @@ def _kinds() -> dict[str, type[TunesmithError]]:
 
 EXIT_DONE = 0
 EXIT_STOPPED = 5
+EXIT_UNSAVED = 6
+"""Of an engine that was stopped and could not save, to its supervisor; no signal or runtime ends a process with it."""
 
 
 _WINDOWS_NAME_TOO_LONG = 206

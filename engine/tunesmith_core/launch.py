@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import environments, files, paths, preflight
+from tunesmith_core.base_model import BaseModel
 from tunesmith_core.capped_log import clean, tail_of
-from tunesmith_core.checkpoint_manifest import newest_saved_spec
+from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError, wrap
-from tunesmith_core.protocol import STOP_MODES, Event, JournalReader, pending_commands, post_command
+from tunesmith_core.model_folder import local_folder
+from tunesmith_core.protocol import DISCARD_SIGNAL, STOP_MODES, Event, JournalReader, pending_commands, post_command
 from tunesmith_core.runs import (
     CHECKPOINT_MANIFEST,
     FIRST_SAVED_STEP,
@@ -60,7 +62,8 @@ def resume(run: Run) -> None:
 
     Raises:
         UserError: `run-busy` while it is going, `run-nothing-to-resume` when it is finished or lost all checkpoints,
-            `resume-refused` when it was edited so that they don't fit it.
+            `resume-refused` when it was edited so that they don't fit it, or
+            its base model changed.
         TunesmithError: what `preflight.check` finds.
     """
     status = run.status()
@@ -78,9 +81,13 @@ def resume(run: Run) -> None:
             step=status.step,
         )
     spec = _with_moved_model(run)
-    if saved := newest_saved_spec(run.checkpoints_path):
-        check_resumable(saved, spec)
+    saved = newest_noted(run.checkpoints_path)
+    if saved and saved.spec:
+        check_resumable(saved.spec, spec)
     preflight.check(spec)
+    if saved and (folder := local_folder(spec.model.path)):
+        # The engine looks closer. What it refuses has begun, and ends as a failure.
+        BaseModel(folder, saved.base_model).check_samples()
     for stale in pending_commands(run.control_path):
         # Commands to the run's former life, such as the stop that ended it.
         files.remove(stale)
@@ -134,11 +141,10 @@ def stop(run: Run, mode: str = "save") -> str:
     try:
         return send(run, "stop", mode=mode)
     except EnvironmentProblem:
-        # A disk that takes no command is one that takes no checkpoint either, so that both modes come to the same.
         supervisor = run.supervisor()
         if sys.platform == "win32" or not supervisor or not supervisor.alive():
             raise
-        os.kill(supervisor.pid, signal.SIGTERM)
+        os.kill(supervisor.pid, DISCARD_SIGNAL if mode == "discard" else signal.SIGTERM)
         return ""
 
 

@@ -157,6 +157,11 @@ def json_problem(words: str) -> str:
     return words if isinstance(words, Message) else _JSON_WORDS.get(words.removesuffix(": "), words)
 
 
+def phrase(words: object) -> str:
+    """Return what a library says for the middle of a sentence of ours, without the period that ends it."""
+    return str(words).strip().rstrip(".")
+
+
 @cache
 def _table(name: str) -> dict[str, str]:
     try:

@@ -42,6 +42,7 @@ _QUANTIZED_NAMES = (".qweight", ".weight_packed", ".weight_scale", ".weight_scal
 _TRAINABLE = ("F64", "F32", "F16", "BF16")
 _EMBEDDING = re.compile(r"(.*\.)?(embed_tokens|wte|embed_in|word_embeddings)\.weight")
 _LAYER = re.compile(r"(.*?)\.?\b(layers|h|blocks)\.(\d+)\.(.+)")
+_QUERIES = re.compile(r"(model\.|language_model\.|text_model\.)*layers\.\d+\.self_attn\.q_proj\.weight")
 _NO_LANGUAGE = re.compile(r"vision|visual|audio|image|encoder|mtp")
 
 
@@ -116,6 +117,7 @@ def check_tensors(folder: Path, config: Mapping[str, Any], tensors: Mapping[str,
             pad=pad,
             rows=rows,
         )
+    _check_heads(folder, part, tensors)
     _check_layers(folder, part, tensors)
     check_size(folder / "config.json", part, sum(math.prod(tensor.shape) for tensor in tensors.values()))
 
@@ -255,6 +257,24 @@ def _token_problem(value: object) -> Message | None:
     # Minus one is written where there is no such token.
     sound = all(number is None or (type(number) is int and -1 <= number < MOST) for number in each)
     return None if sound else Message("must be the number of a token")
+
+
+def _check_heads(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values
+    """Refuse a number of heads that divides the queries of no layer.
+
+    The hidden size says less: many models give their heads another size.
+    """
+    heads = _first_whole(part, NUM_HEADS)
+    rows = {tensor.shape[0]: name for name, tensor in tensors.items() if _QUERIES.fullmatch(name) and tensor.shape}
+    if heads and rows and all(each % heads for each in rows):
+        most = max(rows)
+        raise damaged(
+            folder / "config.json",
+            "{heads} attention heads can't share the {rows} rows of {name}",
+            heads=heads,
+            rows=most,
+            name=shortened(rows[most]),
+        )
 
 
 def _check_layers(folder: Path, part: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:  # Any: JSON values

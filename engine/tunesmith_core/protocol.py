@@ -45,6 +45,7 @@ import json
 import math
 import os
 import re
+import signal
 import threading
 import time
 import uuid
@@ -78,6 +79,8 @@ _BEGUN = ""
 
 COMMANDS = frozenset({"stop", "checkpoint", "evaluate", "sample", "ping"})
 STOP_MODES = ("save", "discard")
+DISCARD_SIGNAL: int = getattr(signal, "SIGUSR1", 0)
+"""Asks a supervisor for a stop that discards, as SIGTERM does for one that saves; 0 on Windows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from tunesmith_core.errors import TunesmithError, wrap
 from tunesmith_core.folder_switch import sweep_switches
 from tunesmith_core.json_values import is_count, is_time
 from tunesmith_core.locks import is_locked
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.process_identity import ProcessIdentity
 from tunesmith_core.protocol import Event, JournalReader
@@ -102,13 +103,17 @@ QUEUED_PHASE = "queued"
 class RunStatus:
     """What the journal says about a run, for lists and headers.
 
-    Times are seconds since 1970; losses are in nats per token. `obstacle` is the code of what a paused run waits for.
+    Times are seconds since 1970; losses are in nats per token. `obstacle` is the code of what a paused run waits for,
+    `pause_reason` the sentence about it.
+    `num_rows` of the data files, of which `num_skipped_rows` are not trained on.
     """
 
     state: RunState = RunState.QUEUED
     phase: str = ""
     step: int = 0
     total_steps: int = 0
+    num_rows: int = 0
+    num_skipped_rows: int = 0
     loss: float | None = None
     eval_loss: float | None = None
     best_eval_loss: float | None = None
@@ -122,6 +127,7 @@ class RunStatus:
     last_checkpoint_step: int = 0
     device_name: str = ""
     obstacle: str = ""
+    pause_reason: str = ""
     error: dict[str, Any] | None = None  # Any: the fields of an error event
     artifacts: dict[str, str] = field(default_factory=dict)
 
@@ -147,17 +153,20 @@ class RunStatus:
                 self.paused_since = self.paused_since or (before if self.started_at else None)
             case "phase":
                 self.phase = data.get("name", "")
-                self.obstacle = data.get("code", "") if self.phase == PAUSED_PHASE else ""
+                paused = self.phase == PAUSED_PHASE
+                self.obstacle, self.pause_reason = (data.get(key, "") if paused else "" for key in ("code", "message"))
                 if self.state is not RunState.STOPPING or self.phase == "saving":
                     self.state = _PHASE_STATES.get(self.phase, RunState.PREPARING)
             case "setup":
                 self.total_steps = data.get("total_steps") or 0
+                self.num_rows, self.num_skipped_rows = counted_rows(data)
             case "step":
                 self.step, self.loss = data.get("step", self.step), data.get("loss")
                 self.tokens_per_s = data.get("tokens_per_s")
                 if self.state is RunState.PAUSED:
                     # A pause that was only seen from outside has no end in the journal.
-                    self.state, self.phase, self.obstacle = RunState.RUNNING, "training", ""
+                    self.state, self.phase = RunState.RUNNING, "training"
+                    self.obstacle = self.pause_reason = ""
             case "eval":
                 self._fold_eval(data.get("loss"))
             case "checkpoint":
@@ -189,10 +198,16 @@ class RunStatus:
     def _fold_result(self, event: Event) -> None:
         status = event.data.get("status")
         self.state = RunState(status) if status in ("finished", "stopped", "failed") else RunState.FAILED
-        self.phase = self.obstacle = ""
+        self.phase = self.obstacle = self.pause_reason = ""
         self.step = event.data.get("step") or self.step
         self.ended_at = event.t
         self.artifacts = event.data.get("artifacts") or {}
+
+
+def counted_rows(setup: dict[str, Any]) -> tuple[int, int]:  # Any: JSON values
+    """Return how many rows the data of a run has and how many were skipped, by its event "setup"."""
+    used, held_out, skipped = (setup.get(f"num_{name}_rows") or 0 for name in ("train", "eval", "skipped"))
+    return used + held_out + skipped, skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +355,33 @@ def _disk_problem(folder: Path) -> TunesmithError | None:
 def pause_fields(problem: TunesmithError) -> dict[str, Any]:  # Any: JSON values
     """Return the fields of the phase that begins when a problem with the disk makes a run wait."""
     return {"name": PAUSED_PHASE, "code": problem.code, "message": problem.message}
+
+
+def unsaved(problem: TunesmithError, saved_step: int, step: int | None = None) -> TunesmithError:
+    """Return how a run ends that was stopped while its disk took nothing.
+
+    Args:
+        problem: with the disk.
+        saved_step: of the newest checkpoint, 0 without one.
+        step: which the run has reached, where that is known.
+    """
+    code, reason = problem.code, problem.message
+    if saved_step and saved_step == step:
+        words = Message("{reason} Step {step} is saved, but the adapter isn't.", reason=reason, step=step)
+    elif saved_step:
+        words = Message("{reason} Steps after {step} were not saved.", reason=reason, step=saved_step)
+    else:
+        words = Message("{reason} Nothing was saved.", reason=reason)
+    full = code == "disk-full"
+    if saved_step:
+        free, other = Message("Free some space, then resume the run."), Message(
+            "Make the folder writable, then resume the run."
+        )
+    else:
+        free, other = Message("Free some space, then start the run again."), Message(
+            "Make the folder writable, then start the run again."
+        )
+    return TunesmithError(code, words, hint=free if full else other)
 
 
 def slug(text: str) -> str:

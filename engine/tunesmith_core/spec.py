@@ -157,7 +157,7 @@ def told(problems: Sequence[FieldProblem], separator: str) -> Message:
 def _read(values: object, source: str = "run spec") -> tuple[RunSpec, list[FieldProblem]]:
     problems: list[FieldProblem] = []
     if not isinstance(values, dict):
-        return RunSpec(), [FieldProblem(source, "must be a JSON object")]
+        return RunSpec(), [FieldProblem(Message("the content"), "must be a JSON object")]
     version = values.get("version")
     if isinstance(version, int) and not isinstance(version, bool) and version > SPEC_VERSION:
         raise TunesmithError(

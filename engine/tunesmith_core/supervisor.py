@@ -19,13 +19,21 @@ from typing import Any
 from tunesmith_core import devices, environments, files, memory_limits, paths, run_queue
 from tunesmith_core.capped_log import LOG_CAP_BYTES, clean, tail_of
 from tunesmith_core.engine_process import EngineProcess, become_subreaper, kill_leftover
-from tunesmith_core.errors import EXIT_STOPPED, TunesmithError, wrap
+from tunesmith_core.errors import EXIT_STOPPED, EXIT_UNSAVED, TunesmithError, wrap
 from tunesmith_core.forced_stop import Force, ForcedStop, Limits
 from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import Message
 from tunesmith_core.process_identity import current
-from tunesmith_core.protocol import Event, JournalReader, JournalWriter, pending_commands, post_command, read_command
-from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, enter, open_run
+from tunesmith_core.protocol import (
+    DISCARD_SIGNAL,
+    Event,
+    JournalReader,
+    JournalWriter,
+    pending_commands,
+    post_command,
+    read_command,
+)
+from tunesmith_core.runs import QUEUED_PHASE, SUPERVISED, Run, RunStatus, enter, open_run, unsaved
 from tunesmith_core.spec_sections import WSL
 from tunesmith_core.store import Library
 from tunesmith_core.wsl.engine import WslEngine
@@ -44,7 +52,7 @@ class Supervisor:
 
     def __init__(self, run: Run, limits: Limits | None = None, log_cap_bytes: int = LOG_CAP_BYTES) -> None:
         self.run = run
-        self.terminated = False
+        self.signalled: str | None = None
         self._limits = limits or Limits()
         self._log_cap_bytes = log_cap_bytes
         self._lock = FileLock(run.lock_path)
@@ -114,8 +122,8 @@ class Supervisor:
 
     def _take_stop(self) -> str | None:
         """Remove a waiting stop command and return its mode; every other command waits for the engine."""
-        if self.terminated:
-            return "save"
+        if self.signalled:
+            return self.signalled
         for path in pending_commands(self.run.control_path):
             command = read_command(path)
             if command and command.name == "stop":
@@ -159,13 +167,13 @@ class Supervisor:
         self, engine: EngineProcess | WslEngine, forced_stop: ForcedStop, leftovers: set[tuple[str, int]]
     ) -> bool:
         """Follow the engine until it has ended; return whether it was made to."""
-        leased = signalled = False
+        leased = passed_on = False
         done = Force.WAIT
         while not engine.ended():
             leased = leased or self._lease_engine(engine)
-            if self.terminated and not signalled:
-                self._pass_on_stop(engine)
-                signalled = True
+            if self.signalled and not passed_on:
+                self._pass_on_stop(engine, self.signalled)
+                passed_on = True
             self._look_for_stop(forced_stop)
             self._follow(forced_stop)
             if forced_stop.mode:
@@ -189,9 +197,9 @@ class Supervisor:
             return False
         return True
 
-    def _pass_on_stop(self, engine: EngineProcess | WslEngine) -> None:
+    def _pass_on_stop(self, engine: EngineProcess | WslEngine, mode: str) -> None:
         try:
-            post_command(self.run.control_path, "stop", mode="save")
+            post_command(self.run.control_path, "stop", mode=mode)
         except OSError:
             # A disk that takes no command: the engine knows the signal as well.
             engine.terminate()
@@ -242,6 +250,13 @@ class Supervisor:
             )
         elif status.error:
             self._write("result", status="failed", code=status.error.get("code"), step=status.step, artifacts={})
+        elif code == EXIT_UNSAVED and self.signalled == "discard":
+            # The engine was told by a signal, which knows no mode.
+            self._write("result", status="stopped", step=status.step, artifacts={})
+        elif code == EXIT_UNSAVED:
+            # The disk took the result no more than a checkpoint.
+            problem = TunesmithError(status.obstacle or "disk-full", "The disk couldn't be written.")
+            self._end_failed(unsaved(problem, status.last_checkpoint_step))
         else:
             # Imported here: a run that ends well does not pay for it.
             from tunesmith_core.explain.failure import explained, printed
@@ -324,10 +339,12 @@ def main(arguments: list[str]) -> int:
     supervisor = Supervisor(enter(open_run(arguments[0])))
 
     def stop(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        supervisor.terminated = True
+        supervisor.signalled = "discard" if number == DISCARD_SIGNAL else "save"
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    if DISCARD_SIGNAL:  # pragma: no branch - Windows has none
+        signal.signal(DISCARD_SIGNAL, stop)
     if hasattr(signal, "SIGHUP"):  # pragma: no branch - Windows has none
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

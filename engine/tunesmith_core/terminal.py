@@ -11,11 +11,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import BugError, TunesmithError, UserError
 from tunesmith_core.messages import Message, joined, said
 from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
 from tunesmith_core.protocol import Event
-from tunesmith_core.runs import PAUSED_PHASE
+from tunesmith_core.runs import PAUSED_PHASE, counted_rows
 
 QUIET_STEPS_S = 10.0
 """Where no terminal shows the line in place, a step is told at most so often."""
@@ -83,11 +83,15 @@ def _write_json(value: Any, **style: Any) -> None:  # Any: JSON values, and what
     print(visible_json(json.dumps(value, ensure_ascii=lacks_letters, **style)), flush=True)
 
 
+_WITHOUT_CONTEXT = (BugError.exit_code, UserError.exit_code)
+"""Where the context is a traceback, which says nothing about a file or setting."""
+
+
 def show_error(error: TunesmithError) -> None:
     """Write an error with its code, cause and next step to standard error."""
     title = Message("error[{code}]: {title}", code=error.code, title=error.title)
     lines = [said(title), *said(error.message).splitlines()]
-    if error.context and error.exit_code != 1:
+    if error.context and error.exit_code not in _WITHOUT_CONTEXT:
         lines += ["", *error.context.rstrip().splitlines(), ""]
     lines += [said(Message("hint: {hint}", hint=error.hint))]
     if error.link:
@@ -151,6 +155,10 @@ class Progress:
         """Tell one event, if it is worth telling."""
         if event.type == "setup":
             self._total_steps = event.data.get("total_steps") or 0
+            num_rows, num_skipped = counted_rows(event.data)
+            if num_skipped:
+                self._clear()
+                say(Message("Skipped {num_skipped} of {num_rows} rows.", num_skipped=num_skipped, num_rows=num_rows))
         elif event.type == "step":
             self._step(event)
         elif line := _line(event):
@@ -198,10 +206,7 @@ def _line(event: Event) -> str:
         case "hello" if data.get("resumed_from_step"):
             return Message("resumed from step {step}", step=data["resumed_from_step"])
         case "phase" if data.get("name") == PAUSED_PHASE:
-            return Message(
-                "Paused: {message} The run keeps everything in memory and continues by itself.",
-                message=data.get("message"),
-            )
+            return paused(data.get("message") or "")
         case "phase" if not data.get("done"):
             return Message("{phase} ...", phase=Message(str(data.get("name"))))
         case "eval":
@@ -219,3 +224,8 @@ def _line(event: Event) -> str:
         case "stopping":
             return Message("stopping ...")
     return ""
+
+
+def paused(reason: str) -> Message:
+    """Return what is said of a run that waits for its disk, which is the reason."""
+    return Message("Paused: {message} The run keeps everything in memory and continues by itself.", message=reason)

@@ -30,6 +30,9 @@ TOKENIZER_FILES: tuple[tuple[str, ...], ...] = (
 MOST_BYTES = 512 * MIB
 """Of such a file. The largest known has a tenth of it."""
 
+MOST_TEMPLATE_BYTES = 4 * MIB
+"""Of a chat template; the longest known has a hundredth of it."""
+
 HEAD_BYTES = (1 << 14, 4 * MIB)
 """Where the added tokens of tokenizer.json stand, of few and of many; libraries write them before the vocabulary."""
 
@@ -65,6 +68,7 @@ def check_tokenizer(folder: Path, num_rows: int | None) -> None:
     for name, value in added.items():
         if type(value) is not int or not 0 <= value < MOST_TOKENS:
             raise damaged(folder / "added_tokens.json", "{name} must have the number of a token", name=shortened(name))
+    _check_template(folder / "chat_template.jinja")
     path = folder / "tokenizer.json"
     if path.is_file():
         end = special.get("eos_token")
@@ -99,6 +103,21 @@ def _check_file(path: Path) -> None:
                 raise damaged(path, "contains no JSON object, or its end is missing")
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def _check_template(path: Path) -> None:
+    if not path.is_file():
+        return
+    try:
+        with files.open_file(path) as file:
+            content = file.read(MOST_TEMPLATE_BYTES + 1)
+        content.decode("utf-8")
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise damaged(path, "the chat template is not UTF-8 text, see byte {number}", number=error.start + 1) from error
+    if len(content) > MOST_TEMPLATE_BYTES:
+        raise damaged(path, "the file is larger than {most} MiB", most=MOST_TEMPLATE_BYTES // MIB)
 
 
 def _settings(path: Path, problems: Mapping[str, Callable[[Any], Message | None]]) -> dict[str, Any]:  # Any: JSON

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import tunesmith_core
 from tunesmith_core import terminal
 from tunesmith_core.base_model import BaseModel
-from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, EXIT_UNSAVED, BugError, TunesmithError
 from tunesmith_core.protocol import PROTOCOL
 from tunesmith_core.runs import FIRST_SAVED_STEP
 from tunesmith_core.spec_changes import check_resumable
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
     from tunesmith_engine.train.conductor import Conductor
     from tunesmith_engine.train.loop import Loop
+
+_EXIT_CODES = {"finished": EXIT_DONE, "stopped": EXIT_STOPPED, "failed": EXIT_UNSAVED}
+"""By the status of an outcome. One that failed without an exception could not be saved."""
 
 
 def run(host: Host, kernels: bool = True, leave: Callable[[int], object] | None = None) -> int:
@@ -54,7 +57,7 @@ def run(host: Host, kernels: bool = True, leave: Callable[[int], object] | None 
             return failure.exit_code
         host.event("result", **{"seconds": round(time.monotonic() - started_s, 3), **outcome})
         write_end(host)
-        return EXIT_DONE if outcome["status"] == "finished" else EXIT_STOPPED
+        return _EXIT_CODES[outcome["status"]]
 
     with StopWatch(host, lambda: _stopped_early(host), conclude, leave) as watch:
         return conclude(lambda: _run(host, kernels, watch))

@@ -73,6 +73,10 @@ def test_changed_samples_are_noticed_whatever_the_date(large: Path) -> None:
         BaseModel(large.parent, model.notes).check()
     assert caught.value.code == "resume-refused"
     assert caught.value.message.endswith("Changed since: model.safetensors.")
+    with pytest.raises(UserError) as before:
+        BaseModel(large.parent, model.notes).check_samples()
+    assert before.value.message == caught.value.message
+    BaseModel(large.parent, {}).check_samples()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tunesmith_core import files
-from tunesmith_core.checkpoint_manifest import CONTENT, damage, newest_saved_spec, read_manifest, sealed, step_of
+from tunesmith_core.checkpoint_manifest import CONTENT, damage, newest_noted, read_manifest, sealed, step_of
 from tunesmith_core.messages import MessageError
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
@@ -133,7 +133,7 @@ def test_a_folder_of_another_name_has_no_step(tmp_path: Path) -> None:
 
 
 def test_the_newest_readable_checkpoint_tells(tmp_path: Path) -> None:
-    assert newest_saved_spec(tmp_path) is None
+    assert newest_noted(tmp_path) is None
     save(tmp_path, 1)
     save(tmp_path, 2, spec=with_changes(RunSpec(), {"adapter.rank": 3}).to_dict())
     earlier = save(tmp_path, 3)
@@ -141,9 +141,10 @@ def test_the_newest_readable_checkpoint_tells(tmp_path: Path) -> None:
     kept = {name: value for name, value in files.read_json(path).items() if name in ("version", "step", "files")}
     files.atomic_write_json(path, kept | {"fingerprint": {}})
     (save(tmp_path, 4) / "MANIFEST.json").write_text("[]")
-    found = newest_saved_spec(tmp_path)
+    found = newest_noted(tmp_path)
     assert found is not None
-    assert found.adapter.rank == 3
+    assert found.spec is not None
+    assert found.spec.adapter.rank == 3
 
 
 def test_what_is_wrong_is_said_in_any_language(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.core.test_supervisor import kinds, wait_for, with_signals
 from tests.processes import kill, press_control_c
-from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch
+from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch, settings
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.planner import Plan, Saving
@@ -280,7 +280,13 @@ def test_a_question_without_an_answer(
 # Lists
 
 
-def test_runs_and_show(spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script, home: Path) -> None:
+def test_runs_and_show(
+    spec_file: str,
+    capsys: pytest.CaptureFixture[str],
+    fake_engine: Script,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert cli.main(["runs"]) == 0
     assert capsys.readouterr().err == "There are no runs yet.\n"
     fake_engine(
@@ -298,6 +304,9 @@ def test_runs_and_show(spec_file: str, capsys: pytest.CaptureFixture[str], fake_
     shown = capsys.readouterr().out
     assert "state:           finished" in shown
     assert "9 / 9" in shown
+    monkeypatch.setattr(settings, "language_in_force", lambda: "zh_CN")
+    assert cli.main(["show", "c-01"]) == 0
+    assert "适配器: " in capsys.readouterr().out
     assert cli.main(["show", "c-01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
 

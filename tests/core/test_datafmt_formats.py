@@ -100,10 +100,10 @@ def test_an_optional_column_may_be_missing_in_a_row() -> None:
 @pytest.mark.parametrize(
     ("row", "format_name", "columns", "said"),
     [
-        ({"text": "t"}, "text", {"text": "body"}, 'no column "body" (text); its columns are: text'),
+        ({"text": "t"}, "text", {"text": "body"}, 'no column "body" (text). Its columns are: text'),
         ({"text": "t"}, "auto", {"text": "body"}, 'no column "body" (text)'),
-        ({"x": "t"}, "alpaca", {}, 'no column "instruction" (instruction)'),
-        ({}, "text", {}, "its columns are: none"),
+        ({"x": "t"}, "alpaca", {}, 'no column "instruction". Its'),
+        ({}, "text", {}, "Its columns are: none"),
         ({"x": 1}, "auto", {}, "unrecognized format. The columns are x"),
         ({"messages": "hello"}, "auto", {}, "unrecognized format. The columns are messages"),
     ],

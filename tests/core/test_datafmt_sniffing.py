@@ -60,6 +60,14 @@ def test_the_first_problem_of_the_head_is_raised(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"line 2: the row has no column") as caught:
         datafmt.check_head(SourceSpec(path=str(path)))
     assert caught.value.code == "dataset-column-missing"
+    assert caught.value.message == f'{path}, line 2: the row has no column "text". Its columns are: other.'
+
+
+def test_a_row_without_a_chosen_column_names_what_it_is_for(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "a.jsonl", ['{"q": "a", "a": "b"}', "{}"])
+    with pytest.raises(UserError) as caught:
+        datafmt.check_head(SourceSpec(path=str(path), columns={"prompt": "q", "completion": "a"}))
+    assert caught.value.message == f'{path}, line 2: the row has no column "q" (prompt). Its columns are: none.'
 
 
 def test_columns_that_nobody_recognizes_are_told_before_a_bad_row(tmp_path: Path) -> None:

@@ -507,3 +507,43 @@ def test_one_bad_folder_does_not_hide_the_good_ones(folder: Path) -> None:
     bad.mkdir()
     (bad / "config.json").write_text('{"model_type": "x", "quantization_config": {}}')
     assert [card.path for card in list_models(folder.parent)] == [folder]
+
+
+# What fits nothing
+
+
+def test_heads_must_share_the_queries(folder: Path) -> None:
+    def queries(**rows: int) -> None:
+        tensors = {f"{name}.weight".replace("__", "."): [each, 8] for name, each in rows.items()}
+        write_safetensors(folder / "model.safetensors", {"embed_tokens.weight": [16, 8], **tensors})
+
+    edit(folder / "config.json", num_attention_heads=3, num_hidden_layers=2)
+    queries(model__layers__0__self_attn__q_proj=64)
+    words = "3 attention heads can't share the 64 rows of model.layers.0.self_attn.q_proj.weight."
+    assert refusal(folder).message == f"{folder / 'config.json'}: {words}"
+    # Layers of other kinds and images have heads of their own.
+    queries(model__layers__0__self_attn__q_proj=64, model__layers__1__self_attn__q_proj=66)
+    open_model_folder(folder)
+    queries(model__layers__0__linear_attn__q_proj=64, vision_tower__layers__0__self_attn__q_proj=64)
+    open_model_folder(folder)
+
+
+def test_a_chat_template_must_be_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "chat_template.jinja"
+    path.write_bytes("{{ messages }}对话".encode())
+    open_model_folder(folder)
+    path.write_bytes(b"{{\xff\xfe}}")
+    assert refusal(folder).message == f"{path}: the chat template is not UTF-8 text, see byte 3."
+    path.write_bytes(b"{{ messages }}")
+    monkeypatch.setattr(tokenizer_files, "MOST_TEMPLATE_BYTES", 4)
+    assert "is larger than" in refusal(folder).message
+    monkeypatch.undo()
+    opened = files.open_file
+
+    def refuse(where: Path, *arguments: Any, **options: Any) -> Any:
+        if where == path:
+            raise PermissionError(13, "Permission denied")
+        return opened(where, *arguments, **options)
+
+    monkeypatch.setattr(files, "open_file", refuse)
+    assert refusal(folder).message == f"{path}: the file can't be read: Permission denied."

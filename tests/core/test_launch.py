@@ -18,7 +18,8 @@ import pytest
 from tests.core.test_supervisor import gone, kinds, wait_for, with_signals
 from tests.processes import KILLED
 from tunesmith_core import files, launch, paths, runs, trash
-from tunesmith_core.checkpoint_manifest import CONTENT
+from tunesmith_core.base_model import BaseModel
+from tunesmith_core.checkpoint_manifest import CONTENT, sealed
 from tunesmith_core.errors import BugError, EnvironmentProblem, TunesmithError, UserError
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalWriter, pending_commands, post_command, read_journal
@@ -130,6 +131,28 @@ def test_a_run_that_was_edited_is_refused_before_anything_starts(fake_engine: Sc
     assert "adapter.rank: 3 -> " in caught.value.message
 
 
+def test_a_resume_with_another_base_model_leaves_the_run_as_it_was(fake_engine: Script, make_spec: Make) -> None:
+    fake_engine({"*": [["hello"], ["steps", 2], ["result", "stopped"]]})
+    run = launch.start(make_spec("r"))
+    launch.wait(run)
+    spec, listed = run.load_spec(), {name: {"bytes": 0, "sha256": ""} for name in CONTENT}
+    notes = BaseModel(Path(spec.model.path), None).to_dict()
+    manifest = {"version": 1, "step": 2, "files": listed, "fingerprint": {}, "spec": spec.to_dict()}
+    (run.checkpoints_path / "step-000002").mkdir(parents=True)
+    path = run.checkpoints_path / "step-000002" / "MANIFEST.json"
+    files.atomic_write_json(path, sealed(manifest | {"base_model": notes}))
+    weights = Path(spec.model.path) / "model.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + b"\x01")
+    with pytest.raises(UserError, match=r"Changed since: model\.safetensors\.") as caught:
+        launch.resume(run)
+    assert caught.value.code == "resume-refused"
+    assert run.status().state is RunState.STOPPED
+    weights.write_bytes(content)
+    launch.resume(run)
+    assert launch.wait(run).state is RunState.STOPPED
+
+
 def test_a_run_that_lost_its_checkpoints_cannot_go_on_and_one_that_did_nothing_can(
     fake_engine: Script, make_spec: Make
 ) -> None:
@@ -155,8 +178,9 @@ def test_a_command_that_cannot_be_written(make_spec: Make, home: Path) -> None:
 
 
 @with_signals
+@pytest.mark.parametrize("mode", ["save", "discard"])
 def test_a_stop_reaches_a_run_whose_disk_takes_no_command(
-    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+    fake_engine: Script, make_spec: Make, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     def full(*_: object, **_named: object) -> str:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -165,8 +189,9 @@ def test_a_stop_reaches_a_run_whose_disk_takes_no_command(
     run = launch.start(make_spec("r"))
     wait_for(lambda: "step" in kinds(run))
     monkeypatch.setattr(launch, "post_command", full)
-    assert launch.stop(run) == ""
+    assert launch.stop(run, mode) == ""
     assert launch.wait(run).state is RunState.STOPPED
+    assert [event.data["mode"] for event in read_journal(run.journal_path) if event.type == "stopping"] == [mode]
     with FileLock(run.lock_path), pytest.raises(EnvironmentProblem):
         launch.stop(run)
 

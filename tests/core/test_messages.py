@@ -13,7 +13,7 @@ import pytest
 
 from tunesmith_core import messages
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message, MessageError, joined, json_problem, packed, restored, said
+from tunesmith_core.messages import Message, MessageError, joined, json_problem, packed, phrase, restored, said
 from tunesmith_core.protocol import Event, decode, encode
 from tunesmith_core.settings import SettingsFile, language_in_force
 
@@ -159,3 +159,11 @@ def test_the_language_in_force_is_told() -> None:
     for chosen, told in (("zh_CN", "zh_CN"), ("en", "en"), ("", "en")):
         messages.use_language(chosen)
         assert messages.language() == told
+
+
+def test_words_of_a_library_end_no_sentence_of_ours() -> None:
+    assert [phrase(words) for words in ("No more data to read.", "odd", ValueError(" a.. "))] == [
+        "No more data to read",
+        "odd",
+        "a",
+    ]

@@ -41,9 +41,9 @@ def test_a_stop_in_the_queue_ends_the_run_as_stopped(
     thread.start()
     wait_for(run.lease_path.exists)
     assert run.status().state is RunState.QUEUED
-    wait_for(lambda: list((paths.locks_dir() / "cpu.queue").iterdir()))
+    wait_for(lambda: list(paths.locks_dir().glob("cpu.queue/*")))
     if by_signal:
-        made.terminated = True
+        made.signalled = "save"
     else:
         post_command(run.control_path, "ping")
         post_command(run.control_path, "stop", mode="discard")

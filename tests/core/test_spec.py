@@ -152,7 +152,7 @@ def test_all_wrong_values_are_named_at_once() -> None:
     ):
         assert words in message
     assert "adapter.rank" in message
-    assert "must be a JSON object" in problem_of([])
+    assert problem_of([]) == "a.json:\n  the content must be a JSON object"
 
 
 def test_early_stopping_needs_something_to_evaluate() -> None:

@@ -350,7 +350,7 @@ def test_a_signal_to_the_supervisor_is_a_stop_that_saves(fake_engine: Script, ma
     run = create_run(make_spec("s"))
     made = Supervisor(run)
     thread = threading.Thread(
-        target=lambda: (wait_for(lambda: "step" in kinds(run)), setattr(made, "terminated", True))
+        target=lambda: (wait_for(lambda: "step" in kinds(run)), setattr(made, "signalled", "save"))
     )
     thread.start()
     made.supervise()

@@ -13,7 +13,7 @@ from tunesmith_core import files, supervisor
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.process_identity import ProcessIdentity
 from tunesmith_core.protocol import Event, JournalReader
-from tunesmith_core.runs import Run, RunState, create_run
+from tunesmith_core.runs import Run, RunState, create_run, unsaved
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.supervisor import Supervisor
 
@@ -74,7 +74,7 @@ def test_a_stop_that_no_file_can_tell_reaches_the_engine_as_a_signal(
     fake_engine({"*": [["hello"], ["sleep", 20.0]]})
     run = create_run(make_spec("s"))
     made = Supervisor(run, QUICK)
-    made.terminated = True
+    made.signalled = "save"
     made.supervise()
     status = run.status()
     assert status.error is not None
@@ -85,3 +85,50 @@ def test_an_engine_that_stopped_but_could_not_say_so(supervise: Callable[..., tu
     run, _ = supervise(["hello"], ["steps", 2], ["exit", 5])
     assert run.status().state is RunState.STOPPED
     assert run.status().step == 2
+
+
+@pytest.mark.parametrize(
+    ("actions", "words", "hint"),
+    [
+        ([["checkpoint"], ["steps", 2]], "Steps after 2 were not saved.", "Free some space, then resume the run."),
+        ([], "Nothing was saved.", "Free some space, then start the run again."),
+    ],
+)
+def test_a_stop_that_could_not_save_nor_say_so_is_a_failure(
+    supervise: Callable[..., tuple[Run, Supervisor]], actions: list[Any], words: str, hint: str
+) -> None:
+    run, _ = supervise(["hello"], ["steps", 2], *actions, ["exit", 6])
+    status = run.status()
+    assert status.state is RunState.FAILED
+    assert status.error is not None
+    assert (status.error["code"], status.error["hint"]) == ("disk-full", hint)
+    assert status.error["message"].endswith(words)
+
+
+@with_signals
+def test_a_discard_that_came_by_a_signal_loses_nothing_that_was_wanted(
+    make_spec: Make, fake_engine: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "post_command", lambda *_, **_named: None)
+    fake_engine({"*": [["hello"], ["steps", 2], ["exit", 6]]})
+    run = create_run(make_spec("s"))
+    made = Supervisor(run, QUICK)
+    made.signalled = "discard"
+    made.supervise()
+    assert (run.status().state, run.status().error) == (RunState.STOPPED, None)
+
+
+def test_the_end_of_a_run_that_could_not_save_fits_its_disk() -> None:
+    problem = EnvironmentProblem("permission-or-antivirus", "It is read-only.")
+    told = [unsaved(problem, *steps) for steps in ((270, 319), (319, 319), (0, 3))]
+    assert [error.message for error in told] == [
+        "It is read-only. Steps after 270 were not saved.",
+        "It is read-only. Step 319 is saved, but the adapter isn't.",
+        "It is read-only. Nothing was saved.",
+    ]
+    assert [error.hint for error in told] == [
+        "Make the folder writable, then resume the run.",
+        "Make the folder writable, then resume the run.",
+        "Make the folder writable, then start the run again.",
+    ]
+    assert {error.code for error in told} == {problem.code}

@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 
 from tunesmith_core import terminal
-from tunesmith_core.errors import UserError
+from tunesmith_core.errors import EnvironmentProblem, UserError
 from tunesmith_core.protocol import Event
 
 
 def test_an_error_shows_evidence_and_link(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal.show_error(UserError("disk-full", "one\ntwo", context="tail", hint="h", link="page"))
+    terminal.show_error(EnvironmentProblem("disk-full", "one\ntwo", context="tail", hint="h", link="page"))
     assert capsys.readouterr().err == "error[disk-full]: The disk is full\none\ntwo\n\ntail\n\nhint: h\nsee: page\n"
+
+
+def test_an_error_about_a_file_shows_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show_error(UserError("model-files-missing-or-corrupt", "one", context="Traceback ...", hint="h"))
+    assert capsys.readouterr().err == "error[model-files-missing-or-corrupt]: The model can't be read\none\nhint: h\n"
 
 
 def test_a_table_is_aligned_whatever_the_letters() -> None:

@@ -361,6 +361,35 @@ def test_a_template_that_refuses_a_chat_names_the_row_and_the_reason(render: Cal
         render(Chat((QUESTION, QUESTION, ANSWER)), OTHER_NAMES)
 
 
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [
+        ("{% for i in range(10000000) %}{% endfor %}", "blocks ranges larger than MAX_RANGE (100000)"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "maximum recursion depth exceeded"),
+        ("{% if %}{{ messages }}", "Expected an expression, got 'end of statement block'"),
+        ("{{ ''.__class__.x }}", "access to attribute '__class__' of 'str' object is unsafe"),
+    ],
+)
+def test_a_template_that_is_at_fault_itself_is_not_said_of_the_data(
+    render: Callable[..., Example], tokenizer: PreTrainedTokenizerBase, tmp_path: Path, template: str, words: str
+) -> None:
+    tokenizer.name_or_path = str(tmp_path)
+    for name in ("tokenizer_config.json", "chat_template.jinja"):
+        (tmp_path / name).write_text("{}")
+        with pytest.raises(UserError) as caught:
+            render(CHAT, template)
+        assert caught.value.code == "model-files-missing-or-corrupt"
+        message = caught.value.message
+        assert message.startswith(f"{tmp_path / name}: the chat template can't be used: ")
+        assert message.endswith(f"{words}. It failed at data.jsonl, line 3.")
+        assert "template" in (caught.value.hint or "")
+
+
+def test_a_refusal_by_a_template_ends_with_one_period(render: Callable[..., Example]) -> None:
+    with pytest.raises(UserError, match=r"this chat: Not like that\.$"):
+        render(CHAT, "{{ raise_exception('Not like that.') }}")
+
+
 def test_chats_need_a_template_and_texts_do_not(render: Callable[..., Example]) -> None:
     with pytest.raises(UserError) as caught:
         render(CHAT, "")
@@ -371,7 +400,7 @@ def test_chats_need_a_template_and_texts_do_not(render: Callable[..., Example]) 
 def test_a_template_can_not_reach_python(render: Callable[..., Example], tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     escape = "{{ messages.__class__.__mro__[1].__subclasses__() }}{{ ''.__class__.__base__ }}" + str(canary)
-    with pytest.raises(UserError, match="rejects this chat"):
+    with pytest.raises(UserError, match="chat template can't be used"):
         render(CHAT, escape)
     assert not canary.exists()
 

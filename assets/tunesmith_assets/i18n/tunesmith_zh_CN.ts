@@ -7416,6 +7416,86 @@ in no list of processes. What is shown has no passwords.</source>
         <source>wrote more than {limit:,} characters</source>
         <translation>输出超过 {limit:,} 个字符</translation>
     </message>
+    <message>
+        <source>{path}: the chat template can&apos;t be used: {error}. It failed at {place}.</source>
+        <translation>{path}：对话模板无法使用：{error}。出错位置：{place}。</translation>
+    </message>
+    <message>
+        <source>{place}: the row has no column {column}. Its columns are: {columns}.</source>
+        <translation>{place}：该行没有列 {column}。现有的列：{columns}。</translation>
+    </message>
+    <message>
+        <source>Choose another model, or replace the chat template with one that works.</source>
+        <translation>请选择其他模型，或换用可以正常工作的对话模板。</translation>
+    </message>
+    <message>
+        <source>Free some space, then resume the run.</source>
+        <translation>请先腾出一些空间，然后继续该训练。</translation>
+    </message>
+    <message>
+        <source>Free some space, then start the run again.</source>
+        <translation>请先腾出一些空间，然后重新开始该训练。</translation>
+    </message>
+    <message>
+        <source>Make the folder writable, then resume the run.</source>
+        <translation>请先让该文件夹可以写入，然后继续该训练。</translation>
+    </message>
+    <message>
+        <source>Make the folder writable, then start the run again.</source>
+        <translation>请先让该文件夹可以写入，然后重新开始该训练。</translation>
+    </message>
+    <message>
+        <source>Skipped {num_skipped} of {num_rows} rows.</source>
+        <translation>共 {num_rows} 行，跳过了 {num_skipped} 行。</translation>
+    </message>
+    <message>
+        <source>The disk couldn&apos;t be written.</source>
+        <translation>磁盘无法写入。</translation>
+    </message>
+    <message>
+        <source>a setting is missing or has a value that this model can&apos;t have</source>
+        <translation>缺少某项设置，或某项设置的值不适用于该模型</translation>
+    </message>
+    <message>
+        <source>adapter</source>
+        <translation>适配器</translation>
+    </message>
+    <message>
+        <source>paused: the disk can&apos;t be written</source>
+        <translation>已暂停：磁盘无法写入</translation>
+    </message>
+    <message>
+        <source>paused: the disk is full</source>
+        <translation>已暂停：磁盘已满</translation>
+    </message>
+    <message>
+        <source>skipped rows</source>
+        <translation>跳过的行</translation>
+    </message>
+    <message>
+        <source>the chat template is not UTF-8 text, see byte {number}</source>
+        <translation>对话模板不是 UTF-8 文本，见第 {number} 个字节</translation>
+    </message>
+    <message>
+        <source>the content</source>
+        <translation>文件内容</translation>
+    </message>
+    <message>
+        <source>the setting {name} is missing</source>
+        <translation>缺少设置 {name}</translation>
+    </message>
+    <message>
+        <source>{heads} attention heads can&apos;t share the {rows} rows of {name}</source>
+        <translation>{heads} 个注意力头无法均分 {name} 的 {rows} 行</translation>
+    </message>
+    <message>
+        <source>{name} is &quot;{value}&quot;, which this model does not support</source>
+        <translation>{name} 的值为 &quot;{value}&quot;，该模型不支持</translation>
+    </message>
+    <message>
+        <source>{num_skipped} of {num_rows}</source>
+        <translation>{num_skipped} / {num_rows}</translation>
+    </message>
 </context>
 <context>
     <name>Dashboard</name>
@@ -10520,6 +10600,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Keep running</source>
         <translation>继续运行</translation>
+    </message>
+    <message>
+        <source>%1 is waiting to save. If it still can’t when you stop, the steps after %2 are lost.</source>
+        <translation>%1 正在等待保存。如果停止时仍无法保存，第 %2 步之后的训练将会丢失。</translation>
     </message>
 </context>
 <context>

@@ -279,9 +279,14 @@ class _RowReader:
     def value(self, role: str) -> Any:  # Any: JSON values
         column = self.layout.columns[role]
         if column not in self.row:
-            columns = _listed(self.row) or "none"
-            problem = f'the row has no column "{column}" ({role}); its columns are: {columns}.'
-            raise TunesmithError("dataset-column-missing", "{place}: {problem}", place=self.place, problem=problem)
+            wanted = f'"{column}"' if column == role else f'"{column}" ({role})'
+            raise TunesmithError(
+                "dataset-column-missing",
+                "{place}: the row has no column {column}. Its columns are: {columns}.",
+                place=self.place,
+                column=wanted,
+                columns=_listed(self.row) or Sentence("none"),
+            )
         value = self.row[column]
         if isinstance(value, Unreadable):
             raise self._error(role, "holds {what}", what=value.what)

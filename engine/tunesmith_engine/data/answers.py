@@ -12,10 +12,12 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core.datafmt import Chat, Message
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import phrase
 from tunesmith_engine.data.fields import QUESTION, Fields
 
 if TYPE_CHECKING:
@@ -81,7 +83,8 @@ class ChatRenderer:
         """Return the text of a chat.
 
         Raises:
-            UserError: `dataset-parse-error` when the template refuses the chat; `place` names the row.
+            UserError: `dataset-parse-error` when the template refuses the chat, `model-files-missing-or-corrupt` when
+                the template itself is at fault; `place` names the row.
         """
         try:
             return self._text(chat)
@@ -89,11 +92,20 @@ class ChatRenderer:
             raise
         except Exception as error:
             # A template may fail in any way, as any program may.
+            if _is_of_template(error):
+                raise TunesmithError(
+                    "model-files-missing-or-corrupt",
+                    "{path}: the chat template can't be used: {error}. It failed at {place}.",
+                    path=_template_file(Path(self._tokenizer.name_or_path)),
+                    error=phrase(error),
+                    place=place,
+                    hint="Choose another model, or replace the chat template with one that works.",
+                ) from error
             raise TunesmithError(
                 "dataset-parse-error",
                 "{place}: the chat template rejects this chat: {error}.",
                 place=place,
-                error=error,
+                error=phrase(error),
             ) from error
 
     def answers(self, chat: Chat, text: str, place: str) -> list[Span]:
@@ -320,3 +332,16 @@ def _shared_start(one: str, other: str) -> str:
 def _shared_end(one: str, other: str) -> str:
     """Return the longest text with which both end."""
     return _shared_start(one[::-1], other[::-1])[::-1]
+
+
+def _is_of_template(error: Exception) -> bool:
+    """Return whether a rendering failed by what the template does, whatever the chat says."""
+    # Imported here: data without chats needs no templates.
+    from jinja2.exceptions import SecurityError, TemplateSyntaxError
+
+    return isinstance(error, TemplateSyntaxError | SecurityError | OverflowError | RecursionError)
+
+
+def _template_file(folder: Path) -> Path:
+    own = folder / "chat_template.jinja"
+    return own if own.is_file() else folder / "tokenizer_config.json"

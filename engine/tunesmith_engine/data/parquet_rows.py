@@ -19,7 +19,7 @@ from tunesmith_core.datafmt import ROLES, Row, Unreadable
 from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, parse_error, row_error
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import MAX_VALUES
-from tunesmith_core.messages import Message
+from tunesmith_core.messages import Message, phrase
 from tunesmith_engine.data.parquet_pages import batch_rows
 
 BUFFER_BYTES = 1024**2
@@ -60,7 +60,7 @@ def parquet_rows(path: Path, mapped: Iterable[str]) -> Iterator[tuple[int, Row]]
                         number += 1
                         yield number, others | dict(zip(wanted, values, strict=True))
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
-        words = str(error).partition("\n")[0][:200]
+        words = phrase(str(error).partition("\n")[0][:200])
         problem = Message("the Parquet file is damaged: {error}.", error=words)
         raise row_error(path, "parquet", number + 1, problem) from error
     if not number:

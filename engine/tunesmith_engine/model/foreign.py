@@ -16,6 +16,7 @@ from pathlib import Path
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import shortened
 from tunesmith_core.messages import Message
+from tunesmith_core.model_json import read_object
 from tunesmith_engine.failures import translate
 
 NAMING = frozenset(
@@ -40,6 +41,9 @@ GPU) have nothing to do with the files."""
 
 KEPT = frozenset({"tokenizer-missing-dep", "transformers-version-mismatch"})
 """Of these, the ones that say more than that a file is at fault."""
+
+_OF_PYTHON = (AttributeError, TypeError, IndexError, AssertionError)
+"""Their words are about the library's code."""
 
 _FIELD = re.compile(r"field '(\w+)'")
 
@@ -71,7 +75,7 @@ def reading(path: Path, task: str) -> Iterator[None]:
             "{path}: {task}: {reason}.",
             path=path,
             task=Message(task),
-            reason=_reason(error),
+            reason=_reason(error, path),
             context=failure.context,
         ) from error
 
@@ -81,10 +85,38 @@ def refused(path: Path, template: str, /, **values: str | int | list[int]) -> Tu
     return TunesmithError("model-files-missing-or-corrupt", Message(template, path=path, **values))
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, path: Path) -> str:
     """Return what a library says is wrong, in a few words."""
+    if isinstance(error, KeyError) and error.args:
+        return _key_reason(error.args[0], path)
+    if isinstance(error, _OF_PYTHON):
+        return Message("a setting is missing or has a value that this model can't have")
     text = str(error).strip()
     if field := _FIELD.search(text):
         return Message("the value of {name} is not one that this model can have", name=field[1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Class validation error"):
+        lines = [lines[1].partition("Error: ")[2] or lines[1]]
     return shortened(lines[0].rstrip(".:")) if lines else Message("the reason is not known")
+
+
+def _key_reason(key: object, path: Path) -> str:
+    """Return what a key says that a library has no entry for: a value in config.json, or a setting that is missing."""
+    try:
+        config = read_object(path / "config.json" if path.is_dir() else path)
+    except TunesmithError:
+        config = {}
+    if name := _name_of(key, config):
+        return Message('{name} is "{value}", which this model does not support', name=name, value=shortened(key))
+    return Message("the setting {name} is missing", name=shortened(key))
+
+
+def _name_of(value: object, settings: object) -> str | None:
+    """Return the name of the first setting that has a value, at any depth."""
+    parts = settings.items() if isinstance(settings, dict) else ()
+    for name, each in parts:
+        if each == value:
+            return shortened(name)
+        if inner := _name_of(value, each):
+            return inner
+    return None

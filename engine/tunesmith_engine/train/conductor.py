@@ -21,6 +21,7 @@ from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.protocol import Command
+from tunesmith_core.runs import unsaved
 from tunesmith_core.spec_changes import OTHER_ROWS, OTHER_TOKENS, ROUNDING, change
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
@@ -385,19 +386,26 @@ class Conductor:
     # The end
 
     def finish(self) -> dict[str, Any]:  # Any: JSON values
-        """Save what the run has made and return the fields of the result event."""
+        """Save what the run has made and return the fields of the result event.
+
+        A stop that was to save and could not is a failure: whoever asked for it takes the steps for saved.
+        """
         host, progress = self._host, self.progress
-        artifacts = {}
+        artifacts: dict[str, str] = {}
+        failure: TunesmithError | None = None
         if progress.step and host.stop_mode != "discard":
             host.phase("saving")
             try:
                 self.save()
                 artifacts = self._saving.publish(progress, self.data_hash)
-            except Unsaved as unsaved:
-                self._saving.tell_unsaved(unsaved, progress.step)
+            except Unsaved as stop:
+                if host.stop_mode != "discard":
+                    failure = unsaved(stop.problem, self._saving.step, progress.step)
+                    host.event("error", **failure.to_dict())
+        ended = "stopped" if host.stop_mode else "finished"
         return {
-            "status": "stopped" if host.stop_mode else "finished",
-            "code": None,
+            "status": "failed" if failure else ended,
+            "code": failure.code if failure else None,
             "step": progress.step,
             "seconds": self.seconds(),
             "artifacts": artifacts,

@@ -7,11 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tunesmith_core import files
-from tunesmith_core.messages import Message
 from tunesmith_core.runs import FIRST_SAVED_STEP
 from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.host import Host
-from tunesmith_engine.patience import Unsaved, outlast
+from tunesmith_engine.patience import outlast
 from tunesmith_engine.train.assembly import Parts
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
 
@@ -80,14 +79,3 @@ class Saving:
         for code, text in notes.items():
             self._host.warning(code, text)
         return {"adapter": run.adapter_path.name}
-
-    def tell_unsaved(self, unsaved: Unsaved, step: int) -> None:
-        """Say what a stop left unsaved because the disk couldn't be written."""
-        reason = unsaved.problem.message
-        if self.step == step:
-            words = Message("{reason} Step {step} is saved, but the adapter isn't.", reason=reason, step=step)
-        elif self.step:
-            words = Message("{reason} Steps after {step} were not saved.", reason=reason, step=self.step)
-        else:
-            words = Message("{reason} Nothing was saved.", reason=reason)
-        self._host.warning(unsaved.problem.code, words)

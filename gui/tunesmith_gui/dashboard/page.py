@@ -397,7 +397,10 @@ class DashboardPage(Page):
         from tunesmith_gui.dashboard.stop_run import StopRunDialog
 
         status = self.model.status
-        dialog = StopRunDialog(self._name, status.step, status.last_checkpoint_step, self.window())
+        paused = status.state is RunState.PAUSED
+        dialog = StopRunDialog(
+            self._name, status.step, status.last_checkpoint_step, self.window(), paused=paused
+        )
         if dialog.exec() and dialog.mode and self.run is not None:
             self.context.runs.stop(self.run.id, dialog.mode)
 

@@ -17,7 +17,10 @@ class StopRunDialog(QDialog):
         mode: "save" or "discard" after the dialog was accepted, "" when the run keeps going.
     """
 
-    def __init__(self, name: str, step: int, last_checkpoint_step: int, parent: QWidget | None = None) -> None:
+    def __init__(
+        self, name: str, step: int, last_checkpoint_step: int, parent: QWidget | None = None, *, paused: bool = False
+    ) -> None:
+        """Ask about a run; one that is paused for its disk may not be able to save."""
         super().__init__(parent)
         self.mode = ""
         self.setWindowTitle(self.tr("Stop the run?"))
@@ -27,6 +30,9 @@ class StopRunDialog(QDialog):
         column.setSpacing(SPACE * 2)
         column.addWidget(SafeLabel(self.tr("Stop the run?"), role="heading", parent=self))
         saved = fill(self.tr("%1 is at step %2. If you stop and save, you can resume it from there."), name, step)
+        if paused:
+            words = self.tr("%1 is waiting to save. If it still can’t when you stop, the steps after %2 are lost.")
+            saved = fill(words, name, last_checkpoint_step)
         column.addWidget(SafeLabel(saved, wrap=True, parent=self))
         lost = (
             fill(self.tr("If you discard, what came after the checkpoint of step %1 is lost."), last_checkpoint_step)

@@ -423,6 +423,17 @@ def own_code(folder: Path, chance: random.Random) -> Made:
     return f"{name} {_shown(changes)}", ANY
 
 
+def unfit(folder: Path, chance: random.Random) -> Made:
+    """Say what is read only when the model or a chat is made."""
+    if chance.random() < 0.5:
+        (folder / "chat_template.jinja").write_bytes(b"\xff\xfe{{ messages }}")
+        return "chat_template.jinja is not UTF-8", REFUSED
+    path = folder / "config.json"
+    name = "n_head" if "n_head" in json.loads(path.read_text()) else "num_attention_heads"
+    _edit(path, **{name: 3})
+    return f"config.json {name} = 3", REFUSED
+
+
 def sound(_folder: Path, _chance: random.Random) -> Made:
     """Leave the model as it is."""
     return "nothing", TRAINS
@@ -448,6 +459,7 @@ CHANGES: tuple[tuple[Callable[[Path, random.Random], Made], int], ...] = (
     (stray_adapter, 2),
     (own_code, 3),
     (sound, 1),
+    (unfit, 3),
 )
 
 

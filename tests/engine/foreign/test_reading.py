@@ -61,6 +61,41 @@ def test_what_a_library_raises_is_said_of_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"hidden_act": "nonexist"}, 'hidden_act is "nonexist", which this model does not support.'),
+        ({"rope_parameters": {"rope_type": "foo"}}, 'rope_type is "foo", which this model does not support.'),
+        ({"num_attention_heads": 3, "num_key_value_heads": 3}, "3 attention heads can't share the 64 rows of"),
+    ],
+)
+def test_what_no_library_has_is_told_by_setting_and_value(
+    tiny_spec: MakeSpec, own_model: Path, changes: dict[str, Any], words: str
+) -> None:
+    edit(own_model / "config.json", **changes)
+    message = refusal(tiny_spec(model={"path": str(own_model)})).message
+    assert words in message
+    assert "Error" not in message
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (KeyError("factor"), "the setting factor is missing"),
+        (KeyError(), "the reason is not known"),
+        (TypeError("'<' not supported"), "a setting is missing or has a value that this model can't have"),
+        (
+            ValueError("Class validation error for validator 'x':\n    ValueError: The size (64) is odd."),
+            "The size (64) is odd",
+        ),
+    ],
+)
+def test_words_about_code_become_words_about_the_file(error: Exception, words: str, tmp_path: Path) -> None:
+    with pytest.raises(TunesmithError) as caught, reading(tmp_path, "it can't be used"):
+        raise error
+    assert caught.value.message == f"{tmp_path}: it can't be used: {words}."
+
+
+@pytest.mark.parametrize(
     ("error", "code"),
     [
         (TunesmithError("disk-full", "full"), "disk-full"),

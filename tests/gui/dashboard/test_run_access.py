@@ -68,6 +68,17 @@ def test_stop_dialog(choice: str, mode: str, qtbot: Any) -> None:
     assert bool(dialog.result()) == bool(mode)
 
 
+def test_a_stop_of_a_paused_run_promises_no_save(qtbot: Any) -> None:
+    def words(paused: bool) -> str:
+        dialog = StopRunDialog("my-run", 319, 270, paused=paused)
+        qtbot.addWidget(dialog)
+        return " ".join(label.text() for label in dialog.findChildren(SafeLabel))
+
+    assert "you can resume it from there" in words(False)
+    assert "you can resume it from there" not in words(True)
+    assert "the steps after 270 are lost" in words(True)
+
+
 def test_delete_dialog_keeps_by_default_and_asks_about_the_files(qtbot: Any) -> None:
     row = RunRow("a", Path("/r/a"), "a", RunState.FINISHED, size_bytes=2**20)
     dialog = DeleteRunDialog([row], RunContents(0, 0, 2**20))
