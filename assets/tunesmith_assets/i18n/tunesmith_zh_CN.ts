@@ -7488,6 +7488,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>打开文件夹</translation>
     </message>
     <message>
+        <source>Delete…</source>
+        <translation>删除…</translation>
+    </message>
+    <message>
         <source>Copy path</source>
         <translation>复制路径</translation>
     </message>
@@ -7715,6 +7719,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>%1: %2</source>
         <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>The settings of the run are still loading.</source>
+        <translation>运行的设置还在读取中。</translation>
     </message>
     <message>
         <source>Copied</source>
@@ -10019,6 +10027,13 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Tunesmith %1</source>
         <translation>Tunesmith %1</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsPane</name>
+    <message>
+        <source>The settings of this run can’t be read. %1</source>
+        <translation>无法读取这次运行的设置。%1</translation>
     </message>
 </context>
 <context>
