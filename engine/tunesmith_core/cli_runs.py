@@ -241,6 +241,7 @@ def show(arguments: Namespace) -> int:
         return EXIT_DONE
     steps = f"{status.step} / {status.total_steps}" if status.total_steps else str(status.step)
     saved = status.last_checkpoint_step
+    adapter_problem = run.adapter_problem(status)
     lines = [
         (Message("name"), display_name(run)),
         (Message("state"), said(status.state.value)),
@@ -249,14 +250,19 @@ def show(arguments: Namespace) -> int:
         (Message("evaluation loss"), terminal.number(status.eval_loss)),
         (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),
         (Message("folder"), str(run.path)),
-        *((name, str(run.path / path)) for name, path in status.artifacts.items()),
+        *((name, _artifact(run.path / path, adapter_problem)) for name, path in status.artifacts.items()),
     ]
     terminal.say("\n".join(f"{terminal.cell(said(label)) + ':':17}{terminal.cell(value)}" for label, value in lines))
-    if damage := run.damage():
-        terminal.show_error(damage)
+    for problem in filter(None, (run.damage(), adapter_problem)):
+        terminal.show_error(problem)
     if status.state in (RunState.FAILED, RunState.INTERRUPTED):
         terminal.show_error(end_error(run, status))
     return EXIT_DONE
+
+
+def _artifact(path: Path, adapter_problem: TunesmithError | None) -> str:
+    is_adapter = path.name == Run(path.parent).adapter_path.name
+    return said(Message("{path} (missing)", path=path)) if adapter_problem and is_adapter else str(path)
 
 
 def spec(arguments: Namespace) -> int:

@@ -4553,6 +4553,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
+        <source>{path} is missing or empty.</source>
+        <translation>{path} 缺失或为空。</translation>
+    </message>
+    <message>
         <source>{path}: a token has the number {number}, which no model knows.</source>
         <translation>{path}：有词元的编号是 {number}，没有模型能识别。</translation>
     </message>
@@ -5173,6 +5177,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
         <translation>请提高此上限，减小微批次大小或上下文长度，或选择更小的模型。</translation>
+    </message>
+    <message>
+        <source>Restore the folder from a backup, or duplicate the run to train again.</source>
+        <translation>请从备份恢复该文件夹，或创建运行副本重新训练。</translation>
     </message>
     <message>
         <source>Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.</source>
@@ -6079,6 +6087,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{folder} 可用 {free}</translation>
     </message>
     <message>
+        <source>{hint} Its newest checkpoint is {path}.</source>
+        <translation>{hint}最新的检查点是 {path}。</translation>
+    </message>
+    <message>
         <source>{kind}: installed files are damaged ({count}): {shown}.</source>
         <translation>{kind}：有 {count} 个已安装的文件损坏：{shown}。</translation>
     </message>
@@ -6245,6 +6257,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name}{inside}</source>
         <translation>{name}{inside}</translation>
+    </message>
+    <message>
+        <source>{path} (missing)</source>
+        <translation>{path}（缺失）</translation>
     </message>
     <message>
         <source>{path} ({size})</source>
@@ -7498,6 +7514,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Finished: the adapter is ready</source>
         <translation>已完成：适配器可以使用了</translation>
+    </message>
+    <message>
+        <source>Finished, but the adapter is missing</source>
+        <translation>已完成，但适配器缺失</translation>
     </message>
     <message>
         <source>Stopped at step %1</source>

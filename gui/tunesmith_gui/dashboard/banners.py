@@ -169,12 +169,24 @@ def outcome_text(model: DashboardModel, folder: Path) -> str:
 
 
 def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) -> Banner:
+    if model.adapter_problem is not None:
+        return _without_adapter(model.adapter_problem, ask, parent)
     actions = [(translate("Dashboard", "Open folder"), lambda: ask("open_folder"))]
     if model.status.artifacts.get("adapter"):
         actions.append((translate("Dashboard", "Copy path"), lambda: ask("copy_path")))
     actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
     title = translate("Dashboard", "Finished: the adapter is ready")
     return Banner("ok", title, outcome_text(model, folder), actions=tuple(actions), parent=parent)
+
+
+def _without_adapter(problem: TunesmithError, ask: Ask, parent: QWidget) -> Banner:
+    title = translate("Dashboard", "Finished, but the adapter is missing")
+    actions = (
+        (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
+        (translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),
+    )
+    text = f"{core_text(problem.message)}\n{core_text(problem.hint)}"
+    return Banner("error", title, text, actions=actions, parent=parent)
 
 
 def _stopped(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.runs import Run
+from tunesmith_core.runs import Run, RunStatus
 from tunesmith_core.spec import RunSpec
 
 
@@ -17,6 +17,7 @@ class Examined(NamedTuple):
         name: what its page is called.
         spec: its settings, None when they can't be read.
         unreadable: why they can't be read.
+        adapter_problem: see `Run.adapter_problem`.
         damage: see `Run.damage`.
     """
 
@@ -24,15 +25,21 @@ class Examined(NamedTuple):
     name: str
     spec: RunSpec | None
     unreadable: TunesmithError | None
+    adapter_problem: TunesmithError | None
     damage: TunesmithError | None
 
 
-def examine(run: Run) -> Examined:
-    """Look into a run's folder; call it on a worker thread."""
+def examine(run: Run, status: RunStatus) -> Examined:
+    """Look into a run's folder; call it on a worker thread.
+
+    Args:
+        run: the run.
+        status: where it stands.
+    """
     spec, unreadable = None, None
     try:
         spec = run.load_spec()
     except TunesmithError as error:
         unreadable = error
     name = spec.name if spec is not None else ""
-    return Examined(run, name or run.id, spec, unreadable, run.damage())
+    return Examined(run, name or run.id, spec, unreadable, run.adapter_problem(status), run.damage())

@@ -136,6 +136,7 @@ class DashboardModel:
 
     Attributes:
         unreadable: why the run's settings can't be read, None when they can or nobody has looked yet.
+        adapter_problem: see `Run.adapter_problem`.
         damage: what of the run's folder is damaged, see `set_damage`.
     """
 
@@ -152,6 +153,7 @@ class DashboardModel:
     result: dict[str, Any] = field(default_factory=dict)  # Any: fields of the result event
     sample_request: SampleRequest | None = None
     unreadable: TunesmithError | None = None
+    adapter_problem: TunesmithError | None = None
     damage: TunesmithError | None = None
     resumed_from_step: int = 0
     pause_reason: str = ""

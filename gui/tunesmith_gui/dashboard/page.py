@@ -183,9 +183,10 @@ class DashboardPage(Page):
     def _examine(self) -> None:
         run = self.run
         if run is not None:
-            self.run_in_background(lambda: examine(run), self._take_examined)
+            status = replace(self.model.status)
+            self.run_in_background(lambda: examine(run, status), lambda found: self._take_examined(found, status.state))
 
-    def _take_examined(self, found: Examined) -> None:
+    def _take_examined(self, found: Examined, state: RunState) -> None:
         if found.run is not self.run:
             return
         if self._found_damage and found.damage is None:
@@ -195,6 +196,8 @@ class DashboardPage(Page):
         self._found_damage = found.damage is not None
         self._spec, self._name, self._dirty = found.spec, found.name, True
         self.model.unreadable = found.unreadable
+        if state is self.model.status.state:
+            self.model.adapter_problem = found.adapter_problem
         self.model.set_damage(found.damage or self.model.damage)
         self._banner_key = ()
         if found.spec is not None and not self.samples.prompt.text():
@@ -203,11 +206,13 @@ class DashboardPage(Page):
         self.title_changed.emit()
 
     def _receive(self, batches: list[EventBatch]) -> None:
-        first = not len(self.model.steps)
+        first, state = not len(self.model.steps), self.model.status.state
         request = self.model.sample_request
         waited = request is not None and request.outcome == "waiting"
         self.model.apply(batches)
         self._dirty = True
+        if self.model.status.state is not state and self.model.status.state is RunState.FINISHED:
+            self._examine()
         if request is not None and waited and request.outcome == "answered":
             self._announcer.say(fill(self.tr("The model answered: %1"), self.model.samples[-1].text))
         self._kept = self._kept and not self.model.status.state.live
