@@ -135,5 +135,19 @@
             <numerusform>%n deleted runs</numerusform>
         </translation>
     </message>
+    <message numerus="yes">
+        <source>and %n more</source>
+        <translation>
+            <numerusform>and %n more</numerusform>
+            <numerusform>and %n more</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>Delete %n run(s) for good?</source>
+        <translation>
+            <numerusform>Delete %n run for good?</numerusform>
+            <numerusform>Delete %n runs for good?</numerusform>
+        </translation>
+    </message>
 </context>
 </TS>

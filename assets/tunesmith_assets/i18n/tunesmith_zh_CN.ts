@@ -10564,12 +10564,48 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>已删除的运行</translation>
     </message>
     <message>
+        <source>%1, deleted %2</source>
+        <translation>%1，删除于 %2</translation>
+    </message>
+    <message numerus="yes">
+        <source>and %n more</source>
+        <translation>
+            <numerusform>以及另外 %n 个</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>Delete %n run(s) for good?</source>
+        <translation>
+            <numerusform>永久删除 %n 个运行？</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Checkpoints and adapters are deleted too. This can’t be undone.</source>
+        <translation>检查点和适配器也会一并删除，且无法撤销。</translation>
+    </message>
+    <message>
         <source>Delete for good</source>
         <translation>永久删除</translation>
     </message>
     <message>
         <source>Restore</source>
         <translation>恢复</translation>
+    </message>
+    <message>
+        <source>Run</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation>大小</translation>
+    </message>
+    <message>
+        <source>Deleted at</source>
+        <translation>删除时间</translation>
+    </message>
+    <message>
+        <source>Delete for good…</source>
+        <translation>永久删除…</translation>
     </message>
     <message>
         <source>Close</source>

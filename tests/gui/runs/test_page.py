@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.gui.run_folders import make_run, texts
-from tunesmith_core.runs import RunState
+from tunesmith_core import trash
+from tunesmith_core.runs import Run, RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.models.run_row import RunRow, distinct_names, when
 from tunesmith_gui.runs.compare import CompareDialog, load_compared
@@ -17,6 +19,7 @@ from tunesmith_gui.runs.model import differing_settings, runs_csv
 from tunesmith_gui.runs.page import RunsPage
 from tunesmith_gui.runs.table import Column, RunFilter, RunTableModel
 from tunesmith_gui.runs.trash_dialog import TrashDialog
+from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.delete_run import erase, move_to_trash
 
 
@@ -164,7 +167,9 @@ def test_keyboard_begins_at_the_first_run_when_there_are_none(window: Any, qtbot
     qtbot.waitUntil(lambda: window.focusWidget() is page._empty.primary, timeout=5000)
 
 
-def test_a_deleted_run_is_restored_or_erased_from_the_trash(context: Any, qtbot: Any) -> None:
+def test_a_deleted_run_is_restored_or_erased_from_the_trash(
+    context: Any, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = [make_run(name, "happy") for name in ("one", "two", "three")]
     for run in runs:
         move_to_trash(run)
@@ -179,11 +184,55 @@ def test_a_deleted_run_is_restored_or_erased_from_the_trash(context: Any, qtbot:
     assert runs[0].spec_path.is_file()
     assert runs[2].spec_path.is_file()
     assert "already exists" in dialog.problem.text()
-    assert dialog.list.count() == 1
+    assert dialog.list.topLevelItemCount() == 1
     dialog.list.selectAll()
+    monkeypatch.setattr(ConfirmDialog, "exec", lambda _asked: 1)
     dialog.erase.click()
     assert dialog.title.text() == "The trash is empty"
     assert dialog.problem.text() == ""
+
+
+def test_the_trash_asks_before_it_deletes_for_good(context: Any, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        move_to_trash(make_run(name, "happy"))
+    dialog = TrashDialog()
+    qtbot.addWidget(dialog)
+    asked: list[str] = []
+
+    def keep(question: ConfirmDialog) -> int:
+        asked.append(texts(question))
+        assert question.cancel.isDefault()
+        return 0
+
+    monkeypatch.setattr(ConfirmDialog, "exec", keep)
+    dialog.list.selectAll()
+    dialog.erase.click()
+    assert len(asked) == 1
+    assert "Delete 2 runs for good?" in asked[0]
+    assert "This can’t be undone." in asked[0]
+    assert all(f"{name}, deleted {time.strftime('%Y-')}" in asked[0] for name in ("one", "two"))
+    assert len(list(trash.deleted_runs())) == 2
+
+
+def test_the_trash_tells_runs_of_one_name_apart_and_shows_when_they_were_deleted(context: Any, qtbot: Any) -> None:
+    for name in ("same", "x" * 200):
+        first = make_run(name, "happy")
+        copy = Run(first.path.with_name(f"copy-of-{name[:4]}"))
+        shutil.copytree(first.path, copy.path)
+        move_to_trash(first)
+        move_to_trash(copy)
+    dialog = TrashDialog()
+    qtbot.addWidget(dialog)
+    dialog.show()
+    rows = [dialog.list.topLevelItem(place) for place in range(dialog.list.topLevelItemCount())]
+    names = {row.text(0) for row in rows}
+    assert len(names) == 4
+    assert {"same (same-01)", "same (copy-of-same)"} < names
+    qtbot.waitUntil(lambda: dialog.list.viewport().width() > 100, timeout=5000)
+    assert not dialog.list.horizontalScrollBar().isVisible()
+    last = dialog.list.visualItemRect(rows[0])
+    assert dialog.list.columnWidth(2) >= dialog.list.fontMetrics().horizontalAdvance(rows[0].text(2))
+    assert last.right() <= dialog.list.viewport().width()
 
 
 def test_delete_says_why_it_is_not_possible(runs_in_window: RunsPage) -> None:
