@@ -8002,6 +8002,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>%1（%2 开始）</translation>
     </message>
     <message numerus="yes">
+        <source>%n run(s) are links. Only links are deleted, not the runs they point to.</source>
+        <translation>
+            <numerusform>%n 个运行是链接。只删除链接，不删除它指向的运行。</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
         <source>%n checkpoint(s)</source>
         <translation>
             <numerusform>%n 个检查点</numerusform>
