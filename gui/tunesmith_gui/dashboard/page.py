@@ -67,12 +67,17 @@ class DashboardPage(Page):
         self._files_key: tuple[object, ...] = ()
         self._kept = False
         self._found_damage = False
+        self._knows_all = False
         self._said: tuple[RunState, str] | None = None
         self._announcer = Announcer(self)
         self._build()
         self._tick = QTimer(self)
         self._tick.setInterval(REPAINT_MS)
         self._tick.timeout.connect(self._on_tick)
+        self._second_look = QTimer(self)
+        self._second_look.setSingleShot(True)
+        self._second_look.setInterval(SECOND_LOOK_MS)
+        self._second_look.timeout.connect(self._check_life)
         self.run_in_background(_import_charts, self._build_charts)
 
     def _build(self) -> None:
@@ -166,7 +171,8 @@ class DashboardPage(Page):
             service.tail.cancel(self._follow)
         self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
         self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
-        self._found_damage = False
+        self._found_damage = self._knows_all = False
+        self._second_look.stop()
         self._drop_banner()
         self._files_key = ()
         self.files.set_files([])
@@ -217,6 +223,11 @@ class DashboardPage(Page):
             self._announcer.say(fill(self.tr("The model answered: %1"), self.model.samples[-1].text))
         self._kept = self._kept and not self.model.status.state.live
         self._announce()
+        if not self._knows_all and self._follow is not None and self._follow.caught_up:
+            self._knows_all = True
+            if self.model.status.state.live:
+                # The look when the page was opened could not yet tell a pause that the journal doesn't know of.
+                self._check_life()
         if first and len(self.model.steps) and self._tick.isActive():
             self._repaint()
 
@@ -306,15 +317,15 @@ class DashboardPage(Page):
         if supervised or not status.state.live:
             self._num_dead_looks = 0
             return
-        self._num_dead_looks += 1
         has_all = self.model.damage is not None if self._follow is None else self._follow.caught_up
-        if self._num_dead_looks > 1 and has_all:
+        self._num_dead_looks += has_all
+        if self._num_dead_looks > 1:
             self.model.end_unattended()
             self._dirty = True
             self._announce()
         else:
             # Its last words may still be on their way through the tail: one more look before it counts as dead.
-            QTimer.singleShot(SECOND_LOOK_MS, self, self._check_life)
+            self._second_look.start()
 
     def _show_banner(self) -> None:
         silent = self.model.silent_since(time.time(), self._heartbeat_at)
