@@ -8867,6 +8867,10 @@ in no list of processes. What is shown has no passwords.</source>
         </translation>
     </message>
     <message>
+        <source>The setting was not saved. It holds until you close Tunesmith.</source>
+        <translation>该设置未能保存，仅在关闭 Tunesmith 之前有效。</translation>
+    </message>
+    <message>
         <source>%1 is still running.</source>
         <translation>%1 仍在运行。</translation>
     </message>
