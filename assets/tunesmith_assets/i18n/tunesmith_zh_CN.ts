@@ -9702,6 +9702,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>状态</translation>
     </message>
     <message>
+        <source>No run matches</source>
+        <translation>没有匹配的运行</translation>
+    </message>
+    <message>
+        <source>No run has these words and this state.</source>
+        <translation>没有运行同时符合这些文字和状态。</translation>
+    </message>
+    <message>
+        <source>Show all runs</source>
+        <translation>显示所有运行</translation>
+    </message>
+    <message>
         <source>Compare</source>
         <translation>比较</translation>
     </message>

@@ -17,10 +17,13 @@ from tunesmith_gui.models.run_row import RunRow, distinct_names, when
 from tunesmith_gui.runs.compare import CompareDialog, load_compared
 from tunesmith_gui.runs.model import differing_settings, runs_csv
 from tunesmith_gui.runs.page import RunsPage
+from tunesmith_gui.runs.run_card import RunCard
 from tunesmith_gui.runs.table import Column, RunFilter, RunTableModel
 from tunesmith_gui.runs.trash_dialog import TrashDialog
+from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.delete_run import erase, move_to_trash
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 
 def test_runs_page_lists_filters_and_opens(context: Any, qtbot: Any) -> None:
@@ -138,6 +141,35 @@ def runs_in_window(window: Any, qtbot: Any) -> RunsPage:
 
 def shown_columns(page: RunsPage) -> set[Column]:
     return {column for column in Column if not page.table.isColumnHidden(column)}
+
+
+def test_a_filter_that_leaves_nothing_says_so(runs_in_window: RunsPage, qtbot: Any) -> None:
+    page = runs_in_window
+    assert not page.no_match.isVisible()
+    page.filter.setText("no such words")
+    assert page.no_match.isVisible()
+    assert not page.table.isVisible()
+    page.filter.clear()
+    assert not page.no_match.isVisible()
+    page.states.set_value("live")
+    assert page.no_match.isVisible()
+    page.no_match.primary.click()
+    assert page.table.isVisible()
+    assert (page.proxy.rowCount(), page.states.value) == (2, "all")
+
+
+@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.STOPPED])
+def test_a_low_card_cuts_no_letters(state: RunState, qtbot: Any) -> None:
+    card = RunCard()
+    qtbot.addWidget(card)
+    curve = tuple(float(10 - place) for place in range(10))
+    card.show_row(row("low", state=state, sparkline=curve, last_checkpoint_step=5, step=5), None)
+    card.show()
+    card.resize(SPACE * 32, card.sizeHint().height() - SPACE * 7)
+    qtbot.waitUntil(lambda: card._curve.height() < SPACE * 9, timeout=5000)
+    labels = [label for label in card.findChildren(SafeLabel) if label.isVisible()]
+    assert all(label.height() >= label.fontMetrics().height() for label in labels)
+    card.grab()
 
 
 def test_what_a_run_came_to_is_in_the_list_at_1280_pixels(runs_in_window: RunsPage) -> None:
