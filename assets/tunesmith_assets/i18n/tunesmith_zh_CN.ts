@@ -5180,7 +5180,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>Restore the folder from a backup, or duplicate the run to train again.</source>
-        <translation>请从备份恢复该文件夹，或创建运行副本重新训练。</translation>
+        <translation>请从备份恢复该文件夹，或复制这个运行，重新训练。</translation>
     </message>
     <message>
         <source>Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.</source>

@@ -20,7 +20,7 @@ from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _MAX_NAMED = 5
-_NAME_LETTERS = 60
+_NAME_LETTERS = 40
 
 
 class TrashDialog(QDialog):
@@ -45,6 +45,8 @@ class TrashDialog(QDialog):
         self.list.setHeaderLabels([self.tr("Run"), self.tr("Size"), self.tr("Deleted at")])
         self.list.setRootIsDecorated(False)
         self.list.setUniformRowHeights(True)
+        # Where names are the same, they differ at their ends.
+        self.list.setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.list.header().setStretchLastSection(False)
         self.list.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.list.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 
 import pytest
@@ -582,18 +581,6 @@ class TestSettingsPage:
 def test_log_views_show_text_literally(runs: FakeRuns, window: MainWindow) -> None:
     for each in window.findChildren(QPlainTextEdit):
         assert not each.toPlainText().startswith("<html")
-
-
-def test_a_setting_that_is_not_saved_says_so(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(_file: SettingsFile) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "settings.json")
-
-    monkeypatch.setattr(SettingsFile, "save", full)
-    window.context.preferences.change(keep_awake=False)
-    settle()
-    assert window.toast.label.text() == (
-        "The setting was not saved. It holds until you close Tunesmith.\nsettings.json: no space is left on the disk."
-    )
 
 
 def test_a_page_that_leaves_hands_the_keyboard_to_no_button(window: MainWindow) -> None:
