@@ -259,6 +259,7 @@ def show(arguments: Namespace) -> int:
         return EXIT_DONE
     steps = f"{status.step} / {status.total_steps}" if status.total_steps else str(status.step)
     saved = status.last_checkpoint_step
+    adapter_problem = run.adapter_problem(status)
     lines = [
         (Message("name"), display_name(run)),
         (Message("state"), said(_state(status))),
@@ -268,18 +269,27 @@ def show(arguments: Namespace) -> int:
         (Message("evaluation loss"), terminal.number(status.eval_loss)),
         (Message("last checkpoint"), said(Message("step {step}", step=saved) if saved else Message("none"))),
         (Message("folder"), str(run.path)),
-        *((_ARTIFACTS.get(name, name), str(run.path / path)) for name, path in status.artifacts.items()),
+        *(
+            (_ARTIFACTS.get(name, name), _artifact(run.path / path, adapter_problem))
+            for name, path in status.artifacts.items()
+        ),
     ]
     terminal.say("\n".join(f"{terminal.cell(said(label)) + ':':17}{terminal.cell(value)}" for label, value in lines))
     if status.state is RunState.PAUSED:
         terminal.note(terminal.paused(status.pause_reason))
-    if damage := run.damage():
-        terminal.show_error(damage)
-    elif status.state is RunState.DAMAGED and status.error:
-        terminal.show_error(TunesmithError.from_dict(status.error))
+    damage = run.damage()
+    if not damage and status.state is RunState.DAMAGED and status.error:
+        damage = TunesmithError.from_dict(status.error)
+    for problem in filter(None, (damage, adapter_problem)):
+        terminal.show_error(problem)
     if status.state in (RunState.FAILED, RunState.INTERRUPTED):
         terminal.show_error(end_error(run, status))
     return EXIT_DONE
+
+
+def _artifact(path: Path, adapter_problem: TunesmithError | None) -> str:
+    is_adapter = path.name == Run(path.parent).adapter_path.name
+    return said(Message("{path} (missing)", path=path)) if adapter_problem and is_adapter else str(path)
 
 
 def spec(arguments: Namespace) -> int:

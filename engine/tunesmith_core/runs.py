@@ -13,6 +13,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,6 +43,9 @@ SUPERVISED = {"TUNESMITH_SUPERVISED": "1"}
 
 HEADERS = ("spec.json", "run.json")
 """What a run begins with; a folder with one of them is a run, damaged or not."""
+
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+"""Without each of them an adapter can't be loaded."""
 
 CHECKPOINT_MANIFEST = "MANIFEST.json"
 """Written last into a checkpoint's folder: what it holds, with hashes."""
@@ -249,6 +253,23 @@ class Run(Operation):
         """Where the adapter is made before it takes its place."""
         return self.path / "tmp"
 
+    def adapter_problem(self, status: RunStatus) -> TunesmithError | None:
+        """Return what is missing of the adapter that a run has made, None when it is whole; looks at sizes only.
+
+        Args:
+            status: where the run stands.
+        """
+        made = status.state is RunState.FINISHED or self.adapter_path.name in status.artifacts.values()
+        missing = [name for name in ADAPTER_FILES if not _has_content(self.adapter_path / name)] if made else []
+        if not missing:
+            return None
+        hint = Message("Restore the folder from a backup, or duplicate the run to train again.")
+        saved = sorted(self.checkpoints_path.glob(f"step-*/{CHECKPOINT_MANIFEST}"))
+        if saved:
+            hint = Message("{hint} Its newest checkpoint is {path}.", hint=hint, path=saved[-1].parent)
+        path = self.adapter_path / missing[-1]
+        return TunesmithError("run-damaged", "{path} is missing or empty.", hint=hint, path=path)
+
     def saved_files(self) -> set[tuple[str, int]]:
         """Return names and sizes in bytes of the files that are being saved now; empty when nothing is."""
         found = set()
@@ -317,6 +338,14 @@ class Run(Operation):
             status.fold(event)
         status.mark(self, self.damage() or reader.damage())
         return settle(self, status)
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        found = path.stat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size > 0
 
 
 def settle(run: Run, folded: RunStatus) -> RunStatus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from tests.core.test_supervisor import kinds, wait_for, with_signals
 from tests.processes import kill, press_control_c
+from tests.run_adapter import make_adapter
 from tunesmith_core import cli, cli_runs, cli_specs, environments, files, launch, settings
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
 from tunesmith_core.hardware import Hardware
@@ -309,6 +311,26 @@ def test_runs_and_show(
     assert "适配器: " in capsys.readouterr().out
     assert cli.main(["show", "c-01", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
+
+
+def test_show_says_that_the_adapter_is_missing(
+    spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script, home: Path
+) -> None:
+    artifacts = {"adapter": "adapter", "notes": "notes.txt"}
+    fake_engine({"*": [["hello"], ["event", "result", {"status": "finished", "step": 9, "artifacts": artifacts}]]})
+    assert cli.main(["train", spec_file]) == 0
+    folder = home / "runs" / "c-01"
+    make_adapter(folder / "adapter")
+    capsys.readouterr()
+    assert cli.main(["show", "c-01"]) == 0
+    shown = capsys.readouterr()
+    assert (f"{folder / 'adapter'}\n" in shown.out, shown.err) == (True, "")
+    shutil.rmtree(folder / "adapter")
+    assert cli.main(["show", "c-01"]) == 0
+    shown = capsys.readouterr()
+    assert f"{folder / 'adapter'} (missing)" in shown.out
+    assert f"{folder / 'notes.txt'}\n" in f"{shown.out}\n"
+    assert f"{folder / 'adapter' / 'adapter_model.safetensors'} is missing or empty.\nhint: Restore" in shown.err
 
 
 def test_show_explains_a_failed_run(spec_file: str, capsys: pytest.CaptureFixture[str], fake_engine: Script) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import KILLED
+from tests.run_adapter import make_adapter
 from tunesmith_core import files, runs
 from tunesmith_core.errors import UserError
 from tunesmith_core.locks import FileLock
@@ -276,3 +278,45 @@ def test_a_run_lasts_as_long_as_an_engine_works_on_it() -> None:
     interrupted = fold(("hello", {}), ("step", {"step": 1}))
     interrupted.state = RunState.INTERRUPTED
     assert interrupted.lasted_s(2_000.0) == 1.0
+
+
+def spoil(how: str, adapter: Path) -> None:
+    weights = adapter / "adapter_model.safetensors"
+    match how:
+        case "gone":
+            shutil.rmtree(adapter)
+        case "a file":
+            shutil.rmtree(adapter)
+            adapter.write_bytes(b"x")
+        case "no weights":
+            weights.unlink()
+        case "empty weights":
+            weights.write_bytes(b"")
+        case "a folder for weights":
+            weights.unlink()
+            weights.mkdir()
+        case "no configuration":
+            (adapter / "adapter_config.json").unlink()
+
+
+@pytest.mark.parametrize(
+    "how", ["gone", "a file", "no weights", "empty weights", "a folder for weights", "no configuration"]
+)
+def test_an_adapter_that_is_not_whole_is_noticed(how: str, make_spec: Make) -> None:
+    run = create_run(make_spec())
+    finished = RunStatus(state=RunState.FINISHED, artifacts={"adapter": "adapter"})
+    make_adapter(run.adapter_path)
+    assert run.adapter_problem(finished) is None
+    spoil(how, run.adapter_path)
+    problem = run.adapter_problem(finished)
+    assert problem is not None
+    assert str(problem.message).startswith(str(run.adapter_path))
+    assert "train again" in problem.hint
+    for step in (2, 10):
+        folder = run.checkpoints_path / f"step-{step:06d}"
+        folder.mkdir(parents=True)
+        (folder / "MANIFEST.json").touch()
+    problem = run.adapter_problem(finished)
+    assert problem is not None
+    assert f"newest checkpoint is {folder}." in problem.hint
+    assert run.adapter_problem(RunStatus(state=RunState.STOPPED)) is None

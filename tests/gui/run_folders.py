@@ -6,6 +6,7 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QPushButton, QWidget
 
+from tests.run_adapter import make_adapter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.widgets.safe_label import SafeLabel
@@ -21,6 +22,7 @@ def make_run(name: str, stream: str = "", **schedule: int) -> Run:
     run = create_run(spec)
     if stream:
         run.journal_path.write_bytes((EVENTS / f"{stream}.jsonl").read_bytes())
+        make_adapter(run.adapter_path)
     return run
 
 

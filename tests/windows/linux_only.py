@@ -19,6 +19,8 @@ REASONS = {
     "tests/core/test_wsl.py": BASH,
     "tests/core/test_wsl_relay.py": BASH,
     "tests/engine/foreign/test_foreign_sweep.py": FIFOS,
+    "tests/gui/dashboard/test_damaged.py::test_a_pipe_in_place_of_a_file_is_damage": FIFOS,
+    "tests/gui/dashboard/test_run_access.py::test_deleting_a_link_promises_to_delete_the_link_only": FIFOS,
     "tests/gui/environment/test_setup_service.py::test_a_chosen_folder_gets_settings_and_the_window_and_lasts": FOLDERS,
     "tests/gui/environment/test_setup_service.py::test_files_of_an_environment_are_read_as_far_as_they_can_be": FOLDERS,
     "tests/gui/environment/test_setup_service.py::test_folders_are_judged_without_touching_them": LINUX,

@@ -55,6 +55,13 @@
         </translation>
     </message>
     <message numerus="yes">
+        <source>%n run(s) are links. Only links are deleted, not the runs they point to.</source>
+        <translation>
+            <numerusform>%n run is a link. Only the link is deleted, not the run it points to.</numerusform>
+            <numerusform>%n runs are links. Only the links are deleted, not the runs they point to.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
         <source>%n checkpoint(s)</source>
         <translation>
             <numerusform>%n checkpoint</numerusform>
@@ -133,6 +140,20 @@
         <translation>
             <numerusform>%n deleted run</numerusform>
             <numerusform>%n deleted runs</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>and %n more</source>
+        <translation>
+            <numerusform>and %n more</numerusform>
+            <numerusform>and %n more</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>Delete %n run(s) for good?</source>
+        <translation>
+            <numerusform>Delete %n run for good?</numerusform>
+            <numerusform>Delete %n runs for good?</numerusform>
         </translation>
     </message>
 </context>

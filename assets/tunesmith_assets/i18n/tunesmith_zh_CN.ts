@@ -4553,6 +4553,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
+        <source>{path} is missing or empty.</source>
+        <translation>{path} 缺失或为空。</translation>
+    </message>
+    <message>
         <source>{path}: a token has the number {number}, which no model knows.</source>
         <translation>{path}：有词元的编号是 {number}，没有模型能识别。</translation>
     </message>
@@ -5177,6 +5181,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
         <translation>请提高此上限，减小微批次大小或上下文长度，或选择更小的模型。</translation>
+    </message>
+    <message>
+        <source>Restore the folder from a backup, or duplicate the run to train again.</source>
+        <translation>请从备份恢复该文件夹，或复制这个运行，重新训练。</translation>
     </message>
     <message>
         <source>Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.</source>
@@ -6083,6 +6091,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{folder} 可用 {free}</translation>
     </message>
     <message>
+        <source>{hint} Its newest checkpoint is {path}.</source>
+        <translation>{hint}最新的检查点是 {path}。</translation>
+    </message>
+    <message>
         <source>{kind}: installed files are damaged ({count}): {shown}.</source>
         <translation>{kind}：有 {count} 个已安装的文件损坏：{shown}。</translation>
     </message>
@@ -6249,6 +6261,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name}{inside}</source>
         <translation>{name}{inside}</translation>
+    </message>
+    <message>
+        <source>{path} (missing)</source>
+        <translation>{path}（缺失）</translation>
     </message>
     <message>
         <source>{path} ({size})</source>
@@ -7572,12 +7588,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>打开文件夹</translation>
     </message>
     <message>
+        <source>Delete…</source>
+        <translation>删除…</translation>
+    </message>
+    <message>
         <source>Copy path</source>
         <translation>复制路径</translation>
     </message>
     <message>
         <source>Finished: the adapter is ready</source>
         <translation>已完成：适配器可以使用了</translation>
+    </message>
+    <message>
+        <source>Finished, but the adapter is missing</source>
+        <translation>已完成，但适配器缺失</translation>
     </message>
     <message>
         <source>Stopped at step %1</source>
@@ -7799,6 +7823,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>%1: %2</source>
         <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>The settings of the run are still loading.</source>
+        <translation>运行的设置还在读取中。</translation>
     </message>
     <message>
         <source>Copied</source>
@@ -8056,6 +8084,12 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>%1, started %2</source>
         <translation>%1（%2 开始）</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n run(s) are links. Only links are deleted, not the runs they point to.</source>
+        <translation>
+            <numerusform>%n 个运行是链接。只删除链接，不删除它指向的运行。</numerusform>
+        </translation>
     </message>
     <message numerus="yes">
         <source>%n checkpoint(s)</source>
@@ -8917,6 +8951,10 @@ in no list of processes. What is shown has no passwords.</source>
         </translation>
     </message>
     <message>
+        <source>The setting was not saved. It holds until you close Tunesmith.</source>
+        <translation>该设置未能保存，仅在关闭 Tunesmith 之前有效。</translation>
+    </message>
+    <message>
         <source>%1 is still running.</source>
         <translation>%1 仍在运行。</translation>
     </message>
@@ -9748,6 +9786,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>状态</translation>
     </message>
     <message>
+        <source>No run matches</source>
+        <translation>没有匹配的运行</translation>
+    </message>
+    <message>
+        <source>No run has these words and this state.</source>
+        <translation>没有运行同时符合这些文字和状态。</translation>
+    </message>
+    <message>
+        <source>Show all runs</source>
+        <translation>显示所有运行</translation>
+    </message>
+    <message>
         <source>Compare</source>
         <translation>比较</translation>
     </message>
@@ -10103,6 +10153,13 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Tunesmith %1</source>
         <translation>Tunesmith %1</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsPane</name>
+    <message>
+        <source>The settings of this run can’t be read. %1</source>
+        <translation>无法读取这次运行的设置。%1</translation>
     </message>
 </context>
 <context>
@@ -10617,12 +10674,48 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>已删除的运行</translation>
     </message>
     <message>
+        <source>%1, deleted %2</source>
+        <translation>%1，删除于 %2</translation>
+    </message>
+    <message numerus="yes">
+        <source>and %n more</source>
+        <translation>
+            <numerusform>以及另外 %n 个</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>Delete %n run(s) for good?</source>
+        <translation>
+            <numerusform>永久删除 %n 个运行？</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Checkpoints and adapters are deleted too. This can’t be undone.</source>
+        <translation>检查点和适配器也会一并删除，且无法撤销。</translation>
+    </message>
+    <message>
         <source>Delete for good</source>
         <translation>永久删除</translation>
     </message>
     <message>
         <source>Restore</source>
         <translation>恢复</translation>
+    </message>
+    <message>
+        <source>Run</source>
+        <translation>运行</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation>大小</translation>
+    </message>
+    <message>
+        <source>Deleted at</source>
+        <translation>删除时间</translation>
+    </message>
+    <message>
+        <source>Delete for good…</source>
+        <translation>永久删除…</translation>
     </message>
     <message>
         <source>Close</source>

@@ -10,6 +10,7 @@ from pathlib import Path
 from PySide6.QtWidgets import QWidget
 
 from tunesmith_core.actions import ACTIONS, doable
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.explain.catalogue import actions_against
 from tunesmith_core.memory_steps import steps_left
@@ -44,6 +45,8 @@ def make_banner(
 ) -> Banner | None:
     """The message for the present state, or None while all is well."""
     state = model.status.state
+    if state is RunState.DAMAGED and model.damage is not None:
+        return _damaged(model.damage, ask, parent)
     if state is RunState.PAUSED:
         return _paused(model, ask, parent)
     if silent_since is not None:
@@ -62,6 +65,16 @@ def make_banner(
         text = "\n".join(filter(None, (more, core_text(warning.get("hint") or ""))))
         return Banner("warn", title, text, dismissable=True, parent=parent)
     return None
+
+
+def _damaged(damage: TunesmithError, ask: Ask, parent: QWidget) -> Banner:
+    known = CODES["run-damaged"]
+    actions = (
+        (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
+        (translate("Dashboard", "Delete…"), lambda: ask("delete")),
+    )
+    text = f"{core_text(damage.message)}\n{core_text(known.action)}"
+    return Banner("error", core_text(known.title), text, actions=actions, parent=parent)
 
 
 def _paused(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
@@ -156,12 +169,24 @@ def outcome_text(model: DashboardModel, folder: Path) -> str:
 
 
 def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) -> Banner:
+    if model.adapter_problem is not None:
+        return _without_adapter(model.adapter_problem, ask, parent)
     actions = [(translate("Dashboard", "Open folder"), lambda: ask("open_folder"))]
     if model.status.artifacts.get("adapter"):
         actions.append((translate("Dashboard", "Copy path"), lambda: ask("copy_path")))
     actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
     title = translate("Dashboard", "Finished: the adapter is ready")
     return Banner("ok", title, outcome_text(model, folder), actions=tuple(actions), parent=parent)
+
+
+def _without_adapter(problem: TunesmithError, ask: Ask, parent: QWidget) -> Banner:
+    title = translate("Dashboard", "Finished, but the adapter is missing")
+    actions = (
+        (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
+        (translate("Dashboard", "Duplicate"), lambda: ask("duplicate")),
+    )
+    text = f"{core_text(problem.message)}\n{core_text(problem.hint)}"
+    return Banner("error", title, text, actions=actions, parent=parent)
 
 
 def _stopped(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:

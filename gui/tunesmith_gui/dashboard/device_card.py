@@ -32,7 +32,7 @@ class DeviceCard(Card):
         """Show the newest reading of a live run, or what an ended one took."""
         live, on_cpu = model.status.state.live, model.on_cpu
         reading = model.reading if live else model.taken()
-        name = model.status.device_name[:_NAME_LETTERS]
+        name = tr.core_text(model.status.device_name)[:_NAME_LETTERS]
         self.heading.setText(name or (self.tr("Processor") if on_cpu else self.tr("GPU")))
         self._name_values(live, on_cpu)
         host_total = reading.get("host_total_bytes")

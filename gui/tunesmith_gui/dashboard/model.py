@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tunesmith_core.error_codes import SYMPTOMS
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import FIRST_SAVED_STEP, PAUSED_PHASE, RunState, RunStatus
 from tunesmith_gui.models.log_lines import LogLine, LogLines
@@ -131,7 +132,13 @@ class Checkpoint:
 
 @dataclass
 class DashboardModel:
-    """The state of a run's page."""
+    """The state of a run's page.
+
+    Attributes:
+        unreadable: why the run's settings can't be read, None when they can or nobody has looked yet.
+        adapter_problem: see `Run.adapter_problem`.
+        damage: what of the run's folder is damaged, see `set_damage`.
+    """
 
     status: RunStatus = field(default_factory=RunStatus)
     steps: MetricSeries = field(default_factory=lambda: MetricSeries(STEP_COLUMNS))
@@ -145,6 +152,9 @@ class DashboardModel:
     reading: dict[str, Any] = field(default_factory=dict)  # Any: fields of the newest gpu event
     result: dict[str, Any] = field(default_factory=dict)  # Any: fields of the result event
     sample_request: SampleRequest | None = None
+    unreadable: TunesmithError | None = None
+    adapter_problem: TunesmithError | None = None
+    damage: TunesmithError | None = None
     resumed_from_step: int = 0
     pause_reason: str = ""
     _session_row: int = 0
@@ -163,6 +173,21 @@ class DashboardModel:
                 handler = _HANDLERS.get(event.type)
                 if handler is not None:
                     handler(self, event)
+        self._mark_damage()
+
+    def set_damage(self, damage: TunesmithError | None) -> None:
+        """Note what is damaged beside the journal; a run that nobody works on is then damaged, however it ended."""
+        self.damage = damage
+        self._mark_damage()
+
+    def end_unattended(self) -> None:
+        """Nobody works on a run any more whose journal has no end."""
+        self.status.state = RunState.INTERRUPTED
+        self._mark_damage()
+
+    def _mark_damage(self) -> None:
+        if self.damage is not None and not self.status.state.live:
+            self.status.state = RunState.DAMAGED
 
     def _begin_session(self, data: dict[str, Any]) -> None:  # Any: JSON values
         resumed = data.get("resumed_from_step") or 0

@@ -15,17 +15,18 @@ from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.protocol import Event
-from tunesmith_core.runs import Run, RunState, RunStatus, display_name, silenced
+from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.banners import banner_key, make_banner
+from tunesmith_gui.dashboard.examined import Examined, examine
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.log import LogPane
 from tunesmith_gui.dashboard.model import DashboardModel, EventBatch, SampleRequest, pack
 from tunesmith_gui.dashboard.report import EngineOutput, command_line, diagnostics, engine_output
 from tunesmith_gui.dashboard.samples_pane import SamplesPane
 from tunesmith_gui.dashboard.tab_panes import TabPanes
-from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsUsedTable, list_files
+from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsPane, list_files
 from tunesmith_gui.models.run_row import RunContents, contents_of
 from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec
 from tunesmith_gui.models.run_words import doing_words
@@ -65,12 +66,18 @@ class DashboardPage(Page):
         self._banner_key: tuple[object, ...] = ()
         self._files_key: tuple[object, ...] = ()
         self._kept = False
+        self._found_damage = False
+        self._knows_all = False
         self._said: tuple[RunState, str] | None = None
         self._announcer = Announcer(self)
         self._build()
         self._tick = QTimer(self)
         self._tick.setInterval(REPAINT_MS)
         self._tick.timeout.connect(self._on_tick)
+        self._second_look = QTimer(self)
+        self._second_look.setSingleShot(True)
+        self._second_look.setInterval(SECOND_LOOK_MS)
+        self._second_look.timeout.connect(self._check_life)
         self.run_in_background(_import_charts, self._build_charts)
 
     def _build(self) -> None:
@@ -107,7 +114,8 @@ class DashboardPage(Page):
         self.samples = SamplesPane(self)
         self.samples.asked.connect(self._sample)
         self.checkpoints = CheckpointsTable(self)
-        self.settings_used = SettingsUsedTable(self)
+        self.settings_pane = SettingsPane(self)
+        self.settings_used = self.settings_pane.table
         self.files = FilesTable(self)
         loading = SafeLabel(self.tr("Loading the charts…"), tone="muted", parent=self)
         loading.setAlignment(Qt.AlignmentFlag.AlignTop)
@@ -115,7 +123,7 @@ class DashboardPage(Page):
         self.panes.add("log", self.tr("Log"), self.log_pane)
         self.panes.add("samples", self.tr("Samples"), self.samples)
         self.panes.add("checkpoints", self.tr("Checkpoints"), self.checkpoints)
-        self.panes.add("settings", self.tr("Settings used"), self.settings_used)
+        self.panes.add("settings", self.tr("Settings used"), self.settings_pane)
         self.panes.add("files", self.tr("Files"), self.files)
         self.panes.changed.connect(self._on_pane)
         column.addWidget(self.panes, 1)
@@ -130,6 +138,8 @@ class DashboardPage(Page):
         if isinstance(argument, str) and (self.run is None or argument != self.run.id):
             self._open(argument)
             self.panes.show_pane("charts")
+        else:
+            self._examine()
         self._dirty = True
         self._tick.start()
 
@@ -161,45 +171,72 @@ class DashboardPage(Page):
             service.tail.cancel(self._follow)
         self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
         self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
+        self._found_damage = self._knows_all = False
+        self._second_look.stop()
         self._drop_banner()
         self._files_key = ()
         self.files.set_files([])
+        self.settings_pane.clear()
         self.samples.prompt.clear()
         self.log.set_lines(self.model.log)
         self.log_pane.show_output(EngineOutput("", "none"))
         self._read_output()
         self._follow = service.tail.follow(self.run.journal_path, pack, self._receive, self._unreadable, self)
-        run = self.run
-        self.run_in_background(lambda: (run, run.load_spec(), display_name(run)), self._take_spec)
+        self._examine()
         self._check_life()
         self.title_changed.emit()
 
-    def _take_spec(self, found: tuple[Run, RunSpec, str]) -> None:
-        run, spec, name = found
-        if run is not self.run:
+    def _examine(self) -> None:
+        run = self.run
+        if run is not None:
+            status = replace(self.model.status)
+            self.run_in_background(lambda: examine(run, status), lambda found: self._take_examined(found, status.state))
+
+    def _take_examined(self, found: Examined, state: RunState) -> None:
+        if found.run is not self.run:
             return
-        self._spec, self._name, self._dirty = spec, name, True
+        if self._found_damage and found.damage is None:
+            # It was restored meanwhile.
+            self._reopen(found.run.id)
+            return
+        self._found_damage = found.damage is not None
+        self._spec, self._name, self._dirty = found.spec, found.name, True
+        self.model.unreadable = found.unreadable
+        if state is self.model.status.state:
+            self.model.adapter_problem = found.adapter_problem
+        self.model.set_damage(found.damage or self.model.damage)
         self._banner_key = ()
-        if not self.samples.prompt.text():
-            self.samples.prompt.setText(next(iter(spec.evaluation.sample_prompts), ""))
+        if found.spec is not None and not self.samples.prompt.text():
+            self.samples.prompt.setText(next(iter(found.spec.evaluation.sample_prompts), ""))
+        self._announce()
         self.title_changed.emit()
 
     def _receive(self, batches: list[EventBatch]) -> None:
-        first = not len(self.model.steps)
+        first, state = not len(self.model.steps), self.model.status.state
         request = self.model.sample_request
         waited = request is not None and request.outcome == "waiting"
         self.model.apply(batches)
         self._dirty = True
+        if self.model.status.state is not state and self.model.status.state is RunState.FINISHED:
+            self._examine()
         if request is not None and waited and request.outcome == "answered":
             self._announcer.say(fill(self.tr("The model answered: %1"), self.model.samples[-1].text))
         self._kept = self._kept and not self.model.status.state.live
         self._announce()
+        if not self._knows_all and self._follow is not None and self._follow.caught_up:
+            self._knows_all = True
+            if self.model.status.state.live:
+                # The look when the page was opened could not yet tell a pause that the journal doesn't know of.
+                self._check_life()
         if first and len(self.model.steps) and self._tick.isActive():
             self._repaint()
 
     def _unreadable(self, error: TunesmithError) -> None:
         self._follow = None
         self.notify.emit("error", core_text(error.message))
+        if error.code == "run-damaged":
+            self.model.set_damage(error)
+            self._check_life()
 
     def _announce(self) -> None:
         """Tell a screen reader of another phase and of the end, but not of what was there when the page opened."""
@@ -240,8 +277,7 @@ class DashboardPage(Page):
             self.log.refresh()
         self.samples.show_model(self.model)
         self.checkpoints.set_checkpoints(self.model.checkpoints)
-        if self._spec is not None:
-            self.settings_used.set_spec(self._spec, self.model.used)
+        self.settings_pane.show_settings(self._spec, self.model)
         self._read_files()
 
     def _on_pane(self, _key: str) -> None:
@@ -281,13 +317,15 @@ class DashboardPage(Page):
         if supervised or not status.state.live:
             self._num_dead_looks = 0
             return
-        self._num_dead_looks += 1
-        if self._num_dead_looks > 1 and self._follow is not None and self._follow.caught_up:
-            status.state, self._dirty = RunState.INTERRUPTED, True
+        has_all = self.model.damage is not None if self._follow is None else self._follow.caught_up
+        self._num_dead_looks += has_all
+        if self._num_dead_looks > 1:
+            self.model.end_unattended()
+            self._dirty = True
             self._announce()
         else:
             # Its last words may still be on their way through the tail: one more look before it counts as dead.
-            QTimer.singleShot(SECOND_LOOK_MS, self, self._check_life)
+            self._second_look.start()
 
     def _show_banner(self) -> None:
         silent = self.model.silent_since(time.time(), self._heartbeat_at)
@@ -334,8 +372,8 @@ class DashboardPage(Page):
             case "resume":
                 service.resume(run_id, lambda _id: self._reopen(run_id))
             case "duplicate":
-                if self._spec is not None:
-                    self.navigate.emit("train", duplicate_spec(self._spec))
+                if (spec := self._spec_to_copy()) is not None:
+                    self.navigate.emit("train", duplicate_spec(spec))
             case "delete":
                 self._ask_delete()
             case "keep":
@@ -350,12 +388,20 @@ class DashboardPage(Page):
             case _:
                 self._hand_out(action, self.run.path)
 
+    def _spec_to_copy(self) -> RunSpec | None:
+        """The run's settings; without them, say why there are none."""
+        if self._spec is None:
+            reason = self.model.unreadable
+            words = core_text(reason.message) if reason else self.tr("The settings of the run are still loading.")
+            self.notify.emit("error" if reason else "warn", words)
+        return self._spec
+
     def _retry(self, name: str) -> None:
         """Start the run again after one step to less memory."""
-        if self._spec is None:
+        if (spec := self._spec_to_copy()) is None:
             return
         step = next(each for each in MEMORY_STEPS if each.name == name)
-        smaller = step.take(duplicate_spec(self._spec))
+        smaller = step.take(duplicate_spec(spec))
         if smaller is not None:
             self.context.runs.start(smaller, lambda new: self.navigate.emit("dashboard", new))
 
@@ -365,8 +411,8 @@ class DashboardPage(Page):
         if action.place == "link":
             QDesktopServices.openUrl(QUrl(action.target))
         elif action.place == "run":
-            if self._spec is not None:
-                self.navigate.emit("train", fixed_spec(self._spec, action.target))
+            if (spec := self._spec_to_copy()) is not None:
+                self.navigate.emit("train", fixed_spec(spec, action.target))
         elif action.place == "page":
             self.navigate.emit(action.target, None)
         else:
@@ -380,7 +426,8 @@ class DashboardPage(Page):
             model = self.model
             self.run_in_background(lambda: diagnostics(model, folder), self._copy)
         elif action == "copy_command":
-            self._copy(command_line(folder))
+            if self._spec_to_copy() is not None:
+                self._copy(command_line(folder))
         elif action == "copy_path":
             self._copy(str(folder / self.model.status.artifacts.get("adapter", "")))
 

@@ -18,6 +18,7 @@ _END_TONES = {
     RunState.FAILED: "error",
     RunState.INTERRUPTED: "warn",
     RunState.STOPPED: "neutral",
+    RunState.DAMAGED: "error",
 }
 
 

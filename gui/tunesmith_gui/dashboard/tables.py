@@ -7,16 +7,17 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QFont
-from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
+from PySide6.QtWidgets import QHeaderView, QTreeWidget, QTreeWidgetItem, QVBoxLayout, QWidget
 
 from tunesmith_core.spec import RunSpec, iter_settings
 from tunesmith_gui import tr
-from tunesmith_gui.dashboard.model import Checkpoint
+from tunesmith_gui.dashboard.model import Checkpoint, DashboardModel
 from tunesmith_gui.models.run_row import when
 from tunesmith_gui.models.run_spec import value_text
 from tunesmith_gui.plain_text import set_item_tip, tree_item
 from tunesmith_gui.theme import font, theme
-from tunesmith_gui.tr import core_text
+from tunesmith_gui.tr import core_text, fill
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _MAX_FILES = 500
 _LEAST_ROWS = 8
@@ -70,6 +71,11 @@ class SettingsUsedTable(_Table):
         self.header().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
         self._shown: tuple[RunSpec, dict[str, str]] | None = None
 
+    def forget(self) -> None:
+        """Show no settings."""
+        self._shown = None
+        self.clear()
+
     def set_spec(self, spec: RunSpec, used: dict[str, str]) -> None:
         """Show a spec; `used` says by path what automatic settings came to. Equal ones change nothing."""
         if self._shown == (spec, used):
@@ -100,6 +106,39 @@ class SettingsUsedTable(_Table):
 
     def _note(self, default: str) -> str:
         return tr.fill(self.tr("changed, default is %1"), default) if default else self.tr("changed")
+
+
+class SettingsPane(QWidget):
+    """The settings that were used, or why they can't be read."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        self.words = SafeLabel(tone="muted", wrap=True, selectable=True, parent=self)
+        self.words.setAlignment(Qt.AlignmentFlag.AlignTop)
+        self.table = SettingsUsedTable(self)
+        column.addWidget(self.words)
+        column.addWidget(self.table, 1)
+        self.clear()
+
+    def clear(self) -> None:
+        """Show nothing: another run is opened, whose settings are not read yet."""
+        self.table.forget()
+        self.words.hide()
+        self.table.show()
+
+    def show_settings(self, spec: RunSpec | None, model: DashboardModel) -> None:
+        """Show the settings of a run, or why there are none."""
+        unreadable = spec is None and model.unreadable is not None
+        self.words.setVisible(unreadable)
+        self.table.setVisible(not unreadable)
+        if spec is not None:
+            self.table.set_spec(spec, model.used)
+        elif model.unreadable is not None:
+            self.table.forget()
+            words = self.tr("The settings of this run can’t be read. %1")
+            self.words.setText(fill(words, core_text(model.unreadable.message)))
 
 
 class FilesTable(_Table):

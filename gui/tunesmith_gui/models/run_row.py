@@ -61,15 +61,18 @@ def distinct_names(rows: Sequence[RunRow]) -> list[str]:
 
 
 class RunContents(NamedTuple):
-    """What a deletion takes."""
+    """What a deletion takes; of a folder that is a link, nothing but the link."""
 
     num_checkpoints: int
     num_adapters: int
     size_bytes: int
+    num_links: int = 0
 
 
 def contents_of(rows: Sequence[RunRow]) -> RunContents:
     """Look into the folders of runs; call it on a worker thread."""
-    num_checkpoints = sum(1 for row in rows for _ in (row.path / "checkpoints").glob("step-*"))
-    num_adapters = sum((row.path / "adapter").is_dir() for row in rows)
-    return RunContents(num_checkpoints, num_adapters, sum(row.size_bytes for row in rows))
+    whole = [row for row in rows if not row.path.is_symlink()]
+    num_checkpoints = sum(1 for row in whole for _ in (row.path / "checkpoints").glob("step-*"))
+    num_adapters = sum((row.path / "adapter").is_dir() for row in whole)
+    size_bytes = sum(row.size_bytes for row in whole)
+    return RunContents(num_checkpoints, num_adapters, size_bytes, len(rows) - len(whole))

@@ -160,6 +160,15 @@ class RunsPage(Page):
         body.setSpacing(SPACE * 2)
         self.table = self._build_table(holder)
         body.addWidget(self.table, 1)
+        self.no_match = EmptyState(
+            "search",
+            self.tr("No run matches"),
+            self.tr("No run has these words and this state."),
+            primary=(self.tr("Show all runs"), self._show_all),
+            parent=holder,
+        )
+        self.no_match.hide()
+        body.addWidget(self.no_match, 1)
         self.card = RunCard(holder)
         self.card.setFixedWidth(SPACE * 32)
         self.card.asked.connect(self.ask)
@@ -327,8 +336,16 @@ class RunsPage(Page):
         self.proxy.set_states(_STATES[group])
         self._selection_changed()
 
+    def _show_all(self) -> None:
+        self.filter.clear()
+        self.states.set_value("all")
+        self.table.setFocus(Qt.FocusReason.OtherFocusReason)
+
     def _selection_changed(self) -> None:
         rows = self.selected_rows()
+        nothing = bool(self.model.rows) and not self.proxy.rowCount()
+        self.table.setVisible(not nothing)
+        self.no_match.setVisible(nothing)
         live = any(row.state.live for row in rows)
         self.compare.setEnabled(2 <= len(rows) <= 6)
         set_tip(self.compare, "" if self.compare.isEnabled() else self.tr("Select two to six runs to compare them"))

@@ -24,7 +24,8 @@ class _Curve(QWidget):
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
         self.values: tuple[float, ...] = ()
-        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        # Where the card is low, the curve gives way and not the letters.
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Maximum)
         theme().changed.connect(self.update)
 
     def sizeHint(self) -> QSize:
@@ -32,7 +33,8 @@ class _Curve(QWidget):
 
     def paintEvent(self, _event: QPaintEvent) -> None:
         rect = QRectF(self.rect()).adjusted(2, SPACE, -4, -SPACE)
-        paint_sparkline(QPainter(self), rect, self.values, tokens().chart[0])
+        if rect.height() > SPACE:
+            paint_sparkline(QPainter(self), rect, self.values, tokens().chart[0])
 
 
 class RunCard(Card):

@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import (
-    QAbstractItemView,
-    QDialog,
-    QHBoxLayout,
-    QListWidget,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QAbstractItemView, QDialog, QHBoxLayout, QHeaderView, QTreeWidget, QVBoxLayout, QWidget
 
 from tunesmith_core import files, trash
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import Run, display_name
 from tunesmith_core.trash import DeletedRun
 from tunesmith_gui import tr
-from tunesmith_gui.plain_text import list_item
+from tunesmith_gui.plain_text import line, set_item_tip, tree_item
 from tunesmith_gui.tokens import SPACE
-from tunesmith_gui.tr import core_text
+from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.safe_label import SafeLabel
+
+_MAX_NAMED = 5
+_NAME_LETTERS = 40
 
 
 class TrashDialog(QDialog):
-    """A list of deleted runs, the last deleted first.
+    """A table of deleted runs, the last deleted first.
 
     Attributes:
         changed: whether a run was restored.
@@ -37,14 +34,22 @@ class TrashDialog(QDialog):
         super().__init__(parent)
         self.changed = False
         self.setWindowTitle(self.tr("Trash"))
-        self.setMinimumSize(SPACE * 64, SPACE * 40)
+        self.setMinimumSize(SPACE * 80, SPACE * 40)
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 3)
         column.setSpacing(SPACE * 2)
         self.title = SafeLabel("", role="heading", parent=self)
         column.addWidget(self.title)
-        self.list = QListWidget(self)
+        self.list = QTreeWidget(self)
         self.list.setAccessibleName(self.tr("Deleted runs"))
+        self.list.setHeaderLabels([self.tr("Run"), self.tr("Size"), self.tr("Deleted at")])
+        self.list.setRootIsDecorated(False)
+        self.list.setUniformRowHeights(True)
+        # Where names are the same, they differ at their ends.
+        self.list.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        self.list.header().setStretchLastSection(False)
+        self.list.header().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
+        self.list.header().setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
         self.list.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.list.itemSelectionChanged.connect(self._enable)
         column.addWidget(self.list, 1)
@@ -53,7 +58,7 @@ class TrashDialog(QDialog):
         column.addWidget(self.problem)
         row = QHBoxLayout()
         row.setSpacing(SPACE)
-        self.erase = button(self.tr("Delete for good"), self._erase, kind="danger", icon_name="trash", parent=self)
+        self.erase = button(self.tr("Delete for good…"), self._erase, kind="danger", icon_name="trash", parent=self)
         self.restore = button(self.tr("Restore"), self._restore, parent=self)
         self.close_button = button(self.tr("Close"), self.accept, parent=self)
         row.addWidget(self.erase)
@@ -65,18 +70,20 @@ class TrashDialog(QDialog):
 
     def _read(self) -> None:
         self.list.clear()
-        for run in trash.deleted_runs():
-            when_text = tr.moment(run.deleted_at)
-            size = tr.size(files.folder_bytes(run.path))
-            item = list_item(f"{display_name(Run(run.path))}   {size}   {when_text}")
-            item.setData(Qt.ItemDataRole.UserRole, run)
-            self.list.addItem(item)
-        words = self.tr("%n deleted run(s)", "", self.list.count())
-        self.title.setText(words if self.list.count() else self.tr("The trash is empty"))
+        runs = list(trash.deleted_runs())
+        names = [display_name(Run(run.path)) for run in runs]
+        for run, name in zip(runs, names, strict=True):
+            shown = f"{name} ({run.id})" if names.count(name) > 1 and name != run.id else name
+            item = tree_item([shown, tr.size(files.folder_bytes(run.path)), tr.moment(run.deleted_at)])
+            set_item_tip(item, 0, str(run.origin))
+            item.setData(0, Qt.ItemDataRole.UserRole, run)
+            self.list.addTopLevelItem(item)
+        words = self.tr("%n deleted run(s)", "", len(runs))
+        self.title.setText(words if runs else self.tr("The trash is empty"))
         self._enable()
 
     def _chosen(self) -> list[DeletedRun]:
-        return [item.data(Qt.ItemDataRole.UserRole) for item in self.list.selectedItems()]
+        return [item.data(0, Qt.ItemDataRole.UserRole) for item in self.list.selectedItems()]
 
     def _enable(self) -> None:
         for each in (self.erase, self.restore):
@@ -87,7 +94,18 @@ class TrashDialog(QDialog):
         self.changed = True
 
     def _erase(self) -> None:
-        self._each(trash.erase)
+        items = self.list.selectedItems()
+        named = [
+            fill(self.tr("%1, deleted %2"), line(item.text(0), _NAME_LETTERS), item.text(2))
+            for item in items[:_MAX_NAMED]
+        ]
+        if len(items) > _MAX_NAMED:
+            named.append(self.tr("and %n more", "", len(items) - _MAX_NAMED))
+        title = self.tr("Delete %n run(s) for good?", "", len(items))
+        note = self.tr("Checkpoints and adapters are deleted too. This can’t be undone.")
+        accept = self.tr("Delete for good")
+        if ConfirmDialog(title, "\n".join(named), note, accept, self, danger=True).exec():
+            self._each(trash.erase)
 
     def _each(self, work: Callable[[DeletedRun], object]) -> None:
         self.problem.setText("")

@@ -117,7 +117,7 @@ class MainWindow(QMainWindow):
         self.banners.navigate.connect(self.show_page)
         self.pages.notify.connect(self.toast.show_message)
         self.pages.title_changed.connect(self._show_title)
-        self.context.preferences.save_failed.connect(self._on_error)
+        self.context.preferences.save_failed.connect(self._on_unsaved_setting)
 
     def _make_shortcuts(self) -> None:
         for action in actions():
@@ -299,6 +299,10 @@ class MainWindow(QMainWindow):
 
     def _on_error(self, error: TunesmithError) -> None:
         self.toast.show_message("error", f"{core_text(error.message)}\n{core_text(error.hint)}")
+
+    def _on_unsaved_setting(self, error: TunesmithError) -> None:
+        words = self.tr("The setting was not saved. It holds until you close Tunesmith.")
+        self.toast.show_message("error", f"{words}\n{core_text(error.message)}")
 
     def _on_run_error(self, _run_id: str, error: TunesmithError) -> None:
         self._on_error(error)

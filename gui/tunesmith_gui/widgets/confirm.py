@@ -14,9 +14,14 @@ _WIDTH_LETTERS = 68
 
 
 class ConfirmDialog(QDialog):
-    """Title, what happens, what is kept; the accepting button names what is done."""
+    """Title, what happens, what is kept; the accepting button names what is done.
 
-    def __init__(self, title: str, text: str, note: str, accept: str, parent: QWidget | None = None) -> None:
+    With `danger` it can't be undone: the Enter key cancels.
+    """
+
+    def __init__(
+        self, title: str, text: str, note: str, accept: str, parent: QWidget | None = None, *, danger: bool = False
+    ) -> None:
         super().__init__(parent)
         self.setWindowTitle(window_title(title))
         self.setMinimumWidth(fitting_size(self, _WIDTH_LETTERS, 0).width())
@@ -30,9 +35,11 @@ class ConfirmDialog(QDialog):
         row = QHBoxLayout()
         row.setSpacing(SPACE)
         row.addStretch(1)
-        row.addWidget(button(self.tr("Cancel"), self.reject, parent=self))
-        self.go = button(accept, self.accept, kind="primary", parent=self)
+        self.cancel = button(self.tr("Cancel"), self.reject, parent=self)
+        row.addWidget(self.cancel)
+        self.go = button(accept, self.accept, kind="danger" if danger else "primary", parent=self)
         row.addWidget(self.go)
         column.addLayout(row)
-        self.go.setDefault(True)
-        self.go.setFocus()
+        usual = self.cancel if danger else self.go
+        usual.setDefault(True)
+        usual.setFocus()

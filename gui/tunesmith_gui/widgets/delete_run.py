@@ -59,7 +59,7 @@ class DeleteRunDialog(QDialog):
         if len(rows) > _MAX_NAMED:
             names.append(self.tr("and %n more", "", len(rows) - _MAX_NAMED))
         column.addWidget(SafeLabel("\n".join(map(line, names)), parent=self))
-        column.addWidget(SafeLabel(self._taken(contents), wrap=True, parent=self))
+        column.addWidget(SafeLabel(self._taken(contents, len(rows)), wrap=True, parent=self))
         column.addWidget(SafeLabel(self._kept(rows), tone="muted", wrap=True, parent=self))
         self.trash = QRadioButton(self.tr("Move to the trash. Runs can be restored from there"), self)
         self.erase = QRadioButton(self.tr("Delete the files now. This can't be undone"), self)
@@ -81,7 +81,14 @@ class DeleteRunDialog(QDialog):
         name = row.name if Run(row.path).is_proven() else str(row.path)
         return tr.fill(self.tr("%1, started %2"), name, when(row.created_at)) if row.created_at else name
 
-    def _taken(self, contents: RunContents) -> str:
+    def _taken(self, contents: RunContents, num_runs: int) -> str:
+        count = contents.num_links
+        if not count:
+            return self._taken_whole(contents)
+        words = self.tr("%n run(s) are links. Only links are deleted, not the runs they point to.", "", count)
+        return words if count == num_runs else f"{self._taken_whole(contents)}\n{words}"
+
+    def _taken_whole(self, contents: RunContents) -> str:
         parts = [self.tr("%n checkpoint(s)", "", contents.num_checkpoints)] if contents.num_checkpoints else []
         if contents.num_adapters:
             parts.append(self.tr("%n trained adapter(s)", "", contents.num_adapters))

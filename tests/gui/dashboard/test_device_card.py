@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core.protocol import Event
+from tunesmith_core.messages import Message
+from tunesmith_core.protocol import Event, decode, encode
+from tunesmith_gui import tr
 from tunesmith_gui.dashboard.device_card import DeviceCard
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 
@@ -37,6 +39,20 @@ def gpu(percent: int, used: int, heat: int) -> dict[str, Any]:
 
 def cpu(**processor: float) -> dict[str, Any]:
     return {"device": "cpu", "process_bytes": GIB, "host_used_bytes": 2 * GIB, "host_total_bytes": 4 * GIB, **processor}
+
+
+def test_the_processor_is_named_in_the_language_in_force(card: DeviceCard) -> None:
+    model = DashboardModel()
+    name = Message("{name}, {count} threads", name="AMD EPYC", count=2)
+    greeting = decode(encode(Event(1, 0.0, "hello", {"device_name": name})))
+    assert greeting is not None
+    model.apply(pack([greeting]))
+    tr.install_language("zh_CN")
+    try:
+        card.show_model(model)
+    finally:
+        tr.install_language("en")
+    assert card.heading.text() == "AMD EPYC，2 线程"
 
 
 def test_live_run_shows_the_present(card: DeviceCard) -> None:

@@ -19,6 +19,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.banners import make_banner
 from tunesmith_gui.dashboard.model import DashboardModel, pack
+from tunesmith_gui.dashboard.page import DashboardPage
 from tunesmith_gui.dashboard.report import engine_output
 from tunesmith_gui.models.run_spec import value_text
 from tunesmith_gui.runs.model import differing_settings
@@ -294,9 +295,9 @@ def test_a_run_that_its_disk_silences_is_seen_from_outside(
     run = make_run("silenced", "crash")
     monkeypatch.setattr(files, "free_bytes", lambda _: 1000)
     with FileLock(run.lock_path):
+        # Its events are of long ago. The clock that looks every other second stands still.
+        monkeypatch.setattr(DashboardPage, "_on_tick", lambda _page: None)
         page = open_dashboard(run)
-        # Its events are of long ago.
-        page._check_life()
         qtbot.waitUntil(lambda: page.model.status.state is RunState.PAUSED, timeout=10_000)
         page._repaint()
         assert f"{run.path}: no space is left on the disk." in texts(page)

@@ -99,13 +99,33 @@ def test_delete_dialog_says_what_goes_and_what_stays(tmp_path: Path, qtbot: Any)
         "a", tmp_path, "a", RunState.FINISHED, size_bytes=3 * 2**20, model="Tiny", data="chats.jsonl", created_at=9e8
     )
     contents = contents_of([row])
-    assert contents == (2, 1, 3 * 2**20)
+    assert contents == RunContents(2, 1, 3 * 2**20)
     dialog = DeleteRunDialog([row], contents)
     qtbot.addWidget(dialog)
     shown = "\n".join(label.text() for label in dialog.findChildren(SafeLabel))
     assert "Deleted: 2 checkpoints, 1 trained adapter, settings, curves and logs (3 MiB in all)" in shown
     assert f"{tmp_path}, started 1998-07" in shown
     assert "Kept: base models, training data and copies you made (Tiny, chats.jsonl)" in shown
+
+
+def test_deleting_a_link_promises_to_delete_the_link_only(tmp_path: Path, qtbot: Any) -> None:
+    target = tmp_path / "target"
+    (target / "checkpoints" / "step-000010").mkdir(parents=True)
+    (target / "adapter").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to(target, target_is_directory=True)
+    rows = [RunRow(path.name, path, path.name, RunState.FINISHED, size_bytes=2**20) for path in (link, target)]
+
+    def taken(chosen: list[RunRow]) -> str:
+        dialog = DeleteRunDialog(chosen, contents_of(chosen))
+        qtbot.addWidget(dialog)
+        return "\n".join(label.text() for label in dialog.findChildren(SafeLabel))
+
+    alone, both = taken(rows[:1]), taken(rows)
+    promise = "1 run is a link. Only the link is deleted, not the run it points to."
+    assert promise in alone
+    assert "Deleted:" not in alone
+    assert f"1 checkpoint, 1 trained adapter, settings, curves and logs (1 MiB in all)\n{promise}" in both
 
 
 def test_chart_as_table_and_csv(qtbot: Any) -> None:

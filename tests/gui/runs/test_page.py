@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,20 @@ from typing import Any
 import pytest
 
 from tests.gui.run_folders import make_run, texts
-from tunesmith_core.runs import RunState
+from tunesmith_core import trash
+from tunesmith_core.runs import Run, RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.models.run_row import RunRow, distinct_names, when
 from tunesmith_gui.runs.compare import CompareDialog, load_compared
 from tunesmith_gui.runs.model import differing_settings, runs_csv
 from tunesmith_gui.runs.page import RunsPage
+from tunesmith_gui.runs.run_card import RunCard
 from tunesmith_gui.runs.table import Column, RunFilter, RunTableModel
 from tunesmith_gui.runs.trash_dialog import TrashDialog
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.widgets.confirm import ConfirmDialog
 from tunesmith_gui.widgets.delete_run import erase, move_to_trash
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 
 def test_runs_page_lists_filters_and_opens(context: Any, qtbot: Any) -> None:
@@ -137,6 +143,35 @@ def shown_columns(page: RunsPage) -> set[Column]:
     return {column for column in Column if not page.table.isColumnHidden(column)}
 
 
+def test_a_filter_that_leaves_nothing_says_so(runs_in_window: RunsPage, qtbot: Any) -> None:
+    page = runs_in_window
+    assert not page.no_match.isVisible()
+    page.filter.setText("no such words")
+    assert page.no_match.isVisible()
+    assert not page.table.isVisible()
+    page.filter.clear()
+    assert not page.no_match.isVisible()
+    page.states.set_value("live")
+    assert page.no_match.isVisible()
+    page.no_match.primary.click()
+    assert page.table.isVisible()
+    assert (page.proxy.rowCount(), page.states.value) == (2, "all")
+
+
+@pytest.mark.parametrize("state", [RunState.FINISHED, RunState.STOPPED])
+def test_a_low_card_cuts_no_letters(state: RunState, qtbot: Any) -> None:
+    card = RunCard()
+    qtbot.addWidget(card)
+    curve = tuple(float(10 - place) for place in range(10))
+    card.show_row(row("low", state=state, sparkline=curve, last_checkpoint_step=5, step=5), None)
+    card.show()
+    card.resize(SPACE * 32, card.sizeHint().height() - SPACE * 7)
+    qtbot.waitUntil(lambda: card._curve.height() < SPACE * 9, timeout=5000)
+    labels = [label for label in card.findChildren(SafeLabel) if label.isVisible()]
+    assert all(label.height() >= label.fontMetrics().height() for label in labels)
+    card.grab()
+
+
 def test_what_a_run_came_to_is_in_the_list_at_1280_pixels(runs_in_window: RunsPage) -> None:
     assert not runs_in_window.card.isHidden()
     assert {Column.EVAL_LOSS, Column.MODEL, Column.DURATION} <= shown_columns(runs_in_window)
@@ -164,7 +199,9 @@ def test_keyboard_begins_at_the_first_run_when_there_are_none(window: Any, qtbot
     qtbot.waitUntil(lambda: window.focusWidget() is page._empty.primary, timeout=5000)
 
 
-def test_a_deleted_run_is_restored_or_erased_from_the_trash(context: Any, qtbot: Any) -> None:
+def test_a_deleted_run_is_restored_or_erased_from_the_trash(
+    context: Any, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     runs = [make_run(name, "happy") for name in ("one", "two", "three")]
     for run in runs:
         move_to_trash(run)
@@ -179,11 +216,55 @@ def test_a_deleted_run_is_restored_or_erased_from_the_trash(context: Any, qtbot:
     assert runs[0].spec_path.is_file()
     assert runs[2].spec_path.is_file()
     assert "already exists" in dialog.problem.text()
-    assert dialog.list.count() == 1
+    assert dialog.list.topLevelItemCount() == 1
     dialog.list.selectAll()
+    monkeypatch.setattr(ConfirmDialog, "exec", lambda _asked: 1)
     dialog.erase.click()
     assert dialog.title.text() == "The trash is empty"
     assert dialog.problem.text() == ""
+
+
+def test_the_trash_asks_before_it_deletes_for_good(context: Any, qtbot: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        move_to_trash(make_run(name, "happy"))
+    dialog = TrashDialog()
+    qtbot.addWidget(dialog)
+    asked: list[str] = []
+
+    def keep(question: ConfirmDialog) -> int:
+        asked.append(texts(question))
+        assert question.cancel.isDefault()
+        return 0
+
+    monkeypatch.setattr(ConfirmDialog, "exec", keep)
+    dialog.list.selectAll()
+    dialog.erase.click()
+    assert len(asked) == 1
+    assert "Delete 2 runs for good?" in asked[0]
+    assert "This can’t be undone." in asked[0]
+    assert all(f"{name}, deleted {time.strftime('%Y-')}" in asked[0] for name in ("one", "two"))
+    assert len(list(trash.deleted_runs())) == 2
+
+
+def test_the_trash_tells_runs_of_one_name_apart_and_shows_when_they_were_deleted(context: Any, qtbot: Any) -> None:
+    for name in ("same", "x" * 200):
+        first = make_run(name, "happy")
+        copy = Run(first.path.with_name(f"copy-of-{name[:4]}"))
+        shutil.copytree(first.path, copy.path)
+        move_to_trash(first)
+        move_to_trash(copy)
+    dialog = TrashDialog()
+    qtbot.addWidget(dialog)
+    dialog.show()
+    rows = [dialog.list.topLevelItem(place) for place in range(dialog.list.topLevelItemCount())]
+    names = {row.text(0) for row in rows}
+    assert len(names) == 4
+    assert {"same (same-01)", "same (copy-of-same)"} < names
+    qtbot.waitUntil(lambda: dialog.list.viewport().width() > 100, timeout=5000)
+    assert not dialog.list.horizontalScrollBar().isVisible()
+    last = dialog.list.visualItemRect(rows[0])
+    assert dialog.list.columnWidth(2) >= dialog.list.fontMetrics().horizontalAdvance(rows[0].text(2))
+    assert last.right() <= dialog.list.viewport().width()
 
 
 def test_delete_says_why_it_is_not_possible(runs_in_window: RunsPage) -> None:

@@ -135,10 +135,10 @@ class Driver:
                 raise
             return
         dialog = TrashDialog()
-        assert dialog.list.count() == 1
+        assert dialog.list.topLevelItemCount() == 1
         dialog.list.selectAll()
         dialog.restore.click()
-        assert dialog.list.count() == 0
+        assert dialog.list.topLevelItemCount() == 0
         assert is_listed(run)
         _show(dialog)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ from tunesmith_gui.services import diagnostics
 from tunesmith_gui.services.desktop import Desktop
 from tunesmith_gui.services.hardware import Gpu, HardwareService, Probe, Reading
 from tunesmith_gui.services.preferences import Preferences
+from tunesmith_gui.shell.main_window import MainWindow
 
 READING = Reading((), 12.0, 16 << 30, 4 << 30)
 GPU = Gpu(0, "RTX 3060", 6 << 30, 5 << 30, 97, 71, 98.4)
@@ -225,3 +227,15 @@ class TestReveal:
     def test_desktop_without_a_launcher(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
         assert not Desktop().reveal(tmp_path)
+
+
+def test_a_setting_that_is_not_saved_says_so(window: MainWindow, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_file: SettingsFile) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "settings.json")
+
+    monkeypatch.setattr(SettingsFile, "save", full)
+    window.context.preferences.change(keep_awake=False)
+    settle()
+    assert window.toast.label.text() == (
+        "The setting was not saved. It holds until you close Tunesmith.\nsettings.json: no space is left on the disk."
+    )
