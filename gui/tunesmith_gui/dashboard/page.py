@@ -225,6 +225,7 @@ class DashboardPage(Page):
         self._announce()
         if not self._knows_all and self._follow is not None and self._follow.caught_up:
             self._knows_all = True
+            self.model.set_damage(self.model.damage or self._follow.reader.damage())
             if self.model.status.state.live:
                 # The look when the page was opened could not yet tell a pause that the journal doesn't know of.
                 self._check_life()

@@ -83,6 +83,18 @@ def test_a_run_restored_from_a_backup_is_read_again(open_dashboard: Any, qtbot: 
     assert page.settings_used.topLevelItemCount()
 
 
+@pytest.mark.parametrize("is_all", [True, False])
+def test_a_journal_that_somebody_changed_is_damage(is_all: bool, open_dashboard: Any, qtbot: Any) -> None:
+    page = open_dashboard(make_run("good", "happy"))
+    bad = make_run("bad", "happy")
+    journal = bad.journal_path.read_bytes()
+    changed = b"\x8f\x02\n" * 50 if is_all else journal.replace(b'"step":1,', b'"step":9,')
+    bad.journal_path.write_bytes(changed)
+    open_another(page, bad, qtbot)
+    assert f"{bad.journal_path}: lines that are damaged: " in texts(page._banner)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such files")
 @pytest.mark.parametrize("name", ["spec_path", "journal_path"])
 def test_a_pipe_in_place_of_a_file_is_damage(name: str, open_dashboard: Any, qtbot: Any) -> None:
     page = open_dashboard(make_run("good", "happy"))
