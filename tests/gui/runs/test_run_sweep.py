@@ -152,8 +152,9 @@ class Driver:
 
 
 def _told(error: BaseException) -> str:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__} at {Path(last.filename).name}:{last.lineno}: {error!a:.200}"
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    return f"{type(error).__name__} at {place}: {error!a:.200}"
 
 
 def _paint(widget: QWidget) -> None:
