@@ -203,6 +203,7 @@ class DashboardPage(Page):
         self._spec, self._name, self._dirty = found.spec, found.name, True
         self.model.unreadable = found.unreadable
         if state is self.model.status.state:
+            # One that was looked for before the run had ended says nothing of it.
             self.model.adapter_problem = found.adapter_problem
         self.model.set_damage(found.damage or self.model.damage)
         self._banner_key = ()

@@ -136,7 +136,6 @@ class SettingsPane(QWidget):
         if spec is not None:
             self.table.set_spec(spec, model.used)
         elif model.unreadable is not None:
-            self.table.forget()
             words = self.tr("The settings of this run can’t be read. %1")
             self.words.setText(fill(words, core_text(model.unreadable.message)))
 

@@ -11,7 +11,8 @@ from tests.gui.run_folders import make_run, texts
 from tests.run_adapter import make_adapter
 from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, read_journal
-from tunesmith_core.runs import RunState
+from tunesmith_core.runs import RunState, RunStatus
+from tunesmith_gui.dashboard.examined import examine
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
 
@@ -36,6 +37,10 @@ def test_a_finished_run_without_its_adapter_says_what_can_be_done(open_dashboard
     shown = texts(page._banner)
     assert f"{weights} is missing or empty.\nRestore the folder from a backup" in shown
     assert "Duplicate" in shown
+    # A look that began before the journal was read arrives late.
+    page._take_examined(examine(page.run, RunStatus()), RunState.QUEUED)
+    page._repaint()
+    assert MISSING in texts(page._banner)
     assert READY not in texts(page)
 
 
