@@ -16,6 +16,7 @@ import pytest
 
 from tests.core.test_supervisor import wait_for
 from tests.processes import run_while_read_only
+from tests.run_adapter import make_adapter
 from tests.tiny_run import make_tiny_run
 from tunesmith_core import cli, files, launch, paths, run_queue, trash
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
@@ -136,7 +137,10 @@ def test_the_trash_of_a_moved_root_goes_back_to_where_the_root_is(
 
 @pytest.fixture
 def tiny(home: Path) -> Run:
-    return make_tiny_run(paths.runs_dir() / "tiny-01")
+    run = make_tiny_run(paths.runs_dir() / "tiny-01")
+    run.adapter_path.rmdir()
+    make_adapter(run.adapter_path)
+    return run
 
 
 ASK = """

@@ -384,10 +384,12 @@ class RunsPage(Page):
             Column.MODEL: 17,
             Column.DATA: 16,
             Column.DURATION: 10,
-            Column.CREATED: 14,
+            Column.CREATED: 13,
             Column.SIZE: 9,
         }
         for column, count in letters.items():
+            # A hidden column has no size of its head; those without room are hidden again below.
+            self.table.setColumnHidden(column, False)
             head = self.table.horizontalHeader().sectionSizeHint(column)
             self._widths[column] = max(metrics.averageCharWidth() * count + SPACE * 2, head)
             self.table.setColumnWidth(column, self._widths[column])
