@@ -29,7 +29,7 @@ MakeSpec = Callable[..., RunSpec]
 NewRun = Callable[[RunSpec], Run]
 
 PROMISED_S = 10.0
-START_S = 120.0
+START_S = 600.0
 """A busy computer takes long to import PyTorch, which is no part of what is promised."""
 
 SHORT = Limits(stop_s=0.5, terminate_s=0.3, save_s=0.5)
