@@ -184,14 +184,14 @@ def _read_sharded(folder: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(weight_map.values())):
         if Path(name).name != name or not name.endswith(".safetensors"):
-            raise damaged(index, "names {name!r}, which is not a safetensors file in this folder", name=name)
+            raise damaged(index, "names {name!r}, which is not a safetensors file in this folder", name=shortened(name))
         tensors |= read_header(folder / name)
     missing = sorted(weight_map.keys() - tensors.keys())
     if missing:
         raise damaged(
             folder / weight_map[missing[0]],
             "is missing the tensor {name} that {index_name} lists",
-            name=missing[0],
+            name=shortened(missing[0]),
             index_name=INDEX_NAME,
         )
     return tensors

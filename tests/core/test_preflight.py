@@ -160,6 +160,8 @@ def test_shards_are_checked_against_their_index(spec: RunSpec) -> None:
         ({"a": "other.safetensors"}, "other.safetensors: the file is missing"),
         ({"a": "../model.safetensors"}, "which is not a safetensors file in this folder"),
         ({"a": "model.bin"}, "which is not a safetensors file"),
+        ({"a": "x" * 5000}, f"names '{'x' * 79}…', which is not a safetensors file in this folder"),
+        ({"a": one, "x" * 5000: two}, f"is missing the tensor {'x' * 79}… that"),
         ({}, "contains no weight_map"),
         ({"a": 1}, "contains no weight_map"),
     ):
