@@ -123,7 +123,10 @@ def test_a_run_that_is_killed_early_loses_a_step_at_most(
         assert result_of(run)[name] == result_of(whole)[name]
 
 
-@pytest.mark.parametrize(("point", "resumed_from"), [("ckpt.after-adapter", None), ("ckpt.after-rename", 1)])
+@pytest.mark.parametrize(
+    ("point", "resumed_from"),
+    [pytest.param("ckpt.after-adapter", None, marks=pytest.mark.long), ("ckpt.after-rename", 1)],
+)
 def test_a_run_that_is_killed_while_it_saves_for_the_first_time(
     tiny_spec: MakeSpec, new_run: NewRun, point: str, resumed_from: int | None
 ) -> None:

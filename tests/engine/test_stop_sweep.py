@@ -74,7 +74,6 @@ ALL = [
     for place, way, mode in itertools.product([IMPORT, *PLACES], WAYS, STOP_MODES)
 ] + [Stall(place, 1, "computes", mode) for place, mode in itertools.product(CALLS, STOP_MODES)]
 SAMPLE = [
-    Stall(IMPORT, 1, "blocks", "save"),
     Stall("gradients", 7, "computes", "save"),
     Stall("update", 4, "naps", "save"),
 ]
