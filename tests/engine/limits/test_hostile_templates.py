@@ -90,7 +90,7 @@ def test_a_sample_of_hostile_templates(tiny_model: Path, tmp_path: Path) -> None
     counts = check(tmp_path, tiny_model, QUICK)
     assert counts["ended"] >= 1
     assert counts["foreign-limit"] >= 1
-    assert counts["dataset-parse-error"] >= 3
+    assert counts["dataset-parse-error"] + counts["model-files-missing-or-corrupt"] >= 3
 
 
 @pytest.mark.long

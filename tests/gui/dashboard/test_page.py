@@ -14,7 +14,7 @@ from tests.gui.layout_checks import clipped
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core import files
 from tunesmith_core.locks import FileLock
-from tunesmith_core.protocol import Event, encode, read_journal
+from tunesmith_core.protocol import Event, JournalWriter, encode, read_journal
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard.banners import make_banner
@@ -238,11 +238,10 @@ def test_settings_used_come_from_the_frozen_spec_in_words(open_dashboard: Any, q
 
 def test_a_failed_run_with_a_checkpoint_offers_to_resume(open_dashboard: Any) -> None:
     run = make_run("killed", "crash")
-    last = read_journal(run.journal_path)[-1]
-    error = {"code": "engine-killed", "kind": "RunFailure", "message": "killed"}
-    with run.journal_path.open("ab") as file:
-        file.write(encode(Event(last.seq + 1, last.t + 1, "error", error)))
-        file.write(encode(Event(last.seq + 2, last.t + 1, "result", {"status": "failed", "code": "engine-killed"})))
+    journal = JournalWriter(run.journal_path)
+    journal.write("error", code="engine-killed", kind="RunFailure", message="killed")
+    journal.write("result", status="failed", code="engine-killed")
+    journal.close()
     assert "Resume from 10" in texts(open_dashboard(run))
 
 
