@@ -381,7 +381,7 @@ class RunsPage(Page):
             Column.STATE: 17,
             Column.CURVE: 13,
             Column.EVAL_LOSS: 12,
-            Column.MODEL: 17,
+            Column.MODEL: 16,
             Column.DATA: 16,
             Column.DURATION: 10,
             Column.CREATED: 13,
