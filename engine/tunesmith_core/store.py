@@ -124,8 +124,11 @@ class Library:
                     connection.executescript(_SCHEMA)
                     connection.execute(f"PRAGMA user_version = {SCHEMA_MAJOR * 1000 + SCHEMA_MINOR}")
                 _check_schema(connection)
-        except sqlite3.DatabaseError:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             connection.close()
+            if isinstance(error, UnicodeDecodeError):
+                # What SQLite says of a damaged table repeats its bytes, which Python takes for text.
+                raise sqlite3.DatabaseError("the names of its tables are damaged") from error
             raise
         return connection
 

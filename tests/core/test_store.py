@@ -118,7 +118,7 @@ def test_the_index_can_be_deleted(home: Path, make_spec: Make) -> None:
             path.unlink()
 
 
-@pytest.mark.parametrize("damage", ["garbage", "cut", "zeros", "pages"])
+@pytest.mark.parametrize("damage", ["garbage", "cut", "zeros", "pages", "names"])
 def test_a_damaged_index_is_built_anew(
     home: Path, make_spec: Make, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,6 +135,7 @@ def test_a_damaged_index_is_built_anew(
         "cut": whole[: len(whole) // 2],
         "zeros": bytes(len(whole)),
         "pages": whole[:4096] + bytes(x ^ 0x5A for x in whole[4096:]),
+        "names": whole.replace(b"sqlite_autoindex_r", b"sqlite_autoindex_\xb5").replace(b"ex_m", b"ex_\xb5"),
     }
     path.write_bytes(damaged[damage])
     library = Library(path)
