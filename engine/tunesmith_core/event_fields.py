@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tunesmith_core.json_values import is_count, is_number, is_text
+from tunesmith_core.json_values import MOST, is_count, is_number, is_text
 
 _TEXTS = """name path code kind title message hint link context text prompt level mode status unit dtype device
     device_name version torch python protocol command row_format"""
 _COUNTS = """step resumed_from_step last_checkpoint_step total_steps steps_per_epoch num_train_rows num_eval_rows
     num_skipped_rows num_truncated_rows num_trained_tokens num_parameters num_trainable_parameters num_tokens
     micro_batch_size gradient_accumulation_steps"""
-_NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seconds bytes planned_bytes tried_bytes
-    vram_peak_bytes allocated_bytes reserved_bytes used_by_others_bytes total_bytes done_bytes bytes_per_s remaining_s
-    utilization_percent temperature_c power_w process_bytes host_used_bytes host_total_bytes cpu_percent
-    cpu_machine_percent eval_loss_before eval_loss_after"""
+_BYTES = """bytes planned_bytes tried_bytes vram_peak_bytes allocated_bytes reserved_bytes used_by_others_bytes total_bytes
+    done_bytes process_bytes host_used_bytes host_total_bytes"""
+_NUMBERS = """done total epoch loss lr grad_norm tokens tokens_per_s step_s seconds bytes_per_s remaining_s
+    utilization_percent temperature_c power_w cpu_percent cpu_machine_percent eval_loss_before eval_loss_after"""
+
+
+def _are_bytes(value: object) -> bool:
+    """Larger whole numbers can't be written as a size."""
+    return is_number(value, MOST)
 
 
 def _are_texts(value: object) -> bool:
@@ -34,6 +39,7 @@ def are_named_texts(value: object) -> bool:
 CHECKS: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(_TEXTS.split(), is_text),
     **dict.fromkeys(_COUNTS.split(), is_count),
+    **dict.fromkeys(_BYTES.split(), _are_bytes),
     **dict.fromkeys(_NUMBERS.split(), is_number),
     "kernels": _are_texts,
     "actions": _are_texts,

@@ -150,10 +150,8 @@ def _whole(value: Any) -> Any:  # Any: JSON values
 
 
 def is_number(value: object, most: float = LARGEST) -> bool:
-    """Return whether a JSON value is a number that can be shown and drawn; whole ones pass through SQLite and Qt, too."""
-    if isinstance(value, int):
-        return not isinstance(value, bool) and abs(value) <= min(most, MOST)
-    return isinstance(value, float) and abs(value) <= most
+    """Return whether a JSON value is a number that can be shown and drawn."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= most
 
 
 def is_count(value: object) -> bool:

@@ -254,3 +254,10 @@ def test_a_journal_that_can_not_be_read_is_named(
         JournalReader(path).read()
     assert caught.value.code == code
     assert "events.jsonl" in caught.value.message
+
+
+def test_a_size_that_nothing_can_show_is_left_out() -> None:
+    line = encode(Event(1, 5.0, "checkpoint", {"step": 2, "bytes": -(10**30), "seconds": 10**30}))
+    event = protocol.decode(line)
+    assert event is not None
+    assert event.data == {"step": 2, "seconds": 10**30}

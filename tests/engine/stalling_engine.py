@@ -23,7 +23,7 @@ IMPORT = "import"
 PLACES = {
     "device": "tunesmith_engine.device:choose_compute",
     "tokenizer": "tunesmith_engine.train.assembly:load_tokenizer",
-    "data": "tunesmith_engine.methods:Method.prepare",
+    "data": "tunesmith_engine.preparation:Preparation.data",
     "weights": "tunesmith_engine.methods:Method.load",
     "proof": "tunesmith_engine.train.fused_path:check_kernels",
     "trial": "tunesmith_engine.train.loop:Loop.try_out",
