@@ -78,7 +78,7 @@ def _write(text: str, *, end: str = "\n", to_error: bool = False) -> None:
 
 
 def _write_json(value: Any, **style: Any) -> None:  # Any: JSON values, and what json.dumps takes
-    # A letter that the stream lacks would be escaped the way Python does it, which is not valid JSON.
+    # Python's own escape for a letter that the stream can't encode is not valid JSON.
     lacks_letters = (getattr(sys.stdout, "encoding", None) or "utf-8").lower() != "utf-8"
     print(visible_json(json.dumps(value, ensure_ascii=lacks_letters, **style)), flush=True)
 

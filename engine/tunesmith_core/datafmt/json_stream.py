@@ -23,6 +23,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message, json_problem
 
 CHUNK_CHARACTERS = 16384
+"""So few that most chunks have few brackets, which makes `may_exceed` cheap."""
 SPACES = re.compile(r"[ \t\n\r]*")
 LONGEST_TOKEN_CHARACTERS = 64
 """A number or literal that touches the end of the buffer may go on in the next chunk."""

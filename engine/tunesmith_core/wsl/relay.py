@@ -109,14 +109,14 @@ def bring_back(twin: Run, host: Run) -> None:
 
 
 class JournalPump:
-    """Passes journal lines on, each after the files that it announces; after an error it goes on where that came."""
+    """Passes journal lines on, each after the files that it announces; after an error it continues at the same line."""
 
     def __init__(self, twin: Run, host: Run) -> None:
         self._twin, self._host = twin, host
         self._offset = twin.journal_path.stat().st_size if twin.journal_path.exists() else 0
         self._file = host.journal_path.open("ab", buffering=0)
         self._rest = b""
-        """Of a line that a full disk cut."""
+        """Bytes of a line that are not written yet."""
 
     def pump(self) -> None:
         """Pass on every whole line that has come since the last call.
