@@ -161,7 +161,8 @@ class Watch:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._over.wait(0.02):
+        # Under Wine looking itself takes long.
+        while not self._over.wait(0.3 if sys.platform == "win32" else 0.02):
             for process in Path("/proc").glob("[0-9]*"):
                 try:
                     arguments = (process / "cmdline").read_bytes()

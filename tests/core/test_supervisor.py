@@ -41,7 +41,7 @@ def fast_polling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "POLL_S", 0.02)
 
 
-def gone(pid: int, limit_s: float = 5.0) -> bool:
+def gone(pid: int, limit_s: float = 30.0) -> bool:
     """Wait until a process has ended."""
     deadline = time.monotonic() + limit_s
     while identify(pid) and time.monotonic() < deadline:

@@ -7,12 +7,14 @@ FOLDERS = "makes an environment with the folders of Linux"
 FIFOS = "makes FIFOs, links and names that only Linux has"
 LINUX = "is about a rule or a program of Linux"
 NEWLINES = "compares output with the line ends of Linux"
+SOURCES = "reads the sources, which are the same everywhere"
 SIZES = "counts on the sizes of the Linux locks"
 SLOW = "takes minutes under Wine; the crash points are tried one by one in tests/core and test_repair.py"
 
 REASONS = {
     "tests/core/test_index_faults.py::test_a_run_of_any_name_is_listed": "names a folder as Linux does",
     "tests/core/test_journal_faults.py": "reads where open files are as Linux tells",
+    "tests/core/test_one_home.py": SOURCES,
     "tests/core/test_placement.py::test_linux_has_no_such_rule": LINUX,
     "tests/core/test_hostile_output.py": "gives files and folders the names of Linux",
     "tests/core/test_run_sweep.py": FIFOS,
