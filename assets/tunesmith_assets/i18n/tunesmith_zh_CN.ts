@@ -1104,6 +1104,42 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请复制这个运行，重新开始。</translation>
     </message>
     <message>
+        <source>There is nothing to export yet</source>
+        <translation>还没有可以导出的内容</translation>
+    </message>
+    <message>
+        <source>The run has no adapter and no complete checkpoint that could be exported.</source>
+        <translation>该运行没有适配器，也没有可以导出的完整检查点。</translation>
+    </message>
+    <message>
+        <source>Train until the first checkpoint is saved, then export again.</source>
+        <translation>请训练到保存第一个检查点，然后重新导出。</translation>
+    </message>
+    <message>
+        <source>There is something else in this place</source>
+        <translation>该位置已有其他内容</translation>
+    </message>
+    <message>
+        <source>An export never replaces a file or a folder.</source>
+        <translation>导出从不替换已有的文件或文件夹。</translation>
+    </message>
+    <message>
+        <source>Choose another folder, or move what is there now.</source>
+        <translation>请选择其他文件夹，或移走现有内容。</translation>
+    </message>
+    <message>
+        <source>This model can&apos;t be exported in this format</source>
+        <translation>该模型无法以此格式导出</translation>
+    </message>
+    <message>
+        <source>A part of the model, or a layer with an adapter, is of a kind that this format or Tunesmith does not support.</source>
+        <translation>模型的某个部分，或带适配器的某一层，属于此格式或 Tunesmith 不支持的类型。</translation>
+    </message>
+    <message>
+        <source>Export the adapter instead.</source>
+        <translation>请改为导出适配器。</translation>
+    </message>
+    <message>
         <source>The saved adapter is incomplete</source>
         <translation>保存的适配器不完整</translation>
     </message>
@@ -1862,6 +1898,10 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>After step {step} the weight {name} is NaN or infinite. It was not saved.</source>
         <translation>第 {step} 步之后，权重 {name} 变为 NaN 或无穷大，因此未保存。</translation>
+    </message>
+    <message>
+        <source>Another export to {path} is in progress.</source>
+        <translation>另一个导出正在写入 {path}。</translation>
     </message>
     <message>
         <source>Another process is using the run {run}.</source>
@@ -4549,12 +4589,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
     </message>
     <message>
+        <source>{path} does not hold the trained weight {name}.</source>
+        <translation>{path} 中没有训练好的权重 {name}。</translation>
+    </message>
+    <message>
+        <source>{path} exists already and is not this export.</source>
+        <translation>{path} 已存在，但不是这次导出的内容。</translation>
+    </message>
+    <message>
         <source>{path} is missing or damaged.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
         <source>{path} is missing or empty.</source>
         <translation>{path} 缺失或为空。</translation>
+    </message>
+    <message>
+        <source>{path} is this export, but {names} changed since.</source>
+        <translation>{path} 是这次导出的内容，但 {names} 之后被改动过。</translation>
     </message>
     <message>
         <source>{path}: a token has the number {number}, which no model knows.</source>
@@ -4599,6 +4651,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>damaged</source>
         <translation>已损坏</translation>
+    </message>
+    <message>
+        <source>Exporting</source>
+        <translation>正在导出</translation>
+    </message>
+    <message>
+        <source>export the trained model of a run</source>
+        <translation>导出某次运行训练好的模型</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -5135,6 +5195,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
     </message>
     <message>
+        <source>Export an earlier checkpoint, or the adapter alone.</source>
+        <translation>请导出更早的检查点，或只导出适配器。</translation>
+    </message>
+    <message>
+        <source>Export another checkpoint of the run.</source>
+        <translation>请导出该运行的其他检查点。</translation>
+    </message>
+    <message>
+        <source>Free some space, or choose a folder on another drive.</source>
+        <translation>请释放一些空间，或选择其他磁盘上的文件夹。</translation>
+    </message>
+    <message>
         <source>From here on, another share of adapter inputs is ignored at random.</source>
         <translation>此后随机忽略的适配器输入比例有变化。</translation>
     </message>
@@ -5191,6 +5263,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
     </message>
     <message>
+        <source>Restore the named files, then export again.</source>
+        <translation>请恢复所列文件，然后重新导出。</translation>
+    </message>
+    <message>
         <source>Rounding differs, so the losses can differ slightly.</source>
         <translation>舍入方式不同，损失可能略有差别。</translation>
     </message>
@@ -5209,6 +5285,18 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The adapter changes {name}, for which the base model has no file.</source>
+        <translation>适配器改动了 {name}，但基础模型的文件中没有它。</translation>
+    </message>
+    <message>
+        <source>The adapter changes {name}, which the files of the base model hold in another form.</source>
+        <translation>适配器改动了 {name}，而基础模型的文件以另一种形式保存它。</translation>
+    </message>
+    <message>
+        <source>The adapter of {name} can&apos;t be merged into its weights.</source>
+        <translation>{name} 的适配器无法合并到权重中。</translation>
     </message>
     <message>
         <source>The checkpoint depends on settings that were changed. {names}.</source>
@@ -5271,6 +5359,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行会在另一步结束，学习率按新的长度变化。</translation>
     </message>
     <message>
+        <source>The run {run} has no adapter and no checkpoint.</source>
+        <translation>运行 {run} 没有适配器，也没有检查点。</translation>
+    </message>
+    <message>
+        <source>The run {run} has no checkpoint of step {step}. It has: {steps}.</source>
+        <translation>运行 {run} 没有第 {step} 步的检查点。现有：{steps}。</translation>
+    </message>
+    <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
@@ -5293,6 +5389,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Too many levels of symbolic links</source>
         <translation>符号链接层数过多</translation>
+    </message>
+    <message>
+        <source>Wait until it ends, or choose another folder.</source>
+        <translation>请等待它结束，或选择其他文件夹。</translation>
+    </message>
+    <message>
+        <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
+        <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
     </message>
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
@@ -5357,6 +5461,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>memory used by {program}</source>
         <translation>占用显存：{program}</translation>
+    </message>
+    <message>
+        <source>merging</source>
+        <translation>正在合并</translation>
     </message>
     <message>
         <source>missing</source>
@@ -5633,6 +5741,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>print the version</source>
         <translation>输出版本</translation>
+    </message>
+    <message>
+        <source>publishing</source>
+        <translation>正在完成</translation>
     </message>
     <message>
         <source>read every installed byte to find problems</source>
@@ -6069,6 +6181,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{folder}: the base model predicts NaN, before any training.</source>
         <translation>{folder}：基础模型在训练之前的预测就是 NaN。</translation>
+    </message>
+    <message>
+        <source>{folder}: the export needs {size:.0f} MiB more, but only {free:.0f} MiB are free.</source>
+        <translation>{folder}：导出还需要 {size:.0f} MiB，但只有 {free:.0f} MiB 可用。</translation>
     </message>
     <message>
         <source>{folder}: the folder of wheels from the settings does not exist.</source>
