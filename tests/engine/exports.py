@@ -18,7 +18,7 @@ from tunesmith_core import paths
 from tunesmith_core.base_model import BaseModel
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
-from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec
+from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
 from tunesmith_core.runs import Run, create_run
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.export.export_run import export_run
@@ -50,12 +50,15 @@ def save(run: Run, model: PeftModel, step: int) -> None:
     checkpoints.save(Snapshot(step, weights, {"a": torch.ones(1)}, {"cpu": torch.get_rng_state()}, {}), {"data": "0f"})
 
 
-def export(run: Run, to: Path, kind: ExportFormat = "merged", checkpoint: int = 0) -> dict[str, Any]:
+def export(
+    run: Run, to: Path, kind: ExportFormat = "merged", checkpoint: int = 0, type_name: GgufType = "f32"
+) -> dict[str, Any]:
     """Export a run in this process, as the operation does."""
     folder = paths.tmp_dir() / f"operation-{to.name}"
     folder.mkdir(parents=True, exist_ok=True)
     with Host(Run(folder)) as host:
-        return export_run(host, ExportSpec(RunFolder(str(run.path)), checkpoint, kind, AbsolutePath(str(to))))
+        spec = ExportSpec(RunFolder(str(run.path)), checkpoint, kind, type_name, AbsolutePath(str(to)))
+        return export_run(host, spec)
 
 
 class LiveBytes(TorchDispatchMode):

@@ -5203,6 +5203,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请导出该运行的其他检查点。</translation>
     </message>
     <message>
+        <source>Export the merged model instead, and send us the report.</source>
+        <translation>请改为导出合并后的模型，并把报告发给我们。</translation>
+    </message>
+    <message>
+        <source>Export the merged model instead.</source>
+        <translation>请改为导出合并后的模型。</translation>
+    </message>
+    <message>
         <source>Free some space, or choose a folder on another drive.</source>
         <translation>请释放一些空间，或选择其他磁盘上的文件夹。</translation>
     </message>
@@ -5231,6 +5239,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
     </message>
     <message>
+        <source>Models of type {kind} can&apos;t be exported as GGUF. These can: {known}.</source>
+        <translation>{kind} 类型的模型无法导出为 GGUF。支持的类型：{known}。</translation>
+    </message>
+    <message>
         <source>Move adapter_config.json to another folder to train the model without the adapter, or choose a model into which the adapter was merged.</source>
         <translation>要在不带适配器的情况下训练该模型，请把 adapter_config.json 移到其他文件夹；或者选择已合并该适配器的模型。</translation>
     </message>
@@ -5249,6 +5261,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Only the steps at which this happens change.</source>
         <translation>只影响在哪些步执行。</translation>
+    </message>
+    <message>
+        <source>Positions that are stretched by the method {method} can&apos;t be exported as GGUF.</source>
+        <translation>用 {method} 方法扩展的位置编码无法导出为 GGUF。</translation>
     </message>
     <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
@@ -5319,6 +5335,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>The file is not equal to the trained model, so it was not kept: {reason}.</source>
+        <translation>该文件与训练好的模型不一致，因此没有保留：{reason}。</translation>
+    </message>
+    <message>
         <source>The frozen weights are multiplied in another precision from here on.</source>
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
     </message>
@@ -5375,12 +5395,32 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>内存耗尽，系统结束了训练进程。</translation>
     </message>
     <message>
+        <source>The tokenizer can&apos;t be exported as GGUF: it cuts a text into words in a way of its own.</source>
+        <translation>分词器无法导出为 GGUF：它用自己的方式把文本切分成词。</translation>
+    </message>
+    <message>
+        <source>The tokenizer can&apos;t be exported as GGUF: {reason}.</source>
+        <translation>分词器无法导出为 GGUF：{reason}。</translation>
+    </message>
+    <message>
         <source>The training process ended with exit code {shown} and without a result.</source>
         <translation>训练进程以退出码 {shown} 结束，没有结果。</translation>
     </message>
     <message>
         <source>The training rows are not the same as before, or become other tokens.</source>
         <translation>训练用的行与之前不同，或转换成了不同的 token。</translation>
+    </message>
+    <message>
+        <source>The weight {name} has no place in a GGUF file of a model of type {kind}.</source>
+        <translation>在 {kind} 类型模型的 GGUF 文件中没有权重 {name} 的位置。</translation>
+    </message>
+    <message>
+        <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
+        <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
+    </message>
+    <message>
+        <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
+        <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
     </message>
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
@@ -5411,6 +5451,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>模型文件夹中有一个适配器，无法确定它是否属于该模型</translation>
     </message>
     <message>
+        <source>an answer does not end with {token!r}</source>
+        <translation>回答没有以 {token!r} 结束</translation>
+    </message>
+    <message>
         <source>and {count} more</source>
         <translation>另有 {count} 项</translation>
     </message>
@@ -5425,6 +5469,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>contains no JSON object, or its end is missing</source>
         <translation>不含 JSON 对象，或结尾缺失</translation>
+    </message>
+    <message>
+        <source>converting</source>
+        <translation>正在转换</translation>
     </message>
     <message>
         <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
@@ -5447,8 +5495,56 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不是普通文件</translation>
     </message>
     <message>
+        <source>it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats</source>
+        <translation>在 {count} 个位置中有 {share:.0%} 选择了相同的 token，散度为 {kl:.2g} nat</translation>
+    </message>
+    <message>
+        <source>it has more tokens than the model</source>
+        <translation>它的 token 比模型多</translation>
+    </message>
+    <message>
+        <source>it is of the kind {kind}</source>
+        <translation>它属于 {kind} 类型</translation>
+    </message>
+    <message>
+        <source>it merges nothing</source>
+        <translation>它没有任何合并规则</translation>
+    </message>
+    <message>
         <source>it was saved by another run</source>
         <translation>由另一次运行保存</translation>
+    </message>
+    <message>
+        <source>its attention has a sliding window</source>
+        <translation>它的注意力使用滑动窗口</translation>
+    </message>
+    <message>
+        <source>its attention is scaled in another way</source>
+        <translation>它的注意力缩放方式不同</translation>
+    </message>
+    <message>
+        <source>its logits are capped</source>
+        <translation>它的 logit 有上限</translation>
+    </message>
+    <message>
+        <source>its sliding windows are in other layers</source>
+        <translation>它的滑动窗口位于其他层</translation>
+    </message>
+    <message>
+        <source>llama.cpp can&apos;t load the file</source>
+        <translation>llama.cpp 无法加载该文件</translation>
+    </message>
+    <message>
+        <source>llama.cpp cuts {text!r} into other tokens</source>
+        <translation>llama.cpp 把 {text!r} 切分成不同的 token</translation>
+    </message>
+    <message>
+        <source>llama.cpp refuses a prompt: {reason}</source>
+        <translation>llama.cpp 拒绝了一个提示词：{reason}</translation>
+    </message>
+    <message>
+        <source>llama.cpp renders the chat template in another way</source>
+        <translation>llama.cpp 渲染聊天模板的结果不同</translation>
     </message>
     <message>
         <source>loss</source>
@@ -5709,6 +5805,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>options</source>
         <translation>选项</translation>
+    </message>
+    <message>
+        <source>other layers than usual know no positions</source>
+        <translation>不使用位置编码的层与通常不同</translation>
     </message>
     <message>
         <source>pad_token_id is {pad}, but the embedding in the weights has {rows} rows</source>
@@ -6077,6 +6177,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>values are nested too deeply, or a number is too long</source>
         <translation>值嵌套过深，或某个数字过长</translation>
+    </message>
+    <message>
+        <source>verifying</source>
+        <translation>正在验证</translation>
     </message>
     <message>
         <source>version {major}.{minor} is too old</source>

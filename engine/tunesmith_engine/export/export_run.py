@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
 from tunesmith_core.checkpoint_manifest import read_manifest
+from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.protocol import read_journal
@@ -18,27 +18,10 @@ from tunesmith_engine.export.adapter_card import adapter_card
 from tunesmith_engine.export.merged_card import merged_card
 from tunesmith_engine.export.merged_model import MergedModel
 from tunesmith_engine.export.merging import Merging
-from tunesmith_engine.export.staging import Staging, is_exported, staged
+from tunesmith_engine.export.progress import Progress
+from tunesmith_engine.export.staging import PROOF_NAME, Staging, is_exported, staged
 from tunesmith_engine.export.trained import Trained, digest, find_trained
 from tunesmith_engine.model.folder import load_tokenizer, model_folder
-
-TOLD_EVERY_S = 0.5
-
-
-class _Progress:
-    """Tells how many bytes are written, twice a second."""
-
-    def __init__(self, host: Host, total_bytes: int) -> None:
-        self._host, self._total_bytes = host, total_bytes
-        self._done_bytes = 0
-        self._told_s = -TOLD_EVERY_S
-
-    def advance(self, num_bytes: int) -> None:
-        """Count bytes."""
-        self._done_bytes += num_bytes
-        if time.monotonic() - self._told_s >= TOLD_EVERY_S:
-            self._told_s = time.monotonic()
-            self._host.event("progress", name="merging", done_bytes=self._done_bytes, total_bytes=self._total_bytes)
 
 
 def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON values
@@ -59,10 +42,10 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
     trained = find_trained(run, spec.checkpoint)
     folder = model_folder(trained.spec.model)
     base = trained.check_base(folder)
-    default = run.path / "exports" / f"step-{trained.step:06d}-{spec.format}"
-    target = Path(spec.to) if spec.to else default
+    kind = f"gguf-{spec.type}" if spec.format == "gguf" else spec.format
+    target = Path(spec.to) if spec.to else run.path / "exports" / f"step-{trained.step:06d}-{kind}"
     identity = {
-        "format": spec.format,
+        "format": kind,
         "run": run.created_at,
         "step": trained.step,
         "weights": digest(trained),
@@ -71,15 +54,25 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
     exists = is_exported(target, identity)
     if not exists:
         with staged(target, identity) as staging:
-            (_write_merged if spec.format == "merged" else _write_adapter)(host, trained, folder, staging)
+            match spec.format:
+                case "merged":
+                    _write_merged(host, trained, folder, staging)
+                case "adapter":
+                    _write_adapter(host, trained, folder, staging)
+                case "gguf":
+                    # Imported here: other formats need no GGUF.
+                    from tunesmith_engine.export.gguf.export import write_gguf
+
+                    write_gguf(host, trained, folder, staging, spec.type)
             host.phase("publishing")
             staging.publish()
     return {
         "path": str(target),
-        "format": spec.format,
+        "format": kind,
         "step": trained.step,
         "bytes": files.folder_bytes(target),
         "existed": exists,
+        "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
 
 
@@ -87,7 +80,7 @@ def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) 
     host.phase("merging")
     model = trained.load(folder)
     merged = MergedModel(folder, lambda names: Merging(model, names))
-    progress = _Progress(host, merged.num_bytes)
+    progress = Progress(host, "merging", merged.num_bytes)
     merged.write(staging, merged_card(trained, folder), progress.advance)
 
 

@@ -44,6 +44,11 @@ class Weight:
     tensor: Tensor
 
 
+def is_licence(path: Path) -> bool:
+    """Return whether a file holds terms under which a model may be used."""
+    return path.name.upper().startswith(LICENCE_NAMES)
+
+
 class MergedModel:
     """The files of a merged model, planned from headers alone."""
 
@@ -106,6 +111,14 @@ class MergedModel:
         rounded = self._rounded and tensor.dtype in TORCH_TYPES
         return Tensor("BF16", tensor.shape) if rounded else tensor
 
+    def weights(self) -> dict[str, Weight]:
+        """Return the weights that the model has by its own names, without those of parts that are not trained."""
+        return {each.in_model: each for weights in self.files.values() for each in weights.values() if each.in_model}
+
+    def read(self, weight: Weight) -> torch.Tensor:
+        """Return a weight with the adapter in it, before it is rounded."""
+        return self._merging.merged_as(weight.in_model, self._read(weight.source))
+
     def write(self, staging: Staging, card: str, advance: Callable[[int], None]) -> None:
         """Write all files that are not finished.
 
@@ -118,13 +131,13 @@ class MergedModel:
             RunFailure: `nan-loss` when a merged weight is not finite.
             OSError: as the file system says.
         """
-        staging.check_space(self.num_bytes + sum(path.stat().st_size for path in self._copied()))
+        staging.check_space(self.num_bytes + sum(path.stat().st_size for path in self.copied()))
         for shard, weights in self.files.items():
             if staging.holds(shard):
                 advance(sum(num_bytes(weight.tensor) for weight in weights.values()))
                 continue
             staging.finish(shard, self._write_shard(shard, weights, staging.part(shard), advance))
-        for path in self._copied():
+        for path in self.copied():
             shutil.copyfile(path, staging.folder / path.name)
         files.atomic_write_json(staging.folder / CONFIG_NAME, self._config())
         if SINGLE_NAME not in self.files:
@@ -159,13 +172,13 @@ class MergedModel:
             )
         return rounded
 
-    def _copied(self) -> list[Path]:
+    def copied(self) -> list[Path]:
         """Return what else belongs to the model: tokenizer, chat template, settings of sampling, licence."""
         return [
             path
             for path in sorted(self._base.iterdir())
             if path.is_file() and path.name not in MADE_HERE and path.suffix != ".safetensors"
-            if path.suffix in READ_SUFFIXES or path.name.upper().startswith(LICENCE_NAMES)
+            if path.suffix in READ_SUFFIXES or is_licence(path)
         ]
 
     def _config(self) -> Config:

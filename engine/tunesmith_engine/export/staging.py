@@ -17,6 +17,9 @@ from tunesmith_core.locks import FileLock
 EXPORT_MANIFEST = "tunesmith-export.json"
 """What an export was made of, and its files with their hashes."""
 
+PROOF_NAME = "proof.json"
+"""How far the export is from the trained weights, where that was measured."""
+
 VERSION = 1
 SPARE_BYTES = 64 << 20
 """Left free beside an export: a disk without any space stops every other program."""

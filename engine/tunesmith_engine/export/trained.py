@@ -19,7 +19,8 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.runs import ADAPTER_FILES, Run, RunStatus
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.model.load import load_config
+from tunesmith_engine.device import Compute
+from tunesmith_engine.model.load import load_config, load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
 
 CHECKPOINT_WEIGHTS = "adapter.safetensors"
@@ -78,10 +79,21 @@ class Trained:
             RunFailure: `adapter-not-restored` when the file does not hold every trained weight.
         """
         with torch.device("meta"):
-            config = load_config(folder)
-            base = AutoModelForCausalLM.from_config(config)
+            base = AutoModelForCausalLM.from_config(load_config(folder))
             base.config._name_or_path = base.name_or_path = str(folder)
-            model = _with_adapter(base, self.folder) if self.is_adapter else attach_adapter(base, self.spec)
+            model = self._attached(base)
+        return self._filled(model)
+
+    def load_whole(self, folder: Path) -> PeftModel:
+        """Return the whole model in float32 on the CPU, its adapter beside its weights; see `load`."""
+        compute = Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads())
+        return self._filled(self._attached(load_model(folder, compute, four_bit=False)))
+
+    def _attached(self, base: Any) -> PeftModel:  # Any: a transformers model
+        return _with_adapter(base, self.folder) if self.is_adapter else attach_adapter(base, self.spec)
+
+    def _filled(self, model: PeftModel) -> PeftModel:
+        """Put the trained weights into a model and return it."""
         names = trainable(model)
         for name, value in names.items():
             _set(model, name, torch.full_like(value, torch.nan, device="cpu", dtype=torch.float32))

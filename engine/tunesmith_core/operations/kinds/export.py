@@ -7,7 +7,8 @@ from typing import Literal
 
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 
-ExportFormat = Literal["merged", "adapter"]
+ExportFormat = Literal["merged", "adapter", "gguf"]
+GgufType = Literal["f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +18,16 @@ class ExportSpec:
     Attributes:
         run: its folder.
         checkpoint: step of a checkpoint; 0 for the finished adapter, or the newest checkpoint where there is none.
-        format: "merged" is the base model with the adapter in its weights, "adapter" the adapter alone.
+        format: "merged" is the base model with the adapter in its weights, "gguf" the same as one file for llama.cpp,
+            "adapter" the adapter alone.
+        type: number format of a GGUF file.
         to: the folder to be, "" for one inside the run.
     """
 
     run: RunFolder
     checkpoint: int = 0
     format: ExportFormat = "merged"
+    type: GgufType = "q8_0"
     to: AbsolutePath = AbsolutePath("")
 
 
