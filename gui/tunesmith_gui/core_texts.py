@@ -853,6 +853,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "The tokenizer can't be exported as GGUF: it cuts a text into words in a way of its own."),
     QT_TRANSLATE_NOOP("Core", "The tokenizer can't be exported as GGUF: {reason}."),
     QT_TRANSLATE_NOOP("Core", "The training environment inside {distribution} could not be built (exit code {exit_code})."),
+    QT_TRANSLATE_NOOP("Core", "The training environment is missing {names}, which this format needs."),
     QT_TRANSLATE_NOOP("Core", "The training environment is not installed."),
     QT_TRANSLATE_NOOP("Core", "The training process ended with exit code {shown} and without a result."),
     QT_TRANSLATE_NOOP("Core", "The training process was ended by {name}."),

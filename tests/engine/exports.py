@@ -8,20 +8,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from peft import PeftModel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tests.disk_faults import FaultyDisk, install
 from tests.engine.test_causal_types import spec_of
 from tunesmith_core import paths
 from tunesmith_core.base_model import BaseModel
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
 from tunesmith_core.runs import Run, create_run
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.export.export_run import export_run
+from tunesmith_engine.failures import translate
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
@@ -59,6 +63,40 @@ def export(
     with Host(Run(folder)) as host:
         spec = ExportSpec(RunFolder(str(run.path)), checkpoint, kind, type_name, AbsolutePath(str(to)))
         return export_run(host, spec)
+
+
+def fill_disk(run: Run, target: Path, choose: Callable[[int], list[int]], **options: Any) -> int:
+    """Export to a disk that is full from some write on, and check that this is told and nothing is left.
+
+    Args:
+        run: what is exported.
+        target: a folder of its folder is written each time.
+        choose: returns the numbers of the writes, of how many there are.
+        options: of `export`.
+
+    Returns:
+        How many writes there are.
+    """
+    disk = FaultyDisk(target.parent)
+    with pytest.MonkeyPatch.context() as patches:
+        install(disk, patches)
+        export(run, target, **options)
+    for number in choose(len(disk.calls)):
+        place = target.with_name(f"{target.name}-{number}")
+        full = FaultyDisk(target.parent, first=number, count=10**6, torn=number % 2 == 0)
+        failure: Exception | None = None
+        with pytest.MonkeyPatch.context() as patches:
+            install(full, patches)
+            try:
+                export(run, place, **options)
+            except (OSError, TunesmithError) as error:
+                failure = error
+        if failure:
+            assert translate(failure).code == "disk-full", f"call {number}: {failure!r}"
+        # What can't be made durable after it got its name is whole all the same.
+        assert place.exists() or failure, f"call {number}"
+        assert not place.exists() or export(run, place, **options)["existed"], f"call {number}"
+    return len(disk.calls)
 
 
 class LiveBytes(TorchDispatchMode):

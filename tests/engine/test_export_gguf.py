@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tokenizers import AddedToken, pre_tokenizers
 from transformers import AutoTokenizer
 
 from tests.engine import causal_types
-from tests.engine.exports import export, trained_run
+from tests.engine.exports import export, fill_disk, trained_run
 from tests.engine.tokenizers_made import KINDS, write_tokenizer
 from tests.real_runs import example_model
 from tunesmith_core import paths
@@ -260,6 +261,27 @@ def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path, monkeypat
     assert "was not compared" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
     assert [event.data["code"] for event in events if event.type == "warning"] == ["memory-full"]
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is written is the same without the proof.
+    monkeypatch.setattr(gguf_export, "SPARE_FACTOR", 1e12)
+    run, folder = _run(tmp_path), tmp_path / "exports"
+    folder.mkdir()
+    chooser = random.Random(0)
+    fill_disk(run, folder / "out", lambda count: sorted(chooser.sample(range(1, count + 1), 8)), kind="gguf")
+
+
+@pytest.mark.parametrize(("type_name", "names"), [("f16", "xllamacpp"), ("q4_k_m", "xllamacpp, libgguf")])
+def test_an_environment_without_the_libraries_is_named_at_once(
+    type_name: Any, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(tmp_path)
+    monkeypatch.setattr(gguf_export.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(TunesmithError, match=f"missing {names}, which") as missing:
+        export(run, tmp_path / "out", "gguf", type_name=type_name)
+    assert missing.value.code == "environment-damaged"
+    assert "tunesmith repair" in missing.value.hint
 
 
 def test_bits_are_mixed_as_llama_cpp_mixes_them() -> None:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tests.disk_faults import FaultyDisk, install
-from tests.engine.exports import STEP, export, save, trained_run
+from tests.engine.exports import STEP, export, fill_disk, save, trained_run
 from tests.engine.test_export_merged import check_equal, sharded
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
@@ -28,7 +26,6 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run
 from tunesmith_engine.export import merged_model, staging
-from tunesmith_engine.failures import translate
 
 POINTS = ["export.after-file", "export.after-note", "export.before-publish", "folder.before-rename"]
 PUBLISHED = "folder.after-rename"
@@ -213,42 +210,16 @@ def test_too_little_space_is_told_before_anything_is_written(
     assert written == []
 
 
-def _fill(run: Run, target: Path, choose: Callable[[int], list[int]]) -> int:
-    disk = FaultyDisk(target.parent)
-    with pytest.MonkeyPatch.context() as patches:
-        install(disk, patches)
-        export(run, target)
-    num_calls = len(disk.calls)
-    for number in choose(num_calls):
-        place = target.with_name(f"merged-{number}")
-        full = FaultyDisk(target.parent, first=number, count=10**6, torn=number % 2 == 0)
-        with pytest.MonkeyPatch.context() as patches:
-            install(full, patches)
-            error = _error_of(lambda place=place: export(run, place))
-        assert error is None or error.code == "disk-full", f"call {number}: {error!r}"
-        assert error is not None or full.num_refused == 0 or place.exists()
-        assert error is None or not place.exists(), f"call {number}"
-    return num_calls
-
-
-def _error_of(function: Callable[[], object]) -> TunesmithError | None:
-    try:
-        function()
-    except Exception as error:
-        return translate(error)
-    return None
-
-
 def test_a_full_disk_is_named_at_some_writes(run: tuple[Run, PeftModel], target: Path) -> None:
     target.parent.mkdir()
     chooser = random.Random(0)
-    assert _fill(run[0], target, lambda count: sorted(chooser.sample(range(1, count + 1), 8))) > 20
+    assert fill_disk(run[0], target, lambda count: sorted(chooser.sample(range(1, count + 1), 8))) > 20
 
 
 @pytest.mark.long
 def test_a_full_disk_is_named_at_every_write(run: tuple[Run, PeftModel], target: Path, capsys: Any) -> None:
     target.parent.mkdir()
-    num_calls = _fill(run[0], target, lambda count: list(range(1, count + 1)))
+    num_calls = fill_disk(run[0], target, lambda count: list(range(1, count + 1)))
     with capsys.disabled():
         sys.stderr.write(f"a full disk at each of {num_calls} writes of an export\n")
 
@@ -312,6 +283,30 @@ def test_a_finished_run_exports_its_adapter_without_checkpoints(
     name = "adapter_model.safetensors"
     copied, own = load_file(target.with_name("adapter") / name), load_file(run[0].adapter_path / name)
     assert all(torch.equal(copied[each], own[each]) for each in own)
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+def test_a_run_that_was_resumed_exports_its_newest_checkpoint(
+    is_live: bool, run: tuple[Run, PeftModel], target: Path, tmp_path: Path
+) -> None:
+    export(run[0], tmp_path / "first", "adapter")
+    (tmp_path / "first").rename(run[0].adapter_path)
+    journal = JournalWriter(run[0].journal_path)
+    journal.write("result", status="stopped", step=STEP, artifacts={"adapter": "adapter"})
+    journal.write("hello", resumed_from_step=STEP)
+    journal.write("phase", name="training")
+    journal.write("step", step=STEP + 3, loss=1.0)
+    journal.close()
+    for parameter in run[1].parameters():
+        if parameter.requires_grad:
+            parameter.data *= 2
+    save(run[0], run[1], STEP + 1)
+    lock = FileLock(run[0].lock_path)
+    assert not is_live or lock.acquire()
+    assert run[0].status().state.live is is_live
+    assert export(run[0], target)["step"] == STEP + 1
+    lock.release()
+    check_equal(target, run[1])
 
 
 def test_what_can_not_be_exported_is_told(run: tuple[Run, PeftModel], target: Path) -> None:

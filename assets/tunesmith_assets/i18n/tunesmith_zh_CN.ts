@@ -5403,6 +5403,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>分词器无法导出为 GGUF：{reason}。</translation>
     </message>
     <message>
+        <source>The training environment is missing {names}, which this format needs.</source>
+        <translation>训练环境缺少此格式所需的 {names}。</translation>
+    </message>
+    <message>
         <source>The training process ended with exit code {shown} and without a result.</source>
         <translation>训练进程以退出码 {shown} 结束，没有结果。</translation>
     </message>

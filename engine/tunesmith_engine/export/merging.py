@@ -58,14 +58,6 @@ class Merging:
                 name=missing[0],
             )
 
-    def changes(self, name: str) -> bool:
-        """Return whether the adapter changes a weight of the files."""
-        return self.in_model.get(name) in self._changes
-
-    def merged(self, name: str, weight: torch.Tensor) -> torch.Tensor:
-        """Return a weight of the files with the adapter in it, in float32; an unchanged one as it is."""
-        return self.merged_as(self.in_model.get(name, ""), weight)
-
     def merged_as(self, name: str, weight: torch.Tensor) -> torch.Tensor:
         """Return what a weight of the model becomes, in float32; an unchanged one as it is."""
         change = self._changes.get(name)

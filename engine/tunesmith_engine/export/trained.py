@@ -17,7 +17,7 @@ from tunesmith_core.base_model import BaseModel
 from tunesmith_core.checkpoint_manifest import damage, newest_noted, step_of
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
-from tunesmith_core.runs import ADAPTER_FILES, Run, RunStatus
+from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.load import load_config, load_model
@@ -127,8 +127,10 @@ def find_trained(run: Run, step: int) -> Trained:
         EnvironmentProblem: `checkpoint-damaged`.
     """
     spec, status = run.load_spec(), run.status()
+    # Of a run that was resumed since, it is older than what was trained.
+    is_newest = status.state in (RunState.FINISHED, RunState.STOPPED)
     has_adapter = run.adapter_path.name in status.artifacts.values() and not run.adapter_problem(status)
-    if not step and has_adapter and not status.state.live:
+    if not step and is_newest and has_adapter:
         return Trained(run, spec, status, status.step, run.adapter_path)
     saved = {step_of(path): path for path in run.checkpoints_path.glob("step-*")}
     if not saved or (step and step not in saved):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import shutil
 from dataclasses import asdict
@@ -11,12 +12,14 @@ from typing import Any
 import psutil
 
 from tunesmith_core import files
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import read_weights
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name, slug
 from tunesmith_engine.export.adapter_card import base_model_license
+from tunesmith_engine.export.gguf.types import BY_LIBGGUF, FILE_TYPES
 from tunesmith_engine.export.gguf.writing import HEADER_BYTES, GgufFile, Weights
 from tunesmith_engine.export.merged_card import UNKNOWN, gguf_card
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, is_licence
@@ -44,7 +47,9 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
 
     Raises:
         UserError: `export-unsupported` for what llama.cpp does not have or computes otherwise.
+        EnvironmentProblem: `environment-damaged` in an environment that an earlier version has built.
     """
+    _check_libraries(type_name)
     host.phase("converting")
     model = trained.load(folder)
     merged = MergedModel(folder, lambda names: Merging(model, names))
@@ -69,6 +74,18 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     if proof:
         files.atomic_write_json(staging.folder / PROOF_NAME, proof)
     files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, name, proof))
+
+
+def _check_libraries(type_name: str) -> None:
+    """Refuse to begin without the libraries that are needed at the end."""
+    needed = ["xllamacpp", *(["libgguf"] if FILE_TYPES[type_name].matrices in BY_LIBGGUF else [])]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise TunesmithError(
+            "environment-damaged",
+            "The training environment is missing {names}, which this format needs.",
+            names=", ".join(missing),
+        )
 
 
 def _proof(

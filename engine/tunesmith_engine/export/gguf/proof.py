@@ -25,7 +25,11 @@ SAME_NATS = 1e-3
 """So close are the probabilities after the same tokens."""
 
 MOST_KL = {"f32": 1e-3, "f16": 1e-3, "bf16": 1e-3, "q8_0": 1e-2, "q6_k": 5e-2, "q5_k_m": 0.15, "q4_k_m": 0.25}
-"""Mean Kullback-Leibler divergence in nats up to which a file passes, by its number format."""
+"""Mean Kullback-Leibler divergence in nats up to which a file passes, by its number format.
+
+Those of the K-quants are two to four times what SmolLM2-135M loses by them (0.013, 0.063 and 0.064), so they tell a
+wrong file, not a poor quantizer.
+"""
 
 LEAST_AGREEMENT = {"f32": 1.0, "f16": 1.0, "bf16": 0.95, "q8_0": 0.85, "q6_k": 0.8, "q5_k_m": 0.65, "q4_k_m": 0.6}
 """Share of positions at which both choose the same token. Small models lose the most by few bits."""
