@@ -85,6 +85,7 @@ def test_a_stopped_example_says_so(
 ) -> None:
     play(("result", {"status": "stopped", "step": 10}))
     assert demo.run(tmp_path / "model", progress) == EXIT_STOPPED
+    assert progress.lines[-1].strip() == "The run was stopped."
 
 
 def test_a_failed_example_raises_what_stopped_it(
