@@ -225,13 +225,27 @@ def test_the_build_of_pytorch_is_read_without_importing_it(
 
 @pytest.mark.parametrize(
     ("torch", "triton"),
-    [("2.7.1", "3.3.1"), ("2.8.0", "3.4.0"), ("2.9.1", "3.5.1"), ("2.10.0", "3.6.0"), ("2.11.0", "3.6.0")],
+    [
+        ("2.6.0", "3.2.0"),
+        ("2.7.1", "3.3.1"),
+        ("2.8.0", "3.4.0"),
+        ("2.9.1", "3.5.1"),
+        ("2.10.0", "3.6.0"),
+        ("2.11.0", "3.6.0"),
+    ],
 )
 def test_each_pytorch_has_its_triton(torch: str, triton: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pairs are those in the metadata of PyTorch's wheels."""
-    make("train-cu128-linux-py311-1", TORCH | {"triton": triton})
+    folder = make("train-cu128-linux-py311-1", TORCH | {"triton": triton})
     monkeypatch.setattr(packages, "torch_build", lambda _folder: (torch, "12.8"))
-    assert look(packages.Triton(), Machine(system="linux")).state == "ok"
+    finding = look(packages.Triton(), Machine(system="linux"))
+    assert (finding.state, finding.message, finding.fix) == ("ok", f"triton {triton} matches PyTorch.", None)
+    info = folder / "lib/python3.11/site-packages" / f"triton-{triton}.dist-info"
+    info.rename(info.with_name("triton-3.1.9.dist-info"))
+    finding = look(packages.Triton(), Machine(system="linux"))
+    assert (finding.state, finding.fix) == ("failed", packages.REPAIR)
+    needed = triton.rpartition(".")[0]
+    assert finding.message == f"triton 3.1.9 does not match PyTorch {torch}, which needs {needed}."
 
 
 @pytest.mark.parametrize(

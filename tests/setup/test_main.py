@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import importlib
 import runpy
 import subprocess
 import sys
@@ -43,6 +45,15 @@ def test_installing(monkeypatch: pytest.MonkeyPatch, arguments: list[str], call:
 def test_testing(monkeypatch: pytest.MonkeyPatch, arguments: list[str], call: tuple[list[str], bool]) -> None:
     monkeypatch.setattr(test_runner, "run", lambda rest, long: 1 if (rest, long) == call else 99)
     assert command_line.main(arguments) == 1
+
+
+@pytest.mark.parametrize("name", ["doctor", "install", "probe", "repair", "rollback", "uninstall", "wsl"])
+def test_the_window_can_start_it_as_an_operation(name: str, tmp_path: Path) -> None:
+    module = importlib.import_module(f"tunesmith_setup.commands.{name}")
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    action = ["status"] if name == "wsl" else []
+    assert parser.parse_args([*action, "--operation", str(tmp_path)]).operation == tmp_path
 
 
 def test_an_unknown_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

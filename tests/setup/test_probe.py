@@ -20,7 +20,7 @@ from tunesmith_setup import __main__ as command_line
 from tunesmith_setup import probe
 from tunesmith_setup.commands import probe_report as report
 from tunesmith_setup.environments import profiles
-from tunesmith_setup.probe import interpreters, memory, network, nvidia, windows_calls
+from tunesmith_setup.probe import interpreters, memory, network, nvidia, system, windows_calls, wsl
 from tunesmith_setup.probe.computer import Computer, Space
 
 GIB = 1024**3
@@ -150,7 +150,9 @@ def test_a_generation_is_known_by_name(name: str, capability: tuple[int, int] | 
         ("31.0.15.2879", "528.79"),
         ("27.21.14.5671", "456.71"),
         ("10.0", None),
+        ("10.0.1.234", None),
         ("x.y.z", None),
+        ("31.0.15.28x9", None),
     ],
 )
 def test_windows_version_of_the_driver_is_translated(windows: str, nvidias: str | None) -> None:
@@ -202,6 +204,82 @@ def test_questions_to_the_computer_are_bounded_and_sizes_are_bytes(monkeypatch: 
         ("C:\\", "fixed", "NTFS", Space(10, 4)),
         ("Z:\\", "network", None, None),
     ]
+
+
+@pytest.mark.parametrize(
+    ("values", "version"),
+    [
+        ({"Installed": 1, "Major": 14, "Minor": 44}, (14, 44)),
+        ({"Installed": 0, "Major": 14, "Minor": 44}, (0, 0)),
+        ({"Installed": 1, "Major": "14", "Minor": 44}, (0, 0)),
+        ({"Installed": 1, "Major": 14}, (0, 0)),
+    ],
+)
+def test_the_newest_runtime_that_is_installed_counts(values: dict[str, Any], version: tuple[int, int]) -> None:
+    registry = {system.VC_RUNTIMES[0]: values, system.VC_RUNTIMES[1]: {"Installed": 1, "Major": 0, "Minor": 0}}
+    assert system.facts(changed("windows-intel-only", registry=registry))["vc_runtime"] == version
+    registry[system.VC_RUNTIMES[1]] = {"Installed": 1, "Major": 14, "Minor": 50}
+    assert system.facts(changed("windows-intel-only", registry=registry))["vc_runtime"] == (14, 50)
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "build"),
+    [
+        ({"CurrentBuild": "21999", "ProductName": "Windows 10 Pro"}, "Windows 10 Pro", "21999"),
+        ({"CurrentBuild": "22000", "ProductName": "Windows 10 Pro", "UBR": 7}, "Windows 11 Pro", "22000.7"),
+        ({"CurrentBuild": "odd", "ProductName": "Windows 10", "ReleaseId": "1909"}, "Windows 10 1909", "odd"),
+        ({"DisplayVersion": "24H2", "ReleaseId": "2009"}, "Windows 24H2", None),
+    ],
+)
+def test_windows_11_calls_itself_10(values: dict[str, Any], name: str, build: str | None) -> None:
+    facts = system.facts(changed("windows-intel-only", registry={system.WINDOWS: values}))
+    assert (facts["system_name"], facts["system_build"], facts["long_paths"]) == (name, build, False)
+
+
+def test_a_processor_of_one_thread_has_a_name() -> None:
+    rows = "processor\t: 0\nmodel name\t: A  small   CPU\n"
+    facts = system.facts(changed("linux-no-gpu", files={"/proc/cpuinfo": rows}))
+    assert (facts["cpu_name"], facts["cpu_threads"]) == ("A small CPU", 1)
+
+
+def test_the_registry_tells_distributions_when_wsl_hangs() -> None:
+    keys = {"{a}": {"DistributionName": "Ubuntu"}, "{b}": {"DistributionName": "Debian", "Version": 2}, "{c}": {}}
+    registry = {f"{wsl.DISTRIBUTIONS}\\{key}": values for key, values in keys.items()}
+    registry[wsl.DISTRIBUTIONS] = {"DefaultDistribution": "{a}"}
+    old, new = (
+        WslDistribution(name="Ubuntu", version=1, default=True),
+        WslDistribution(name="Debian", version=2, default=False),
+    )
+    computer = changed("windows-intel-only", programs={"wsl.exe -l -v": None}, registry=registry)
+    assert wsl.facts(computer)["wsl"] == Wsl(state="ready", distributions=(old, new))
+    del registry[f"{wsl.DISTRIBUTIONS}\\{{b}}"]
+    computer = changed("windows-intel-only", programs={"wsl.exe -l -v": None}, registry=registry)
+    assert wsl.facts(computer)["wsl"] == Wsl(state="version-1", distributions=(old,))
+
+
+@pytest.mark.parametrize("name", ["windows-intel-only", "linux-no-gpu"])
+def test_nvidia_smi_is_looked_for_where_the_system_has_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(nvidia.nvidia_smi, "read", lambda run, windows: asked.append(windows))
+    nvidia.facts(changed(name))
+    assert asked == [name.startswith("windows")]
+
+
+def test_a_python_is_one_however_windows_spells_its_folder() -> None:
+    python = "C:\\Python312\\python.exe"
+    variables = {"PATH": "c:\\PYTHON312;C:\\Other\\"}
+    files = {"c:\\PYTHON312\\python.exe": "", "C:\\Other\\python.exe": "", "C:\\Other\\python3": ""}
+    computer = changed("windows-intel-only", python=python, variables=variables, files=files, registry={})
+    assert interpreters.places(computer) == [python, "C:\\Other\\python.exe"]
+    linux = {"/opt/python3": "", "/OPT/python3": "", "/link/python3.12": ""}
+    computer = changed(
+        "linux-no-gpu",
+        python="/opt/python3",
+        variables={"PATH": "/OPT:/link"},
+        files=linux,
+        links={"/link/python3.12": "/opt/python3"},
+    )
+    assert interpreters.places(computer) == ["/opt/python3", "/OPT/python3"]
 
 
 @pytest.mark.parametrize(("limit", "page_file"), [(40, 8), (32, 0), (30, 0)])

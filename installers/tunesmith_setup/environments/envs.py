@@ -360,7 +360,7 @@ def _seal(environment: Environment, staging: Path) -> None:
         "kind": environment.kind,
         "python": str(environment.interpreter.executable),
         "locks": {lock.name: files.sha256_file(lock) for lock in environment.locks},
-        "built_at": round(time.time(), 3),
+        "built_at": time.time(),
     }
     inventory.seal(staging, manifest)
     files.crashpoint("environment.sealed")
