@@ -93,10 +93,16 @@ def test_what_is_not_there_is_told_apart(check: Check, home: Path) -> None:
     assert "train-cpu-2 is missing" in look(check).message
 
 
-def test_a_python_that_does_not_start_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_that_does_not_start_is_found(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = make("train-cpu-1", TORCH)
     check = EnvironmentPython(TRAINING_POINTER)
     assert look(check).state == "ok"
+    (folder / "bin" / "python").unlink()
+    script(folder / "bin" / "python", "sys.exit('no encodings')")
+    assert repair.starts(folder) is False
+    assert capfd.readouterr() == ("", "")
     monkeypatch.setattr(repair, "START_TIMEOUT_S", 0.2)
     (folder / "bin" / "python").unlink()
     script(folder / "bin" / "python", "import time; time.sleep(20)")

@@ -17,7 +17,7 @@ from tunesmith_core import files, paths, placement
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
 from tunesmith_setup.commands import uninstall as command
-from tunesmith_setup.environments import repair
+from tunesmith_setup.environments import envs
 from tunesmith_setup.installation import uninstall
 
 OURS = {
@@ -128,7 +128,7 @@ def test_a_going_run_or_installation_stops_it(
         pytest.raises(EnvironmentProblem, match="An installation or a repair is running"),
     ):
         uninstall.remove(planned, progress)
-    monkeypatch.setattr(repair, "has_live_run", lambda: True)
+    monkeypatch.setattr(envs, "has_live_run", lambda: True)
     with pytest.raises(EnvironmentProblem, match="A run is in progress"):
         uninstall.remove(planned, progress)
     assert set(OURS) <= there(home)

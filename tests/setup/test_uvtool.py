@@ -72,11 +72,14 @@ def bare(home: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_uv_on_the_path_is_used(home: Path, programs: Path, progress: RecordedProgress, answer: str) -> None:
     program = script(programs / "uv", answer)
     assert uvtool.obtain(progress) == Uv(program)
+    assert progress.lines == [f"    uv: {program}"]
 
 
 def test_the_uv_that_came_with_the_program_is_preferred(
     home: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgress
 ) -> None:
+    program_folder = paths.package_folder("tunesmith_setup").parents[1]
+    assert uvtool.BUNDLED == program_folder / "tools" / ("uv.exe" if sys.platform == "win32" else "uv")
     bundled = script(tmp_path / "program" / "tools" / "uv", "print('uv 0.13.8')")
     script(programs / "uv", "print('uv 0.14.0')")
     monkeypatch.setattr(uvtool, "BUNDLED", bundled)
@@ -160,7 +163,7 @@ def test_an_index_that_can_not_be_reached_is_told(
 
 
 def test_uv_runs_with_its_cache_in_the_data_root(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+    for name in ("UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_HTTP_TIMEOUT", "UV_NO_PROGRESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     monkeypatch.setenv("VIRTUAL_ENV", "/somewhere")
@@ -173,10 +176,12 @@ def test_uv_runs_with_its_cache_in_the_data_root(home: Path, tmp_path: Path, mon
     assert variables["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
     assert variables["UV_PYTHON_DOWNLOADS"] == "never"
     assert variables["UV_NO_PROGRESS"] == "1"
+    assert variables["UV_HTTP_TIMEOUT"] == "180"
 
 
 def test_what_the_person_set_for_uv_stands(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", "/their/cache")
+    monkeypatch.setenv("UV_HTTP_TIMEOUT", "7")
     monkeypatch.setenv("UV_INDEX_URL", "https://theirs.example/simple")
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
@@ -185,7 +190,7 @@ def test_what_the_person_set_for_uv_stands(home: Path, tmp_path: Path, monkeypat
     uv, calls = recording_uv(tmp_path)
     uv.run("venv")
     variables = json.loads(calls.read_text())[1]
-    assert variables["UV_CACHE_DIR"] == "/their/cache"
+    assert (variables["UV_CACHE_DIR"], variables["UV_HTTP_TIMEOUT"]) == ("/their/cache", "7")
     assert "UV_DEFAULT_INDEX" not in variables
     assert "UV_NO_PROGRESS" not in variables
 
