@@ -213,11 +213,41 @@ def test_without_an_environment_packages_are_unknown() -> None:
         ("cpu", "__version__ = '2.6.0'\ncuda = None\n", "ok", None, "PyTorch 2.6.0, profile cpu."),
         ("cu124", None, "failed", "environment-damaged", "PyTorch is missing or can't be read."),
         ("cu124", "nonsense", "failed", "environment-damaged", "PyTorch is missing or can't be read."),
-        ("cu124", "__version__ = '2.6.0+cpu'\ncuda = None\n", "failed", "torch-cpu-build", "PyTorch 2.6.0+cpu can't use a GPU. The profile cu124 needs the build for CUDA 12.4."),
-        ("cu124", CU124.replace("2.6.0", "2.4.1"), "failed", "torch-too-old-for-transformers", "PyTorch 2.4.1+cu124 is too old for the other libraries."),
-        ("cu124", CU124.replace("2.6.0", "2.15.0"), "failed", "environment-damaged", "PyTorch 2.15.0+cu124 is installed instead of 2.6.0."),
-        ("cu128", CU124, "failed", "environment-damaged", "PyTorch 2.6.0+cu124 is built for CUDA 12.4. The profile cu128 needs CUDA 12.8."),
-        ("cu124", "__version__ = 'odd'\ncuda = '12.4'\n", "failed", "torch-too-old-for-transformers", "PyTorch odd is too old for the other libraries."),
+        (
+            "cu124",
+            "__version__ = '2.6.0+cpu'\ncuda = None\n",
+            "failed",
+            "torch-cpu-build",
+            "PyTorch 2.6.0+cpu can't use a GPU. The profile cu124 needs the build for CUDA 12.4.",
+        ),
+        (
+            "cu124",
+            CU124.replace("2.6.0", "2.4.1"),
+            "failed",
+            "torch-too-old-for-transformers",
+            "PyTorch 2.4.1+cu124 is too old for the other libraries.",
+        ),
+        (
+            "cu124",
+            CU124.replace("2.6.0", "2.15.0"),
+            "failed",
+            "environment-damaged",
+            "PyTorch 2.15.0+cu124 is installed instead of 2.6.0.",
+        ),
+        (
+            "cu128",
+            CU124,
+            "failed",
+            "environment-damaged",
+            "PyTorch 2.6.0+cu124 is built for CUDA 12.4. The profile cu128 needs CUDA 12.8.",
+        ),
+        (
+            "cu124",
+            "__version__ = 'odd'\ncuda = '12.4'\n",
+            "failed",
+            "torch-too-old-for-transformers",
+            "PyTorch odd is too old for the other libraries.",
+        ),
     ],
 )
 def test_the_build_of_pytorch_is_read_without_importing_it(
@@ -260,9 +290,21 @@ def test_each_pytorch_has_its_triton(torch: str, triton: str, monkeypatch: pytes
         ("cu124", TORCH, "linux", "ok", "triton 3.2.0 matches PyTorch."),
         ("cpu", {}, "linux", "ok", "Not needed for training on the processor."),
         ("cu124", {"triton-windows": "3.2.0.post21"}, "windows", "ok", "triton-windows 3.2.0.post21 matches PyTorch."),
-        ("cu124", {"triton": "3.2.0", "triton-windows": "3.2.0.post21"}, "windows", "failed", "triton and triton-windows are both installed and overwrite each other's files."),
+        (
+            "cu124",
+            {"triton": "3.2.0", "triton-windows": "3.2.0.post21"},
+            "windows",
+            "failed",
+            "triton and triton-windows are both installed and overwrite each other's files.",
+        ),
         ("cu124", TORCH, "windows", "failed", "triton-windows is not installed."),
-        ("cu124", TORCH | {"triton": "3.4.0"}, "linux", "failed", "triton 3.4.0 does not match PyTorch 2.6.0+cu124, which needs 3.2."),
+        (
+            "cu124",
+            TORCH | {"triton": "3.4.0"},
+            "linux",
+            "failed",
+            "triton 3.4.0 does not match PyTorch 2.6.0+cu124, which needs 3.2.",
+        ),
     ],
 )
 def test_triton_must_fit_pytorch(profile: str, versions: dict[str, str], system: str, state: str, words: str) -> None:
@@ -278,7 +320,12 @@ def test_triton_must_fit_pytorch(profile: str, versions: dict[str, str], system:
         (TORCH, CU124, "ok", "bitsandbytes 0.50.2."),
         (TORCH, None, "ok", "bitsandbytes 0.50.2."),
         ({}, CU124, "failed", "bitsandbytes is not installed."),
-        (TORCH | {"bitsandbytes-windows": "0.37"}, CU124, "failed", "bitsandbytes-windows is an old fork that hides bitsandbytes."),
+        (
+            TORCH | {"bitsandbytes-windows": "0.37"},
+            CU124,
+            "failed",
+            "bitsandbytes-windows is an old fork that hides bitsandbytes.",
+        ),
         (TORCH, CU124.replace("12.4", "13.0"), "failed", "bitsandbytes has no library for CUDA 13."),
     ],
 )
@@ -295,8 +342,16 @@ def test_the_4_bit_library_must_serve_the_cuda_version(
     ("versions", "code", "words"),
     [
         (TORCH | {"numpy": "1.26.4"}, "numpy-abi-mismatch", "Wrong packages: 1. First: numpy 1.26.4 instead of 2.5.5."),
-        (TORCH | {"flash-attn": "2.7"}, "flash-attn-missing", "flash-attn is installed. It must match PyTorch, CUDA and GPU exactly, and nothing here needs it."),
-        (TORCH | {"xformers": "1"}, "environment-damaged", "Wrong packages: 1. First: xformers 1 does not belong here."),
+        (
+            TORCH | {"flash-attn": "2.7"},
+            "flash-attn-missing",
+            "flash-attn is installed. It must match PyTorch, CUDA and GPU exactly, and nothing here needs it.",
+        ),
+        (
+            TORCH | {"xformers": "1"},
+            "environment-damaged",
+            "Wrong packages: 1. First: xformers 1 does not belong here.",
+        ),
         ({"torch": "2.6.0"}, "numpy-abi-mismatch", "Wrong packages: 3. First: bitsandbytes 0.50.2 is missing."),
     ],
 )
@@ -328,7 +383,13 @@ def test_a_lock_of_another_version_is_no_damage(locks: Path) -> None:
         ("cpu", LINUX, "ok", None, "No NVIDIA GPU: CPU."),
         ("cu124", Machine(system="linux"), "unknown", None, "The GPU did not answer in time."),
         ("cu124", WITH_GPU, "ok", None, "RTX 3060, driver 550: CUDA 12.4."),
-        ("cpu", WITH_GPU, "warning", "torch-cpu-build", "RTX 3060, driver 550: CUDA 12.4 would use this GPU. The installed build trains on the processor."),
+        (
+            "cpu",
+            WITH_GPU,
+            "warning",
+            "torch-cpu-build",
+            "RTX 3060, driver 550: CUDA 12.4 would use this GPU. The installed build trains on the processor.",
+        ),
         ("cu124", LINUX, "warning", None, "No NVIDIA GPU: CPU. The installed build is for CUDA 12.4."),
         (
             "cu124",
@@ -358,7 +419,8 @@ def test_a_lock_of_another_version_is_no_damage(locks: Path) -> None:
             ),
             "warning",
             "triton-arch-unsupported",
-            "GTX 1080, driver 550: CUDA 12.4. No Triton kernels for GTX 1080. Training needs more memory and time there.",
+            "GTX 1080, driver 550: CUDA 12.4. No Triton kernels for GTX 1080. "
+            "Training needs more memory and time there.",
         ),
     ],
 )
@@ -417,11 +479,27 @@ def test_half_of_a_gpus_memory_should_be_free(total_bytes: int | None, free_byte
     ("record", "state", "words"),
     [
         (None, "warning", "train-cu124-linux-py311-1: training was never tested on this computer."),
-        ({"state": "failed", "error": {"code": "bug", "message": "it broke"}}, "failed", "The last training test failed: it broke"),
+        (
+            {"state": "failed", "error": {"code": "bug", "message": "it broke"}},
+            "failed",
+            "The last training test failed: it broke",
+        ),
         ({"state": "unknown", "error": None}, "warning", "The last training test failed: None"),
-        ({"state": "ok", "device": "cuda", "gpus": [{"name": "Other"}]}, "warning", "The GPUs have changed since the training test."),
-        ({"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}], "driver": "1"}, "warning", "The driver changed from 1 to 550.54 since the training test."),
-        ({"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}]}, "ok", "Training was tested on NVIDIA GeForce RTX 3060 on 1970-01-01."),
+        (
+            {"state": "ok", "device": "cuda", "gpus": [{"name": "Other"}]},
+            "warning",
+            "The GPUs have changed since the training test.",
+        ),
+        (
+            {"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}], "driver": "1"},
+            "warning",
+            "The driver changed from 1 to 550.54 since the training test.",
+        ),
+        (
+            {"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}]},
+            "ok",
+            "Training was tested on NVIDIA GeForce RTX 3060 on 1970-01-01.",
+        ),
         ({"state": "ok", "device": "cpu"}, "ok", "Training was tested on the processor on 1970-01-01."),
     ],
 )

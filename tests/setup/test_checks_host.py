@@ -98,7 +98,13 @@ def having(machine: Machine, **facts: Any) -> Machine:
             None,
             "Hidden from runs, because they mislead compilers or libraries: CUDA_PATH, CC.",
         ),
-        (host.Security(), having(WINDOWS, security=None), "unknown", None, "Looking up security software took too long."),
+        (
+            host.Security(),
+            having(WINDOWS, security=None),
+            "unknown",
+            None,
+            "Looking up security software took too long.",
+        ),
         (host.Security(), WINDOWS, "ok", None, "None found that could block compiled kernels."),
         (
             host.Security(),

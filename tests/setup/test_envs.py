@@ -173,9 +173,12 @@ def test_five_of_many_damaged_files_are_named(tiny: Environment, progress: Recor
     with pytest.raises(EnvironmentProblem) as caught:
         envs.build(tiny, FakeUv(contents), progress)
     site = f"{SITE.as_posix()}/tiny"
-    assert caught.value.message == "tiny: installed files are damaged (7): " + "; ".join(
-        f"{site}{number}.py (changed)" for number in range(5)
-    ) + "."
+    assert (
+        caught.value.message
+        == "tiny: installed files are damaged (7): "
+        + "; ".join(f"{site}{number}.py (changed)" for number in range(5))
+        + "."
+    )
 
 
 def test_packages_that_can_not_be_imported_stop_the_build(tiny: Environment, progress: RecordedProgress) -> None:

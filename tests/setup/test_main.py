@@ -119,7 +119,9 @@ def test_control_c_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
     monkeypatch.setattr(install, "run", interrupt)
     assert command_line.main([]) == 5
-    assert "Run the same command to continue" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "\nInterrupted. Run the same command to continue. Runs that have started continue.\n"
+    )
 
 
 def test_bootstrap_runs_isolated_from_any_folder(tmp_path: Path) -> None:

@@ -460,9 +460,7 @@ def test_a_console_that_lacks_letters_gets_the_rest_of_the_answer(
 def test_a_drive_of_unknown_make_and_size() -> None:
     computer = changed(
         "linux-no-gpu",
-        files={
-            "/proc/mounts": "odd line\noverlay / overlay rw 0 0\nC: /mnt/c 9p\nsrv:/x /mnt/share 9p rw 0 0\n"
-        },
+        files={"/proc/mounts": "odd line\noverlay / overlay rw 0 0\nC: /mnt/c 9p\nsrv:/x /mnt/share 9p rw 0 0\n"},
         space={"/": [2 * GIB, GIB]},
     )
     assert computer.space("/") == Space(2 * GIB, GIB)

@@ -163,7 +163,7 @@ def test_each_file_is_as_it_was_and_a_person_reads_where_it_came_from(
     assert inventory.compare(built_training, listed, full=True) == []
     assert inventory.scan(built_training).keys() - {PROOF} == {*listed.entries, MANIFEST, inventory.INVENTORY}
     now, then = inventory.scan(built_training), listed.entries
-    assert [name for name in then if now[name].mtime_ns != then[name].mtime_ns] == [], "its time too: nothing is doubtful"
+    assert [name for name in then if now[name].mtime_ns != then[name].mtime_ns] == [], "its time too"
     shutil.rmtree(paths.cache_dir())
     (site(built_training) / DATA).unlink()
     assert mend_files() == ["Reinstalling tiny-data", "Files: 1. From reinstalled packages."]
@@ -370,6 +370,9 @@ def test_a_lost_pointer_finds_the_newest_good_environment(built_training: Path, 
 
 def test_nothing_to_mend_is_said(home: Path, progress: RecordedProgress) -> None:
     (home / "envs").mkdir()
+    for text in ("", " \n", "a\0b"):
+        (home / "envs" / TRAINING_POINTER).write_text(text)
+        assert repair.pointed_folder(TRAINING_POINTER) is None
     with pytest.raises(EnvironmentProblem, match="does not exist"):
         mend(progress)
     (home / "envs" / TRAINING_POINTER).write_text("somebody-elses")

@@ -79,7 +79,7 @@ def test_the_uv_that_came_with_the_program_is_preferred(
     home: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgress
 ) -> None:
     program_folder = paths.package_folder("tunesmith_setup").parents[1]
-    assert uvtool.BUNDLED == program_folder / "tools" / ("uv.exe" if sys.platform == "win32" else "uv")
+    assert program_folder / "tools" / ("uv.exe" if sys.platform == "win32" else "uv") == uvtool.BUNDLED
     bundled = script(tmp_path / "program" / "tools" / "uv", "print('uv 0.13.8')")
     script(programs / "uv", "print('uv 0.14.0')")
     monkeypatch.setattr(uvtool, "BUNDLED", bundled)

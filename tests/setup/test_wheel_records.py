@@ -12,7 +12,12 @@ ROWS = [RecordedFile("a.py", "x", 1), RecordedFile("b.py", "", None)]
 def test_a_damaged_record_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     record = tmp_path / "RECORD"
     good = b"a.py,sha256=x,1\nb.py,md5=y,many\n"
-    for damage in (b"", b"only,two\nthese,are,four,fields\n", b'\xff\xfe\0\0\0\n"open,quote', b"x" * 200_000 + b"\nc,,\n"):
+    for damage in (
+        b"",
+        b"only,two\nthese,are,four,fields\n",
+        b'\xff\xfe\0\0\0\n"open,quote',
+        b"x" * 200_000 + b"\nc,,\n",
+    ):
         record.write_bytes(good + damage)
         assert read_record(record) == ROWS
 
