@@ -19,7 +19,6 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.machine import Driver, Gpu, GpuProcess, Machine
 from tunesmith_core.runs import Run, RunState, RunStatus
 from tunesmith_core.setup_messages import Finding
-from tunesmith_setup import checks
 from tunesmith_setup.checks import environment, gpu, leftovers, packages
 from tunesmith_setup.checks.base import Check
 from tunesmith_setup.checks.environment import EnvironmentFiles, EnvironmentPython
@@ -121,6 +120,10 @@ def test_damaged_files_and_strangers_are_counted_and_named() -> None:
     first = look(check).fix
     assert first is not None
     assert (first.label, first.action, first.automatic) == ("Repair the environment", "repair-environment", True)
+    (site / "stranger-0.pth").write_text("import os")
+    finding = look(check)
+    assert finding.fix is not None
+    assert finding.fix.label == "Repair 2 files"
     for number in range(30):
         (site / f"stranger-{number}.pth").write_text("import os")
     finding = look(check)
@@ -412,6 +415,13 @@ def test_a_lock_of_another_version_is_no_damage(locks: Path) -> None:
         ),
         (
             "cu124",
+            Machine(system="linux", gpus=(RTX,)),
+            "failed",
+            "driver-missing",
+            "RTX 3060: CUDA 12.4 needs the NVIDIA driver, which is missing.",
+        ),
+        (
+            "cu124",
             Machine(
                 system="linux",
                 gpus=(Gpu(index=0, name="GTX 1080", compute_capability=(6, 1)),),
@@ -496,11 +506,15 @@ def test_half_of_a_gpus_memory_should_be_free(total_bytes: int | None, free_byte
             "The driver changed from 1 to 550.54 since the training test.",
         ),
         (
-            {"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}]},
+            {"state": "ok", "device": "cuda", "gpus": [{"name": RTX.name}], "proven_at": 1_000_036_800},
             "ok",
-            "Training was tested on NVIDIA GeForce RTX 3060 on 1970-01-01.",
+            "Training was tested on NVIDIA GeForce RTX 3060 on 2001-09-09.",
         ),
-        ({"state": "ok", "device": "cpu"}, "ok", "Training was tested on the processor on 1970-01-01."),
+        (
+            {"state": "ok", "device": "cpu", "proven_at": 1_000_036_800},
+            "ok",
+            "Training was tested on the processor on 2001-09-09.",
+        ),
     ],
 )
 def test_the_proof_is_compared_with_the_computer(record: dict[str, object] | None, state: str, words: str) -> None:
@@ -569,14 +583,6 @@ def test_half_built_folders_are_removed_when_nobody_builds(home: Path, progress:
     assert note.exists()
     removed = {line.strip() for line in progress.lines if "Removed" in line}
     assert removed == {f"Removed {folder}" for folder in half_built}
-
-
-def test_the_order_is_that_of_the_playbook() -> None:
-    names = [check.id for check in checks.all_checks()]
-    order = ["disk", "folder", "python", "training-files", "driver", "torch", "vc-runtime", "triton", "bitsandbytes"]
-    places = [names.index(name) for name in [*order, "libraries", "leftovers"]]
-    assert places == sorted(places)
-    assert len(set(names)) == len(names)
 
 
 def test_a_start_that_is_refused_is_a_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

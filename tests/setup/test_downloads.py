@@ -90,7 +90,13 @@ def test_a_wheel_that_decayed_meanwhile_is_left_to_uv(
     large: Environment, fetch: Callable[[], None], real_uv: Path, progress: RecordedProgress, tiny_index: TinyIndex
 ) -> None:
     fetch()
-    fetched_wheel().write_bytes(fetched_wheel().read_bytes()[:-1] + b"?")
+    assert not downloads.drop_damaged()
+    good = fetched_wheel().read_bytes()
+    fetched_wheel().write_bytes(good[:-1] + b"?")
+    assert downloads.drop_damaged()
+    assert not list(downloads.folder().glob("*/*.whl"))
+    (path,) = (folder / NAME for folder in downloads.folder().iterdir() if folder.is_dir())
+    path.write_bytes(good[:-1] + b"?")
     envs.build(large, Uv(real_uv), progress)
     assert large.is_complete()
     assert len(tiny_index.ranges[NAME]) == 2

@@ -137,6 +137,8 @@ def test_each_file_is_as_it_was_and_a_person_reads_where_it_came_from(
         assert not list(paths.envs_dir().glob(f"{file_repair.STAGING_MARK}*"))
         return [line.strip().replace(str(paths.data_root()), "HOME") for line in progress.lines]
 
+    (built_training / "bin" / "dangling").symlink_to("/nowhere")
+    inventory.seal(built_training, json.loads((built_training / MANIFEST).read_text()))
     listed = inventory.read(built_training)
     assert listed is not None
     synced: list[str] = []
@@ -150,12 +152,13 @@ def test_each_file_is_as_it_was_and_a_person_reads_where_it_came_from(
     for name in ("nobody", "none"):
         (site(built_training) / "__pycache__" / f"{name}.cpython-311.pyc").write_bytes(b"no header")
     (built_training / MANIFEST).write_text("{}")
-    (built_training / "bin" / "python").unlink()
+    for name in ("python", "dangling"):
+        (built_training / "bin" / name).unlink()
     told = mend_files()
     places = r"HOME/quarantine/train-tiny-\w+-py\d+-\w+-\d{8}-\d{6}", "cache/uv/archive-v0/[^/]+/tiny_data/rows.txt"
     assert re.fullmatch(rf"Files: 1\. Of unknown origin, moved to {places[0]}\.", told[0])
     assert told[1] == "Files: 2. Removed, Python compiles them again."
-    assert told[2] == "Files: 3. Restored from the list of the environment."
+    assert told[2] == "Files: 4. Restored from the list of the environment."
     assert re.fullmatch(rf"Files: 1\. Copied from {places[1]}\.", told[3])
     assert len(told) == 4
     assert "copy" in synced, "a copy is on the disk before it takes the place"

@@ -18,10 +18,7 @@ from tunesmith_setup.progress import Progress, size_text
 
 MIN_FREE_SHARE = 0.5
 """A GPU with less of its memory free is held by others to a degree that a person wants to know."""
-HINTS = {
-    "driver-missing": Fix("Open NVIDIA's driver page", "open-driver-page", automatic=False, needs_network=True),
-    "driver-too-old": Fix("Open NVIDIA's driver page", "open-driver-page", automatic=False, needs_network=True),
-}
+DRIVER_PAGE = Fix("Open NVIDIA's driver page", "open-driver-page", automatic=False, needs_network=True)
 
 
 class GpuServed(Check):
@@ -42,7 +39,7 @@ class GpuServed(Check):
                 State.FAILED,
                 Message("{sentence}.", sentence=choice.sentence),
                 choice.problem,
-                fix=HINTS.get(choice.problem),
+                fix=DRIVER_PAGE,
             )
         if installed not in profiles.PROFILES or installed == choice.profile.name:
             state = State.WARNING if any(notice.code != "driver-missing" for notice in choice.warnings) else State.OK
@@ -176,5 +173,5 @@ def _compare(record: dict[str, Any], machine: Machine, fix: Fix) -> Finding:  # 
             text = Message("The driver changed from {before} to {now} since the training test.", before=before, now=now)
             return Finding(State.WARNING, text, fix=fix)
     where = ", ".join(str(gpu.get("name")) for gpu in proven) or Message("the processor")
-    when = time.strftime("%Y-%m-%d", time.localtime(float(record.get("proven_at") or 0)))
+    when = time.strftime("%Y-%m-%d", time.localtime(float(record["proven_at"])))
     return Finding(State.OK, Message("Training was tested on {where} on {when}.", where=where, when=when))
