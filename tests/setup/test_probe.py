@@ -101,7 +101,9 @@ def test_wsl_with_nothing_but_what_docker_brought_is_not_ready() -> None:
 
 
 def test_wsl_that_fails_without_a_word_says_its_exit_code() -> None:
-    assert wsl_after({"code": 7, "text": ""}) == Wsl(state="failed", detail="wsl.exe ended with code 7")
+    for code in (1, 7):
+        assert wsl_after({"code": code, "text": ""}) == Wsl(state="failed", detail=f"wsl.exe ended with code {code}")
+    assert wsl_after({"code": 0, "text": ""}) == Wsl(state="no-distribution")
 
 
 def test_gpus_are_told_by_the_bus_when_nvidia_smi_answers_half() -> None:
