@@ -21,7 +21,7 @@ from tunesmith_core.protocol import Event
 from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup.progress import Progress
 
-LIMIT_S = 600.0
+STEP_TIMEOUT_S = 600.0
 """Importing everything from a cold, slow disk takes a minute or two; the steps after it take seconds."""
 
 Record = dict[str, Any]  # Any: JSON values
@@ -42,7 +42,7 @@ def is_proven(folder: Path) -> bool:
     return record is not None and record.get("state") == "ok"
 
 
-def prove(folder: Path, device: str, progress: Progress, limit_s: float = LIMIT_S) -> Record:
+def prove(folder: Path, device: str, progress: Progress, limit_s: float = STEP_TIMEOUT_S) -> Record:
     """Prove an environment, show each step, and keep the record.
 
     Args:
@@ -121,7 +121,7 @@ def _record(answer: Record, failure: TunesmithError | None, in_time: bool) -> Re
     driver = this_machine().driver if answer.get("device") == "cuda" else None
     return {
         "version": 1,
-        "proven_at": round(time.time(), 3),
+        "proven_at": time.time(),
         "state": ("failed" if in_time else "unknown") if failure else "ok",
         "device": answer.get("device"),
         "seconds": answer.get("seconds"),
