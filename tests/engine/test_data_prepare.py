@@ -18,7 +18,7 @@ from tests.engine.prepared import prepare
 from tests.tiny_model import write_chats
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import IGNORED_LABEL, epoch_order, split_rows
+from tunesmith_engine.data import IGNORED_LABEL, DataStats, epoch_order, split_rows
 from tunesmith_engine.data import preview as preview_module
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.preview import histogram, preview
@@ -297,6 +297,7 @@ def test_a_histogram_covers_every_length() -> None:
 
 def test_statistics_are_plain_numbers(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
     assert json.loads(json.dumps(dataclasses.asdict(prepare(tiny_spec(), tokenizer).stats)))["num_train_rows"] == 16
+    assert set(dataclasses.asdict(DataStats()).values()) == {0, ""}, "of no rows"
 
 
 @pytest.mark.parametrize("name", ["nothing.jsonl", "header.csv", "list.json", "rows.parquet"])
