@@ -19,8 +19,11 @@ MIB = 1024**2
 DATA, DICTIONARY = 0, 2
 
 
+def _number(value: int) -> bytes:
+    return _varint(value << 1 if value >= 0 else (-value << 1) - 1)
+
+
 def _varint(value: int) -> bytes:
-    value = value << 1 if value >= 0 else (-value << 1) - 1
     digits = []
     while value >> 7:
         digits.append(value & 127 | 128)
@@ -30,7 +33,12 @@ def _varint(value: int) -> bytes:
 
 def head(kind: int, size: int, packed_size: int) -> bytes:
     """Return the head of a page as Thrift's compact protocol has it."""
-    return b"\x15" + _varint(kind) + b"\x15" + _varint(size) + b"\x15" + _varint(packed_size) + b"\x00"
+    return b"\x15" + _number(kind) + b"\x15" + _number(size) + b"\x15" + _number(packed_size) + b"\x00"
+
+
+def long_head(num_bytes: int) -> bytes:
+    """Return the head of an empty page that says more than its size."""
+    return head(DATA, 0, 0)[:-1] + b"\x18" + _varint(num_bytes) + b"x" * num_bytes + b"\x00"
 
 
 def page(kind: int, size: int, packed: bytes = b"xyz") -> bytes:
@@ -48,7 +56,7 @@ class Column:
     pages: Sequence[bytes] = (page(DATA, 100),)
     path_in_schema: str = "text"
     num_values: int = 10
-    has_dictionary_page: bool = False
+    has_dictionary: bool = False
     physical_type: str = "BYTE_ARRAY"
     compression: str = "UNCOMPRESSED"
     encodings: tuple[str, ...] = ("PLAIN",)
@@ -64,9 +72,9 @@ class Group:
         self.num_rows, self.num_columns, self._columns = num_rows, len(columns), columns
         content = b"PAR1"
         for column in columns:
-            if column.has_dictionary_page:
+            if column.has_dictionary:
                 column.dictionary_page_offset = len(content)
-            column.data_page_offset = len(content) + sum(map(len, column.pages[: column.has_dictionary_page]))
+            column.data_page_offset = len(content) + sum(map(len, column.pages[: column.has_dictionary]))
             content += b"".join(column.pages)
             column.total_compressed_size = column.total_compressed_size or sum(map(len, column.pages))
         # What stands behind a column belongs to another one.
@@ -87,7 +95,7 @@ def pages_of(*sizes: int) -> Column:
 
 def with_dictionary(packed: bytes, size: int, *sizes: int, **about: Any) -> Column:
     pages = [page(DICTIONARY, size, packed), *(page(DATA, each) for each in sizes)]
-    return Column(pages, has_dictionary_page=True, **about)
+    return Column(pages, has_dictionary=True, **about)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +109,12 @@ def with_dictionary(packed: bytes, size: int, *sizes: int, **about: Any) -> Colu
         ([pages_of(256 * MIB + 1)], 256),
         ([with_dictionary(b"", 100 * MIB, 157 * MIB)], 257),
         ([Column([head(DATA, 5, -9), page(DATA, 257 * MIB)])], 257),
-        ([Column([b"\x15\x00\x15\x02\x00", page(DATA, 257 * MIB)])], 257),
+        # Damage ends what is known: no size, and what is no head.
+        ([Column([b"\x15\x00\x15\x02\x00", page(DATA, 257 * MIB)])], 0),
         ([Column([b"\xff" * 9, page(DATA, 257 * MIB)])], 0),
+        ([Column([page(DATA, 257 * MIB), b"\xff" * 9])], 257),
+        ([Column([long_head(30_000), page(DATA, 257 * MIB)])], 257),
+        ([Column([long_head(33_000), page(DATA, 257 * MIB)])], 0),
         # Said to be longer than the file.
         ([Column(total_compressed_size=10**6)], 2 * 10**9 // MIB),
     ],
@@ -158,6 +170,8 @@ def test_where_each_value_may_repeat_the_one_before_a_batch_has_64_mib(
 def test_the_values_of_several_columns_add_up(tmp_path: Path) -> None:
     one, other = (Column([page(DATA, 5 * MIB)], encodings=("DELTA_BYTE_ARRAY",)) for _ in range(2))
     assert rows_at_once(tmp_path, one, other) == 6
+    one = Column([page(DATA, 64 * MIB // 512)], encodings=("DELTA_BYTE_ARRAY",))
+    assert rows_at_once(tmp_path, one, Column()) == 512, "what can't repeat counts for nothing"
 
 
 def texts(*lengths: int) -> bytes:
@@ -171,7 +185,8 @@ def texts(*lengths: int) -> bytes:
         pytest.param(texts(10, 0, 200_000), 335, id="last"),
         pytest.param(texts(*[1000] * 200), 512, id="short"),
         pytest.param(texts(150_000) + b"\xff" * 50_000, 335, id="a length beyond the end"),
-        pytest.param(texts(200_000) + b"\xff" * 3, 335, id="bytes that are no length"),
+        pytest.param(texts(150_000, 40_000) + b"\xff" * 4, 353, id="a length that ends the dictionary"),
+        pytest.param(texts(150_000, 40_000) + b"\xff" * 3, 447, id="bytes that are no length"),
         pytest.param(texts(*[149_996] * 55, 138_604), 447, id="8 MiB"),
         pytest.param(texts(*[149_996] * 55, 138_605), 7, id="more than 8 MiB"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data import parquet_pages, parquet_rows, read
 from tunesmith_engine.data.read import Source
+
+DAY, NOON = datetime.date(2024, 5, 1), datetime.datetime(2024, 5, 1, 12)
 
 
 def write(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
@@ -151,25 +154,54 @@ def test_the_values_within_each_other_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, value: Any, num_values: int
 ) -> None:
     rows = [list(value.items())] if pa.types.is_map(kind) else [value]
-    path = write(tmp_path, {"text": pa.array(rows, kind)})
-    monkeypatch.setattr(parquet_rows, "MAX_VALUES", num_values)
-    ((_, row),) = parquet_rows.parquet_rows(path, ())
-    if kind != pa.uuid():
-        assert row["text"] == value
-    monkeypatch.setattr(parquet_rows, "MAX_VALUES", num_values - 1)
-    ((_, row),) = parquet_rows.parquet_rows(path, ())
-    assert row["text"] == Unreadable(f"more than {num_values - 1} values")
+    for num_rows in (1, 2):
+        path = write(tmp_path, {"text": pa.array(rows * num_rows, kind)})
+        monkeypatch.setattr(parquet_rows, "MAX_VALUES", num_values)
+        found = [row["text"] for _, row in parquet_rows.parquet_rows(path, ())]
+        assert found == [uuid.UUID(bytes=value) if kind == pa.uuid() else value] * num_rows
+        monkeypatch.setattr(parquet_rows, "MAX_VALUES", num_values - 1)
+        found = [row["text"] for _, row in parquet_rows.parquet_rows(path, ())]
+        assert found == [Unreadable(f"more than {num_values - 1} values")] * num_rows
+
+
+@pytest.mark.parametrize(
+    "value", ["a", True, 3, None, ["a"], [{"role": "user", "content": "q"}], {"a": [1, None], "b": {"c": False}}]
+)
+def test_values_that_are_json_are_taken_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
+    """Not one after another, which takes as long again."""
+    monkeypatch.setattr(parquet_rows, "_json_value", None)
+    arrays = [pa.array([value, value])]
+    if isinstance(value, str):
+        arrays += [arrays[0].cast(pa.large_string()), arrays[0].dictionary_encode()]
+    for array in arrays:
+        for most in (10**6, 10):
+            monkeypatch.setattr(parquet_rows, "MAX_VALUES", most)
+            rows = parquet_rows.parquet_rows(write(tmp_path, {"text": array}), ())
+            assert [row["text"] for _, row in rows] == [value, value]
+
+
+def test_what_a_library_says_of_damage_is_told_shortly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise pa.ArrowInvalid("so " * 100 + "\nand more")
+
+    monkeypatch.setattr(parquet, "ParquetFile", fail)
+    with pytest.raises(UserError) as caught:
+        list(parquet_rows.parquet_rows(tmp_path / "a.parquet", ()))
+    said = ("so " * 100)[:200]
+    assert caught.value.message == f"{tmp_path / 'a.parquet'}, row 1: the Parquet file is damaged: {said}."
 
 
 def test_a_row_may_hold_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     array = pa.array(["abc"])
-    path = write(tmp_path, {"text": array})
-    monkeypatch.setattr(parquet_rows, "MAX_ROW_CHARACTERS", array.nbytes)
-    assert list(parquet_rows.parquet_rows(path, ())) == [(1, {"text": "abc"})]
-    monkeypatch.setattr(parquet_rows, "MAX_ROW_CHARACTERS", array.nbytes - 1)
-    assert list(parquet_rows.parquet_rows(path, ())) == [
-        (1, {"text": Unreadable(f"more than {array.nbytes - 1} bytes")})
-    ]
+    for num_rows in (1, 2):
+        path = write(tmp_path, {"text": ["abc"] * num_rows})
+        monkeypatch.setattr(parquet_rows, "MAX_ROW_CHARACTERS", array.nbytes)
+        assert [row["text"] for _, row in parquet_rows.parquet_rows(path, ())] == ["abc"] * num_rows
+        monkeypatch.setattr(parquet_rows, "MAX_ROW_CHARACTERS", array.nbytes - 1)
+        found = [row["text"] for _, row in parquet_rows.parquet_rows(path, ())]
+        assert found == [Unreadable(f"more than {array.nbytes - 1} bytes")] * num_rows
 
 
 @pytest.mark.parametrize(
@@ -180,12 +212,12 @@ def test_a_row_may_hold_so_many_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
         (pa.int8(), 3, 3),
         (pa.null(), None, None),
         (pa.float32(), 1.5, 1.5),
-        (pa.date32(), datetime.date(2024, 5, 1), datetime.date(2024, 5, 1)),
+        (pa.date32(), DAY, DAY),
         (pa.binary(), b"abc", "abc"),
         (pa.binary(), b"\xff", Unreadable("text that is not UTF-8")),
         (pa.timestamp("us"), 2**62, Unreadable("a value that can't be read")),
         (pa.list_(pa.float64()), [1.5, float("inf")], [1.5, None]),
-        (pa.list_(pa.map_(pa.date32(), pa.int64())), [[(datetime.date(2024, 5, 1), 1)], []], [{"2024-05-01": 1}, []]),
+        (pa.list_(pa.map_(pa.timestamp("ms"), pa.date32())), [[(NOON, DAY)], []], [{"2024-05-01T12:00:00": str(DAY)}, []]),
         (pa.struct({"a": pa.string(), "b": pa.decimal128(3, 1)}), {"a": "x", "b": decimal.Decimal("1.5")}, None),
     ],
 )

@@ -88,7 +88,7 @@ def _too_big(path: Path, row: int, num_bytes: int) -> TunesmithError:
 def _pages_of(file: BinaryIO, column: Any) -> _Pages:  # Any: ColumnChunkMetaData
     pages = _Pages()
     start = column.data_page_offset
-    if column.has_dictionary_page and column.dictionary_page_offset:
+    if column.dictionary_page_offset:
         start = min(start, column.dictionary_page_offset)
     end = start + column.total_compressed_size
     for is_dictionary, size, place, packed_size in _heads(file, start, end):
@@ -129,9 +129,9 @@ def _heads(file: BinaryIO, place: int, end: int) -> Iterator[tuple[bool, int, in
         head = Thrift(file.read(HEAD_BYTES))
         try:
             fields = head.integers()
-        except (IndexError, ValueError):
+            is_dictionary, size, packed_size = fields[TYPE] == DICTIONARY, fields[SIZE], max(0, fields[PACKED_SIZE])
+        except (LookupError, ValueError):
             return
-        packed_size = max(0, fields.get(PACKED_SIZE, 0))
         place += head.place
-        yield fields.get(TYPE) == DICTIONARY, fields.get(SIZE, 0), place, packed_size
+        yield is_dictionary, size, place, packed_size
         place += packed_size
