@@ -96,11 +96,13 @@ def test_calls_and_words_with_the_results_between_them_are_two_stretches(tokeniz
         "{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}" + PROMPT
     )
     said = {"role": "assistant", "content": "Two.", "tool_calls": [CALL]}
-    assert learned(tokenizer, QUESTION, said, {"role": "tool", "content": "2"}) == ['[{"a": 1}]<|im_end|>', "Two.<|im_end|>"]
+    found = learned(tokenizer, QUESTION, said, {"role": "tool", "content": "2"})
+    assert found == ['[{"a": 1}]<|im_end|>', "Two.<|im_end|>"]
 
 
 def test_what_stands_right_behind_the_question_is_the_models_to_say(tokenizer: PreTrainedTokenizerBase) -> None:
-    tokenizer.chat_template = "{% for m in messages %}{{ '|' + m.role + ':' if not loop.first }}{{ m.content }}{% endfor %}"
+    name = "{{ '|' + m.role + ':' if not loop.first }}"
+    tokenizer.chat_template = f"{{% for m in messages %}}{name}{{{{ m.content }}}}{{% endfor %}}"
     assert learned(tokenizer, QUESTION, ANSWER) == ["|assistant:Me."]
 
 

@@ -94,7 +94,7 @@ def test_rows_and_tokens_are_counted_and_told(tokenizer: PreTrainedTokenizerBase
 def test_more_special_tokens_than_letters_leave_the_longest_ones_apart() -> None:
     class Many:
         added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
-        all_special_tokens = [f"<{number:05}>" for number in range(6500)] + ["<longest>", "\u00a7"]  # noqa: RUF012
+        all_special_tokens = [f"<{number:05}>" for number in range(6500)] + ["<longest>", "\u00a7"]
 
     literals = Literals(Many())  # type: ignore[arg-type]
     said = "".join(Many.all_special_tokens[::-10]) + "<longest>"

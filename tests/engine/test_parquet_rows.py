@@ -217,7 +217,11 @@ def test_a_row_may_hold_so_many_bytes(tmp_path: Path, monkeypatch: pytest.Monkey
         (pa.binary(), b"\xff", Unreadable("text that is not UTF-8")),
         (pa.timestamp("us"), 2**62, Unreadable("a value that can't be read")),
         (pa.list_(pa.float64()), [1.5, float("inf")], [1.5, None]),
-        (pa.list_(pa.map_(pa.timestamp("ms"), pa.date32())), [[(NOON, DAY)], []], [{"2024-05-01T12:00:00": str(DAY)}, []]),
+        (
+            pa.list_(pa.map_(pa.timestamp("ms"), pa.date32())),
+            [[(NOON, DAY)], []],
+            [{"2024-05-01T12:00:00": str(DAY)}, []],
+        ),
         (pa.struct({"a": pa.string(), "b": pa.decimal128(3, 1)}), {"a": "x", "b": decimal.Decimal("1.5")}, None),
     ],
 )

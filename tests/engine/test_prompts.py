@@ -70,9 +70,7 @@ def test_a_template_may_write_a_million_characters_and_four_for_each_of_the_prom
     assert prompt_ids(Writing(1_000_040), "Who?", "system", portions) == [1_000_040, 0]
     with pytest.raises(TunesmithError) as caught:
         prompt_ids(Writing(1_000_041), "Who?", "system", portions)
-    assert caught.value.message == (
-        "model: the chat template of a sample prompt wrote more than 1,000,040 characters."
-    )
+    assert caught.value.message == ("model: the chat template of a sample prompt wrote more than 1,000,040 characters.")
 
 
 def test_prompts_that_can_not_be_asked_are_left_out(
@@ -85,9 +83,7 @@ def test_prompts_that_can_not_be_asked_are_left_out(
     tokenizer.chat_template = refusing + str(tokenizer.chat_template)
     portions = Portions()
     found = sample_prompt_ids(spec, tokenizer, portions)
-    assert found == {
-        prompt: prompt_ids(tokenizer, prompt, "Be brief.", Portions()) for prompt in ("Who?", "Why?")
-    }
+    assert found == {prompt: prompt_ids(tokenizer, prompt, "Be brief.", Portions()) for prompt in ("Who?", "Why?")}
     assert (portions.now.number, portions.now.work) == (3, "prompt"), "each has a time of its own"
 
 

@@ -123,7 +123,10 @@ def _longest_text(packed: bytes, size: int, compression: str) -> int:
 
 
 def _heads(file: BinaryIO, place: int, end: int) -> Iterator[tuple[bool, int, int, int]]:
-    """Yield whether it is a dictionary, unpacked size, place and packed size of the pages in a part of a file; a damaged head ends it."""
+    """Yield whether it is a dictionary, unpacked size, place and packed size of the pages in a part of a file.
+
+    A damaged head ends it.
+    """
     while place < end:
         file.seek(place)
         head = Thrift(file.read(HEAD_BYTES))

@@ -132,9 +132,7 @@ class _FileRows:
     num_untrained_rows: int
 
 
-def prepare(
-    spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter, portions: Portions
-) -> Prepared:
+def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter, portions: Portions) -> Prepared:
     """Write the examples of a run into a file and return which of them are trained and held out.
 
     Args:
