@@ -19,7 +19,6 @@ from tests.tiny_model import write_chats
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import IGNORED_LABEL, DataStats, epoch_order, split_rows
-from tunesmith_engine.data import preview as preview_module
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.preview import histogram, preview
 
@@ -276,12 +275,14 @@ def test_the_preview_lists_a_hundred_problems_and_counts_what_is_not_learned(
     assert [row["line"] for row in shown["rows"]] == [106]
 
 
-def test_the_preview_looks_at_so_many_rows_only(
-    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("num_rows", "is_complete"), [(5000, True), (5001, False)])
+def test_the_preview_looks_at_5000_rows_and_says_whether_there_are_more(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, num_rows: int, is_complete: bool
 ) -> None:
-    monkeypatch.setattr(preview_module, "MAX_ROWS", 5)
-    shown = preview(tiny_spec(), tokenizer, 100)
-    assert (shown["num_rows"], len(shown["rows"]), shown["is_complete"]) == (5, 5, False)
+    path = write_rows(tmp_path / "many.jsonl", [{"text": "a"}] * num_rows)
+    shown = preview(tiny_spec(data={"path": path}), tokenizer, 7)
+    assert (shown["num_rows"], len(shown["rows"]), shown["is_complete"]) == (5000, 7, is_complete)
+    assert (shown["longest_tokens"], shown["context_length"], shown["num_untrained"]) == (2, 128, 0)
 
 
 def test_a_histogram_covers_every_length() -> None:
