@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -18,7 +19,7 @@ from tests.engine.prepared import prepare
 from tests.tiny_model import write_chats
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import IGNORED_LABEL, DataStats, epoch_order, split_rows
+from tunesmith_engine.data import IGNORED_LABEL, DataStats, Example, PreparedData, epoch_order, split_rows
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.preview import histogram, preview
 
@@ -299,6 +300,21 @@ def test_a_histogram_covers_every_length() -> None:
 def test_statistics_are_plain_numbers(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
     assert json.loads(json.dumps(dataclasses.asdict(prepare(tiny_spec(), tokenizer).stats)))["num_train_rows"] == 16
     assert set(dataclasses.asdict(DataStats()).values()) == {0, ""}, "of no rows"
+
+
+def test_a_digest_tells_rows_and_what_is_learned_of_them() -> None:
+    def example(*ids: int, first_learned: int = 1) -> Example:
+        labels = [IGNORED_LABEL] * first_learned + list(ids[first_learned:])
+        return Example(np.array(ids, np.int32), np.array(labels, np.int32))
+
+    rows = [example(1, 2), example(3)]
+    others = ([example(1, 2, 3)], [example(3), example(1, 2)], [example(1, 2, first_learned=2), example(3)])
+    digests = [PreparedData(each, rows, DataStats()).tokens_hash() for each in (rows, *others)]
+    assert len(set(digests)) == 4
+    data = PreparedData(others[0], rows, DataStats())
+    assert data.held_out_hash() == digests[0] != data.tokens_hash()
+    # A checkpoint holds it: one of an earlier version goes on with the same rows.
+    assert digests[0] == "374386570568f5a9"
 
 
 @pytest.mark.parametrize("name", ["nothing.jsonl", "header.csv", "list.json", "rows.parquet"])
