@@ -44,6 +44,20 @@ def test_behind_a_special_stop_other_tokens_are_not_learned(tokenizer: PreTraine
     assert learned(tokenizer, QUESTION, ANSWER, QUESTION) == ["Me.<|im_end|>"]
 
 
+def test_of_two_stops_that_begin_alike_the_longer_one_is_meant(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_end|>>"]})
+    tokenizer.chat_template = TURNS.replace("END", "<|im_end|>>") + PROMPT
+    assert learned(tokenizer, QUESTION, ANSWER, QUESTION) == ["Me.<|im_end|>>"]
+
+
+def test_an_answer_without_a_stop_ends_before_the_next_turn(tokenizer: PreTrainedTokenizerBase) -> None:
+    tokenizer.chat_template = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{{ '<|im_end|>' if m.role == 'user' }}{% endfor %}"
+        "{{ '[assistant]' if add_generation_prompt }}"
+    )
+    assert learned(tokenizer, QUESTION, ANSWER, QUESTION) == ["Me."]
+
+
 def test_chats_with_tools_are_asked_of_the_template_for_tools(tokenizer: PreTrainedTokenizerBase) -> None:
     plain = str(tokenizer.chat_template)
     for names in (("default", "tool_use"), ("tool_use", "default")):

@@ -287,11 +287,10 @@ class ChatRenderer:
         """Return which stretch of the text changes with a part of a message, None when that can't be told."""
         changed = {**chat.messages[number], **probe}
         other = self._try_text(replace(chat, messages=(*chat.messages[:number], changed, *chat.messages[number + 1 :])))
-        if other is None or ("content" in probe and other.count(PROBE) != 1):
+        if other is None or PROBE not in other or ("content" in probe and other.count(PROBE) > 1):
             return None
         start = len(_shared_start(text, other))
-        end = len(text) - len(_shared_end(text[start:], other[start:]))
-        return (start, end) if PROBE in other[start : len(other) - len(text) + end] else None
+        return start, len(text) - len(_shared_end(text[start:], other[start:]))
 
     def _end_of_turn(self, text: str, end: int, *, has_calls: bool = False) -> int:
         """Return the place behind the token with which the model ends its turn; white space after it is not learned."""
