@@ -21,7 +21,7 @@ from tunesmith_core.protocol import Event
 from tunesmith_core.setup_messages import Finding, State
 from tunesmith_setup.progress import Progress
 
-STEP_TIMEOUT_S = 600.0
+LIMIT_S = 600.0
 """Importing everything from a cold, slow disk takes a minute or two; the steps after it take seconds."""
 
 Record = dict[str, Any]  # Any: JSON values
@@ -42,7 +42,7 @@ def is_proven(folder: Path) -> bool:
     return record is not None and record.get("state") == "ok"
 
 
-def prove(folder: Path, device: str, progress: Progress, limit_s: float = STEP_TIMEOUT_S) -> Record:
+def prove(folder: Path, device: str, progress: Progress, limit_s: float = LIMIT_S) -> Record:
     """Prove an environment, show each step, and keep the record.
 
     Args:
