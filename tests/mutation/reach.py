@@ -86,11 +86,11 @@ def _run_tests(repository: Path, folder: Path, workers: int) -> None:
     sources = "\n    ".join(str(repository / name) for name in SOURCES)
     settings.write_text(
         f"[run]\nsource =\n    {sources}\ndata_file = {folder / 'data'}\nparallel = true\npatch = subprocess\n"
-        "dynamic_context = test_function\nconcurrency = thread\n"
+        "concurrency = thread\n"
     )
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", *PYTEST, *TESTS]
     command += [f"--ignore={left_out}" for left_out in LEFT_OUT]
-    command += ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += ["-p", "tests.mutation.contexts", "-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
     command += [f"--junitxml={folder / 'outcomes.xml'}"]
     with (folder / "measured.log").open("wb") as log:
         subprocess.run(command, cwd=repository, env=environment_of(repository), stdout=log, stderr=log, check=False)

@@ -23,6 +23,7 @@ from queue import Queue
 
 import pytest
 
+from tests.mutation import reach
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.reach import PYTEST, Reach, _green_tests, copy_of, environment_of, measure
 
@@ -186,6 +187,29 @@ def test_a_line_meets_the_tests_that_run_it_or_else_those_that_can_see_it() -> N
     assert reach.of("core/a.py", 3) == [other]
     assert reach.of("core/a.py", 1) == [own, reader, other]
     assert reach.of("core/none.py", 1) == []
+
+
+def test_what_a_fixture_runs_counts_for_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "copy"
+    plugin = Path("tests/mutation/contexts.py")
+    module, test = Path("engine/tunesmith_core/small.py"), Path("tests/core/test_small.py")
+    for file, text in (
+        (plugin, (REPOSITORY / plugin).read_text()),
+        (Path("pyproject.toml"), '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n'),
+        (module, "def double(number):\n    return 2 * number\n"),
+        (
+            test,
+            "import pytest\nfrom tunesmith_core import small\n\n\n@pytest.fixture\ndef four():\n"
+            "    return small.double(2)\n\n\ndef test_it(four):\n    assert four == 4\n",
+        ),
+    ):
+        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+        (copy / file).write_text(text)
+    monkeypatch.setattr(reach, "TESTS", ("tests/core",))
+    monkeypatch.setattr(reach, "LEFT_OUT", ())
+    monkeypatch.setattr(reach, "SOURCES", ("engine/tunesmith_core",))
+    measured = measure(copy, tmp_path, 1)
+    assert measured.tests[str(module)] == {1: set(), 2: {"tests/core/test_small.py::test_it"}}
 
 
 def test_a_red_test_notices_nothing(tmp_path: Path) -> None:
