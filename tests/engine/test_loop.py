@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,25 +12,26 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engine.conftest import after_step, events, result_of, step_losses, train
-from tests.engine.fused.test_model import CPU, adapted, compute, rows
+from tests.engine.conftest import after_step, events, step_losses, train
+from tests.engine.fused.test_model import adapted, compute
 from tests.tiny_model import write_chats
 from tunesmith_core import files
 from tunesmith_core.checkpoint_manifest import read_manifest, sealed
+from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine import phases
 from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.train import evaluate, metrics
-from tunesmith_engine.train.assembly import Assembly, make_parts
 from tunesmith_engine.train import loop as loop_module
+from tunesmith_engine.train.assembly import Assembly, make_parts
+from tunesmith_engine.train.checkpoint import Snapshot
 
 NewRun = Callable[[RunSpec], Run]
 MakeSpec = Callable[..., RunSpec]
 
 
-class Path3:
-    """A path that takes three rows at a time and writes down what it is asked for."""
+class TwoPortions:
+    """A path that takes three rows first, then the others, and writes down what it is asked for."""
 
     arena = None
 
@@ -53,7 +54,7 @@ def test_an_update_divides_by_the_trained_tokens_of_all_its_portions(num_trained
     ids = np.arange(9, dtype=np.int32)
     trained = Example(ids, np.where(ids > 8 - num_trained, ids, IGNORED_LABEL).astype(np.int32))
     untrained = Example(ids, np.full(9, IGNORED_LABEL, np.int32))
-    path, model = Path3(), adapted("llama")
+    path, model = TwoPortions(), adapted("llama")
     parts = SimpleNamespace(model=model, compute=compute(), spec=RunSpec())
     assembly = Assembly(parts, path)  # type: ignore[arg-type]
     rates: list[float] = []
@@ -126,3 +127,68 @@ def _rewrite(run: Run, state: dict[str, Any]) -> None:
     files.atomic_write_json(path, state)
     manifest["files"]["state.json"] = {"bytes": path.stat().st_size, "sha256": files.sha256_file(path)}
     files.atomic_write_json(folder / "MANIFEST.json", sealed(manifest))
+
+
+class Asked:
+    """A preparation that writes down what it is asked for, and ends where a test says."""
+
+    def __init__(self, has_tokenizer: bool = True, has_data: bool = True) -> None:
+        self.told: list[str] = []
+        self.has_tokenizer, self.has_data = has_tokenizer, has_data
+
+    def begin(self, folder: Path) -> None:
+        self.told.append(f"begin {folder.name}")
+
+    def wait_for_tokenizer(self, should_stop: Callable[[], bool]) -> bool:
+        self.told.append("tokenizer")
+        return self.has_tokenizer
+
+    def data(self, should_stop: Callable[[], bool]) -> None:
+        self.told.append("data")
+        assert not self.has_data
+
+
+def test_a_stop_ends_the_making_of_parts_wherever_it_is(tiny_spec: MakeSpec, tiny_model: Path) -> None:
+    spec = tiny_spec()
+    for asked, entered, told in (
+        (Asked(has_tokenizer=False), True, ["begin tiny", "tokenizer"]),
+        (Asked(), False, ["begin tiny", "tokenizer", "enter data"]),
+        (Asked(has_data=False), True, ["begin tiny", "tokenizer", "enter data", "data"]),
+    ):
+
+        def enter(phase: str, asked: Asked = asked, entered: bool = entered) -> bool:
+            asked.told.append(f"enter {phase}")
+            return entered
+
+        assert make_parts(spec, compute(), asked, enter=enter, folder=tiny_model) is None  # type: ignore[arg-type]
+        assert asked.told == told
+
+
+def test_a_prompt_is_made_tokens_of_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_module, "prompt_tokens", lambda *_: [9])
+    parts = SimpleNamespace(data=SimpleNamespace(prompts={"Hi": [1, 2]}), spec=None, folder=None)
+    loop = SimpleNamespace(parts=parts)
+    tokens = loop_module.Loop.prompt_tokens
+    assert tokens(loop, "Hi", lambda: False) == [1, 2]  # type: ignore[arg-type]
+    assert tokens(loop, "Ho", lambda: False) == [9]  # type: ignore[arg-type]
+
+
+def test_weights_that_do_not_fit_are_counted_and_the_first_is_named() -> None:
+    def weights(**shapes: int) -> dict[str, torch.Tensor]:
+        return {name: torch.zeros(size) for name, size in shapes.items()}
+
+    assembly = SimpleNamespace(parameters=weights(a=1, b=2, c=3))
+    spec = RunSpec()
+    loop: Any = SimpleNamespace(assembly=assembly, parts=SimpleNamespace(spec=spec))
+    check = loop_module.Loop._check_fits
+    check(loop, Snapshot(1, weights(a=1, b=2, c=3), {}, {}, {}))
+    check(loop, Snapshot(1, weights(a=1, b=2, c=3), {"a:exp_avg": torch.zeros(1)}, {}, {}))
+    for saved, words in (
+        (weights(a=1, b=5, c=4), "2 weights of the checkpoint don't fit the run, such as b: (5,) -> (2,)."),
+        (weights(a=1, b=2, c=3, d=4), "1 weights of the checkpoint don't fit the run, such as d: (4,) -> None."),
+    ):
+        with pytest.raises(TunesmithError) as caught:
+            check(loop, Snapshot(1, saved, {}, {}, {}))
+        assert (caught.value.code, caught.value.message) == ("resume-refused", words)
+    with pytest.raises(TunesmithError, match="optimizer.name: adamw_8bit -> adamw"):
+        check(loop, Snapshot(1, weights(a=1, b=2, c=3), {"a:state1": torch.zeros(1)}, {}, {}))
