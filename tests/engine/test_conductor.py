@@ -42,7 +42,7 @@ class World:
         self.now_s = 1000.0
         self.losses: dict[int, float] = {}
         self.held_out: Iterator[float] = iter(())
-        self.answers: dict[str, str | None | Exception] = {}
+        self.answers: dict[str, str | Exception | None] = {}
         self.late = True
         self.reports: list[StepReport] = []
         self.commands: list[Command] = []
@@ -237,8 +237,14 @@ def test_numbers_are_rounded_and_count_from_the_start_of_the_run(make: Make) -> 
     world.train(conductor)
     first, last = world.events("step")
     assert first == {
-        **{"step": 1, "epoch": 0.3333, "loss": 2.0, "lr": 1e-4, "grad_norm": 0.5},
-        **{"tokens": 100, "tokens_per_s": 400.0, "step_s": 0.25},
+        "step": 1,
+        "epoch": 0.3333,
+        "loss": 2.0,
+        "lr": 1e-4,
+        "grad_norm": 0.5,
+        "tokens": 100,
+        "tokens_per_s": 400.0,
+        "step_s": 0.25,
     }
     assert (last["epoch"], last["tokens"]) == (0.6667, 200)
     assert world.events("eval")[0] == {"step": 0, "loss": 3.0, "num_tokens": 7, "seconds": 1.234}
@@ -394,13 +400,11 @@ def test_minutes_make_a_save_due_as_steps_do(make: Make) -> None:
     world.parts.data.eval = []
     conductor = world.conductor()
     conductor.begin()
-    for waited_s in (0.0, 119.5, 120.0, 119.5):
-        # Nothing is saved after 119.5 s.
-        saved_s = saved_s if waited_s == 120.0 else world.now_s
-        world.now_s = saved_s + waited_s - 0.25
+    for waited_s in (0.25, 119.5, 0.5, 119.5):
+        world.now_s += waited_s - 0.25
         world.step(conductor)
         conductor.do_what_is_due()
-    assert world.steps_of("checkpoint") == [1, 3]
+    assert world.steps_of("checkpoint") == [1, 3], "after two minutes exactly"
 
 
 def test_a_resumed_run_goes_on_where_it_was(make: Make) -> None:
@@ -427,8 +431,13 @@ def test_what_differs_from_the_checkpoint_is_told(make: Make) -> None:
     digest = hashlib.sha256(b"{}\n").hexdigest()[:16]
     assert conductor.data_hash == digest
     assert same == {
-        **{"torch": "2.6", "kernels": "fused", "rows": 2, "pairs": "chat"},
-        **{"data": digest, "tokens": "t" * 16, "held_out": "h" * 16},
+        "torch": "2.6",
+        "kernels": "fused",
+        "rows": 2,
+        "pairs": "chat",
+        "data": digest,
+        "tokens": "t" * 16,
+        "held_out": "h" * 16,
     }
     del world.told[:]
     conductor.restore(snapshot, same, [])

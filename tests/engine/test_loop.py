@@ -109,8 +109,14 @@ def test_a_checkpoint_says_what_decides_the_bits_of_a_step(tiny_spec: MakeSpec, 
     fingerprint = dict(manifest.fingerprint)
     assert [fingerprint.pop(name) for name in ("data", "tokens", "held_out")]
     assert fingerprint == {
-        **{"torch": torch.__version__, "cuda": torch.version.cuda or "", "device": events(run, "hello")[0].data["device_name"]},
-        **{"dtype": "float32", "kernels": "fused", "threads": 1, "rows": 16, "pairs": "text"},
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "",
+        "device": events(run, "hello")[0].data["device_name"],
+        "dtype": "float32",
+        "kernels": "fused",
+        "threads": 1,
+        "rows": 16,
+        "pairs": "text",
     }
     state = files.read_json(run.checkpoints_path / "step-000001" / "state.json")
     assert (state["micro_batch_size"], state["num_kept_less"]) == (2, 0)
@@ -190,5 +196,5 @@ def test_weights_that_do_not_fit_are_counted_and_the_first_is_named() -> None:
         with pytest.raises(TunesmithError) as caught:
             check(loop, Snapshot(1, saved, {}, {}, {}))
         assert (caught.value.code, caught.value.message) == ("resume-refused", words)
-    with pytest.raises(TunesmithError, match="optimizer.name: adamw_8bit -> adamw"):
+    with pytest.raises(TunesmithError, match=r"optimizer\.name: adamw_8bit -> adamw"):
         check(loop, Snapshot(1, weights(a=1, b=2, c=3), {"a:state1": torch.zeros(1)}, {}, {}))

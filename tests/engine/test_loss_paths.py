@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -71,9 +70,13 @@ def test_activation_checkpointing_is_the_one_rung_of_the_plain_way_and_is_taken_
     path.close()
 
 
-def test_a_plain_loss_is_its_share_and_the_base_model_is_there_without_the_adapter() -> None:
+def test_a_plain_loss_is_its_share_and_the_base_model_is_there_without_the_adapter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     model, examples = adapted("llama").eval(), rows()
     path = plain(model)
+    forgotten: list[object] = []
+    monkeypatch.setattr(RotarySwitches, "forget_lengths", forgotten.append)
     whole = path.summed_loss(examples, True)
     assert not whole.requires_grad
     with model.disable_adapter():
@@ -83,6 +86,7 @@ def test_a_plain_loss_is_its_share_and_the_base_model_is_there_without_the_adapt
     share = path.add_gradients(examples, 8, SimpleNamespace(backward=given.append))  # type: ignore[arg-type]
     assert given[0].requires_grad
     assert (share.requires_grad, share.item()) == (False, pytest.approx(whole.item() / 8))
+    assert len(forgotten) == 4, "each batch begins with the rotary tables of short texts"
 
 
 def test_the_fused_way_is_less_only_below_its_room() -> None:
@@ -122,8 +126,11 @@ def data_of(*lengths: int) -> PreparedData:
 
 def opened(spec: RunSpec, model: Any, warned: list[str], lengths: tuple[int, ...] = (9, 4), **kinds: Any) -> LossPath:
     used = kinds.get("compute", compute())
-    method = kinds.get("method", METHOD)
-    return open_path(model, spec, used, data_of(*lengths), 0, 2, lambda code, text: warned.append(f"{code}: {text}"), method)
+
+    def warn(code: str, text: str) -> None:
+        warned.append(f"{code}: {text}")
+
+    return open_path(model, spec, used, data_of(*lengths), 0, 2, warn, METHOD)
 
 
 def test_what_cannot_be_fused_runs_plainly_and_says_why(tiny_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:

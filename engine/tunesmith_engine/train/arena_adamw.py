@@ -81,10 +81,10 @@ class ArenaAdamW:
         self._betas = torch.tensor([settings.beta1, settings.beta2], dtype=torch.float64, device=device)
         self._learning_rate = torch.zeros((), dtype=torch.float64, device=device)
         self._decayed = self._decayed_blocks() if settings.weight_decay else None
-        self._in_8_bits = settings.name == "adamw_8bit"
+        self._in_8_bits = in_8_bits = settings.name == "adamw_8bit"
         # Any: flat tensors, or their states in 8 bits
         self._moments: dict[str, Any] = {
-            key: State.zeros(num_weights, _table(signed).to(device)) if self._in_8_bits else torch.zeros_like(arena.weights)
+            key: State.zeros(num_weights, _table(signed).to(device)) if in_8_bits else torch.zeros_like(arena.weights)
             for key, signed in MOMENTS.items()
         }
 
