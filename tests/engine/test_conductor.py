@@ -47,7 +47,7 @@ class World:
         self.reports: list[StepReport] = []
         self.commands: list[Command] = []
         self.stop_mode: str | None = None
-        self.disk_error: Exception | None = None
+        self.refuse: Callable[[], object] = lambda: None
         self.faults: list[OSError] = []
         self.weights = (torch.device("cpu"), "plain")
         self.path, self.adapter_path, self.tmp_path = folder, folder / "adapter", folder / "tmp"
@@ -139,8 +139,7 @@ class World:
 
     def save_checkpoint(self, snapshot: Snapshot, fingerprint: dict[str, Any]) -> Path:
         self.now_s += 0.984375
-        if self.disk_error:
-            raise self.disk_error
+        self.refuse()
         self.saved = snapshot, fingerprint
         folder = self.path / "checkpoints" / f"step-{snapshot.step:06d}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -318,7 +317,7 @@ def test_the_base_model_is_looked_at_once(make: Make, bias: str) -> None:
     world.stop_mode = "save"
     conductor.do_what_is_due()
     assert not conductor.progress.base_model_seen
-    assert not world.steps_of("sample")
+    assert (world.steps_of("eval"), world.steps_of("sample")) == ([], [])
 
 
 def test_an_evaluation_without_a_number_ends_the_run(make: Make) -> None:
@@ -375,7 +374,11 @@ def test_commands_are_answered_each(make: Make) -> None:
     world.commands = [Command("6", "evaluate", {})]
     assert conductor.wants_step()
     assert world.lines()[-1] == "evaluate: This run has no evaluation data."
-    world.disk_error, world.stop_mode = OSError(28, "No space left on device", "/disk"), "save"
+
+    def refuse() -> None:
+        raise OSError(28, "No space left on device", "/disk")
+
+    world.refuse, world.stop_mode = refuse, "save"
     world.commands = [Command("7", "checkpoint", {})]
     assert not conductor.wants_step()
     assert world.lines()[-1].startswith("checkpoint: /disk")
@@ -483,24 +486,31 @@ def test_the_end_says_what_came_of_the_run(make: Make) -> None:
     }
 
 
-@pytest.mark.parametrize("stop_mode", ["save", "discard"])
-def test_a_stop_that_could_not_save_is_a_failure(make: Make, stop_mode: str) -> None:
-    world = make(4, evaluation={"every_steps": 100})
+@pytest.mark.parametrize(
+    ("stop_mode", "resumed", "words"),
+    [
+        ("save", True, "Steps after 4 were not saved."),
+        ("save", False, "Nothing was saved."),
+        ("discard", True, None),
+    ],
+)
+def test_a_stop_that_could_not_save_is_a_failure(make: Make, stop_mode: str, resumed: bool, words: str | None) -> None:
+    world = make(8, evaluation={"every_steps": 100})
     conductor = world.conductor()
-    conductor.begin()
+    if resumed:
+        conductor.restore(Snapshot(4, {}, {}, {}, {"progress": {"step": 4}}), {"pairs": "chat"}, [])
     world.step(conductor)
-    conductor.do_what_is_due()
-    world.step(conductor)
-    error, world.stop_mode = OSError(28, "No space left on device", "/disk"), "save"
+    world.stop_mode = "save"
 
     def refuse(*_: object) -> Path:
+        # Whoever waits for a full disk may ask for less.
         world.stop_mode = stop_mode
-        raise error
+        raise OSError(28, "No space left on device", "/disk")
 
-    world.save_checkpoint = refuse  # type: ignore[method-assign]
-    conductor._saving._checkpoints.save = refuse  # type: ignore[method-assign]
+    world.refuse = refuse
     ended = conductor.finish()
-    failed = stop_mode == "save"
-    assert (ended["status"], ended["step"], ended["artifacts"]) == ("failed" if failed else "stopped", 2, {})
-    assert ended["code"] == ("disk-full" if failed else None)
-    assert [event["code"] for event in world.events("error")] == ["disk-full"] * failed
+    assert (ended["status"], ended["step"]) == ("failed" if words else "stopped", 5 if resumed else 1)
+    assert (ended["code"], ended["artifacts"]) == ("disk-full" if words else None, {})
+    errors = world.events("error")
+    assert [event["code"] for event in errors] == ["disk-full"] * bool(words)
+    assert all(event["message"].endswith(words) for event in errors)
