@@ -97,6 +97,17 @@ def test_the_fused_way_is_less_only_below_its_room() -> None:
     path.close()
 
 
+def test_the_plan_of_the_fused_way_has_room_for_two_float32_states_of_each_weight() -> None:
+    planned = []
+    for options in ({}, {"optimizer_bytes_per_weight": 0.0}):
+        path = FusedPath(adapted("llama"), compute(), RowLengths(10, 40), 4, **options)
+        assert path.arena is not None
+        planned.append(path.plan_bytes)
+        num_weights = path.arena.weights.numel()
+        path.close()
+    assert planned[0] - planned[1] == 2 * 4 * num_weights
+
+
 @pytest.mark.parametrize(
     ("steps", "vary"), [((4, 2), False), ((4, 1), True), ((4, 4, 4), False), ((9, 1, 1), True), ((5,), False)]
 )
