@@ -17,7 +17,7 @@ from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.methods.sft import METHOD
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.shapes import NotFusableError
-from tunesmith_engine.train import fused_path, kernel_check
+from tunesmith_engine.train import fused_path, kernel_check, loss_paths
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths, open_fused
 from tunesmith_engine.train.kernel_check import check_kernels
 from tunesmith_engine.train.loss_paths import LossPath, PlainPath, open_path
@@ -76,7 +76,7 @@ def test_a_plain_loss_is_its_share_and_the_base_model_is_there_without_the_adapt
     model, examples = adapted("llama").eval(), rows()
     path = plain(model)
     forgotten: list[object] = []
-    monkeypatch.setattr(RotarySwitches, "forget_lengths", forgotten.append)
+    monkeypatch.setattr(RotarySwitches, "forget_lengths", lambda switches: forgotten.append(switches))
     whole = path.summed_loss(examples, True)
     assert not whole.requires_grad
     with model.disable_adapter():
@@ -166,6 +166,21 @@ def test_what_cannot_be_fused_runs_plainly_and_says_why(tiny_spec: MakeSpec, mon
     brain = Compute(torch.device("cpu"), torch.bfloat16, "CPU", 1)
     fused_path._check_possible(brain, METHOD)
     fused_path._check_possible(Compute(torch.device("cuda"), torch.float16, "GPU", 1), METHOD)
+
+
+def test_a_plain_way_looks_first_at_what_the_model_sees(tiny_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that looks ahead would learn to copy, and one that feels padding gets rows of one length; fused knows none."""
+    spec = tiny_spec(hardware={"kernels": False})
+    monkeypatch.setattr(loss_paths, "feels_padding", lambda *_: True)
+    assert "examples of one length" in opened(spec, adapted("llama"), []).report[1]
+
+    def refuse(*_: object) -> None:
+        raise ZeroDivisionError("It looks ahead.")
+
+    monkeypatch.setattr(loss_paths, "check_looks_back_only", refuse)
+    with pytest.raises(ZeroDivisionError):
+        opened(spec, adapted("llama"), [])
+    assert opened(tiny_spec(), adapted("llama"), []).name == "fused"
 
 
 def test_activation_checkpointing_by_wish_keeps_the_least(tiny_spec: MakeSpec) -> None:
