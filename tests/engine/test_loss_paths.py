@@ -169,7 +169,7 @@ def test_what_cannot_be_fused_runs_plainly_and_says_why(tiny_spec: MakeSpec, mon
 
 
 def test_a_plain_way_looks_first_at_what_the_model_sees(tiny_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that looks ahead would learn to copy, and one that feels padding gets rows of one length; fused knows none."""
+    """One that looks ahead would learn to copy, and one that feels padding gets rows of one length; none is fused."""
     spec = tiny_spec(hardware={"kernels": False})
     monkeypatch.setattr(loss_paths, "feels_padding", lambda *_: True)
     assert "examples of one length" in opened(spec, adapted("llama"), []).report[1]
