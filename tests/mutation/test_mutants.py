@@ -1,7 +1,7 @@
 """Most small faults in the program make a test red: 300 mutants, and what survives is named.
 
-A mutant is tried with the tests that run its line, the most specific ones first, and with as many as its time allows
-before it counts as a survivor. A survivor is a line whose tests would not notice a fault, or a fault that changes nothing.
+A mutant is tried with the tests that run its line, the most specific ones first, as many as its time allows. A survivor
+is a line whose tests would not notice a fault, or a fault that changes nothing.
 
 Where one command may not take long enough, TUNESMITH_MUTATION_FOLDER names a folder that keeps what was measured and
 tried: the same command again continues there. It is emptied by hand after any change.
