@@ -300,7 +300,7 @@ def _artifact(path: Path, adapter_problem: TunesmithError | None) -> str:
 def report(arguments: Namespace) -> int:
     """Write the report of a run and say what came of it."""
     run = open_run(arguments.run)
-    path = arguments.to or run.path / "report.html"
+    path = arguments.to or run.report_path
     verdict = page.write(run, path)
     if arguments.json:
         terminal.say_json({"run": run.id, "path": str(path), **dataclasses.asdict(verdict)})

@@ -20,7 +20,7 @@ from tunesmith_core.verdict import Outcome, judge
         ({0: 0.0, 10: 0.0}, Outcome.NOTHING, 0, "No improvement"),
         ({0: 2.0, 10: 2.1}, Outcome.WORSE, 0, "got worse: the held-out loss rose from 2.000 to 2.100"),
         ({0: 2.0, 10: 1.2, 20: 1.0, 30: 1.4}, Outcome.OVERFITTED, 20, "since step 20"),
-        ({0: 2.0, 10: 1.2, 20: 1.0, 30: 2.4}, Outcome.OVERFITTED, 20, "fell from 2.000 to 1.000 there and has risen to"),
+        ({0: 2.0, 10: 1.2, 20: 1.0, 30: 2.4}, Outcome.OVERFITTED, 20, "fell from 2.000 to 1.000 there and has risen"),
         ({0: 2.0, 10: 1.0, 20: 1.01}, Outcome.MUCH, 10, "a lot"),
     ],
 )

@@ -7728,10 +7728,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保持原样</translation>
     </message>
     <message>
-        <source>Evaluation loss %1 → %2</source>
-        <translation>评估损失 %1 → %2</translation>
-    </message>
-    <message>
         <source>Adapter: %1</source>
         <translation>适配器：%1</translation>
     </message>
@@ -7742,6 +7738,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Delete…</source>
         <translation>删除…</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>报告</translation>
     </message>
     <message>
         <source>Copy path</source>
