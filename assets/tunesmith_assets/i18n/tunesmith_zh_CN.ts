@@ -1868,6 +1868,14 @@ Click a symbol in the legend to hide its line.</source>
         <translation>另一个进程正在处理运行 {run}。</translation>
     </message>
     <message>
+        <source>Answers before and after</source>
+        <translation>训练前后的回答</translation>
+    </message>
+    <message>
+        <source>Ask it something that is not among the rows before you rely on it.</source>
+        <translation>正式使用前，请用数据之外的问题试一试。</translation>
+    </message>
+    <message>
         <source>At most {num_tokens:,} tokens pass through the model at once.</source>
         <translation>每次最多有 {num_tokens:,} 个 token 通过模型。</translation>
     </message>
@@ -5135,6 +5143,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
     </message>
     <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+    <message>
         <source>From here on, another share of adapter inputs is ignored at random.</source>
         <translation>此后随机忽略的适配器输入比例有变化。</translation>
     </message>
@@ -5155,12 +5167,52 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后各行会转换成不同的 token。</translation>
     </message>
     <message>
+        <source>Hold out a share of the rows and train again. A falling training loss alone may be memorizing.</source>
+        <translation>请留出一部分数据行后重新训练。仅训练损失下降可能只是死记硬背。</translation>
+    </message>
+    <message>
+        <source>Improved a little: the held-out loss fell from {before} to {after}.</source>
+        <translation>略有改善：留出数据的损失从 {before} 降到 {after}。</translation>
+    </message>
+    <message>
+        <source>Improved a lot: the held-out loss fell from {before} to {after}.</source>
+        <translation>明显改善：留出数据的损失从 {before} 降到 {after}。</translation>
+    </message>
+    <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
     </message>
     <message>
+        <source>Loss by step</source>
+        <translation>各步的损失</translation>
+    </message>
+    <message>
+        <source>Loss in nats per token</source>
+        <translation>损失（每个词元的奈特数）</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the rows: answers may not belong to their questions.</source>
+        <translation>请降低学习率，并检查数据：回答可能与问题不对应。</translation>
+    </message>
+    <message>
+        <source>Made by Tunesmith {version} on {date}.</source>
+        <translation>由 Tunesmith {version} 于 {date} 生成。</translation>
+    </message>
+    <message>
+        <source>More epochs or more rows may improve it further.</source>
+        <translation>增加训练轮数或数据行可能会进一步改善。</translation>
+    </message>
+    <message>
         <source>Move adapter_config.json to another folder to train the model without the adapter, or choose a model into which the adapter was merged.</source>
         <translation>要在不带适配器的情况下训练该模型，请把 adapter_config.json 移到其他文件夹；或者选择已合并该适配器的模型。</translation>
+    </message>
+    <message>
+        <source>No improvement: the held-out loss was {before} and is {after}.</source>
+        <translation>没有改善：留出数据的损失原为 {before}，现为 {after}。</translation>
+    </message>
+    <message>
+        <source>Nobody knows whether the model improved: no held-out rows were measured before and after.</source>
+        <translation>无法得知模型是否改善：训练前后没有用留出的数据行测量。</translation>
     </message>
     <message>
         <source>Not an ordinary file</source>
@@ -5177,6 +5229,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Only the steps at which this happens change.</source>
         <translation>只影响在哪些步执行。</translation>
+    </message>
+    <message>
+        <source>Overfitting since step {step}: the held-out loss fell from {before} to {best} there and has risen to {after} since.</source>
+        <translation>自第 {step} 步起过拟合：留出数据的损失到那时从 {before} 降到 {best}，此后升到 {after}。</translation>
     </message>
     <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
@@ -5205,6 +5261,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Set the context length to {positions} tokens or less.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
     </message>
     <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
@@ -5245,6 +5305,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
+    </message>
+    <message>
+        <source>The model got worse: the held-out loss rose from {before} to {after}.</source>
+        <translation>模型变差了：留出数据的损失从 {before} 升到 {after}。</translation>
     </message>
     <message>
         <source>The remaining steps train on other rows.</source>
@@ -5295,6 +5359,26 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>符号链接层数过多</translation>
     </message>
     <message>
+        <source>Train for more steps or at a higher learning rate, and look at what is learned of the rows.</source>
+        <translation>请增加训练步数或提高学习率，并查看数据行中哪些内容会被学习。</translation>
+    </message>
+    <message>
+        <source>Train until step {step} only, or on more rows.</source>
+        <translation>请只训练到第 {step} 步，或使用更多数据行。</translation>
+    </message>
+    <message>
+        <source>Warnings</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>What was trained</source>
+        <translation>训练内容</translation>
+    </message>
+    <message>
+        <source>Where it ran</source>
+        <translation>运行环境</translation>
+    </message>
+    <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
@@ -5311,6 +5395,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>另有 {count} 项</translation>
     </message>
     <message>
+        <source>before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
         <source>by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}</source>
         <translation>按 {name} 计算，模型会比权重还大：需要 {size:,} 个数，而权重只有 {held:,} 个</translation>
     </message>
@@ -5325,6 +5413,22 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
         <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
+    </message>
+    <message>
+        <source>device</source>
+        <translation>设备</translation>
+    </message>
+    <message>
+        <source>duration</source>
+        <translation>用时</translation>
+    </message>
+    <message>
+        <source>held-out loss</source>
+        <translation>留出数据的损失</translation>
+    </message>
+    <message>
+        <source>held-out rows</source>
+        <translation>留出的数据行</translation>
     </message>
     <message>
         <source>in the safetensors header, {reason}</source>
@@ -5345,6 +5449,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>it was saved by another run</source>
         <translation>由另一次运行保存</translation>
+    </message>
+    <message>
+        <source>kernels</source>
+        <translation>内核</translation>
     </message>
     <message>
         <source>loss</source>
@@ -5547,6 +5655,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>需要评估数据</translation>
     </message>
     <message>
+        <source>no</source>
+        <translation>否</translation>
+    </message>
+    <message>
         <source>no model can be made of config.json and the weights</source>
         <translation>无法用 config.json 和权重建立模型</translation>
     </message>
@@ -5579,6 +5691,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不是有效的 JSON：应为“{character}”，实际是{what}。</translation>
     </message>
     <message>
+        <source>number format</source>
+        <translation>数值格式</translation>
+    </message>
+    <message>
         <source>number of rows to show (5)</source>
         <translation>要显示的行数（5）</translation>
     </message>
@@ -5609,6 +5725,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>part of conda</source>
         <translation>属于 conda</translation>
+    </message>
+    <message>
+        <source>perplexity</source>
+        <translation>困惑度</translation>
     </message>
     <message>
         <source>positional arguments</source>
@@ -5653,6 +5773,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>repair everything without asking</source>
         <translation>不询问直接修复全部问题</translation>
+    </message>
+    <message>
+        <source>report: {path}</source>
+        <translation>报告：{path}</translation>
     </message>
     <message>
         <source>restored {path}</source>
@@ -5721,6 +5845,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>start a run and follow it</source>
         <translation>开始一个运行并跟踪它</translation>
+    </message>
+    <message>
+        <source>started</source>
+        <translation>开始时间</translation>
     </message>
     <message>
         <source>starting</source>
@@ -5823,6 +5951,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>文件看起来是没有字节顺序标记的 UTF-16 文本，请另存为 UTF-8。</translation>
     </message>
     <message>
+        <source>the file to write (report.html in the run&apos;s folder)</source>
+        <translation>要写入的文件（默认为运行文件夹中的 report.html）</translation>
+    </message>
+    <message>
         <source>the following arguments are required: %s</source>
         <translation>缺少以下参数：%s</translation>
     </message>
@@ -5915,12 +6047,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>用普通 PyTorch 训练，不用融合内核</translation>
     </message>
     <message>
+        <source>trained parameters</source>
+        <translation>训练的参数</translation>
+    </message>
+    <message>
         <source>trained {step} steps in {time}</source>
         <translation>训练了 {step} 步，用时 {time}</translation>
     </message>
     <message>
         <source>training</source>
         <translation>训练</translation>
+    </message>
+    <message>
+        <source>training loss</source>
+        <translation>训练损失</translation>
+    </message>
+    <message>
+        <source>training rows</source>
+        <translation>训练数据行</translation>
     </message>
     <message>
         <source>triton and triton-windows are both installed and overwrite each other&apos;s files.</source>
@@ -5995,8 +6139,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
+        <source>write a page about a run and what came of it</source>
+        <translation>生成一份关于运行及其结果的网页</translation>
+    </message>
+    <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
+    </message>
+    <message>
+        <source>yes</source>
+        <translation>是</translation>
     </message>
     <message>
         <source>{cause} ({code})</source>
@@ -7576,10 +7728,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保持原样</translation>
     </message>
     <message>
-        <source>Evaluation loss %1 → %2</source>
-        <translation>评估损失 %1 → %2</translation>
-    </message>
-    <message>
         <source>Adapter: %1</source>
         <translation>适配器：%1</translation>
     </message>
@@ -7590,6 +7738,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Delete…</source>
         <translation>删除…</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>报告</translation>
     </message>
     <message>
         <source>Copy path</source>

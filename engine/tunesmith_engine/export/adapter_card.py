@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunesmith_core.spec import RunSpec, iter_settings
-
-CARD_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule")
+from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
 
 
 def base_model_license(folder: Path) -> str:
@@ -36,7 +34,7 @@ def adapter_card(
     settings = "\n".join(
         f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
         for setting in iter_settings()
-        if setting.section in CARD_SECTIONS
+        if setting.section in TOLD_SECTIONS
     )
     losses = (
         f"Held-out loss: {eval_loss_before:.4f} before, {eval_loss_after:.4f} after (nats per token).\n"
