@@ -103,8 +103,7 @@ def test_errors_are_written_with_their_code(call: Call, spec: RunSpec, tmp_path:
     code, result = call(PLAN_CHECK, spec)
     assert code == 2
     assert result.code == "model-files-missing-or-corrupt"
-    # The end of a long path is left out.
-    assert result.message.startswith(str(tmp_path)[:40])
+    assert "nowhere" in result.message
 
 
 def test_our_own_mistake_shows_its_traceback(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,7 @@ def test_a_store_with_other_bytes_gives_nothing(built_training: Path, tmp_path: 
     assert not stores.from_folder(built_training, name, listed.entries[name], tmp_path / "target" / "no" / "folder")
     assert not stores.from_folder(other.parents[5], name, Entry(None, None, "x"), tmp_path / "copy")
     assert not stores.from_folder(tmp_path, "target", Entry(None, None, "x"), tmp_path / "copy")
+    assert not stores.from_folder(wheels, "other-1.0-py3-none-any.whl", Entry(7, None, "x"), tmp_path / "copy")
     assert not (tmp_path / "copy").exists(), "no damaged copy is left for the next attempt to stumble over"
 
 
