@@ -313,7 +313,7 @@ def test_a_digest_tells_rows_and_what_is_learned_of_them() -> None:
     assert len(set(digests)) == 4
     data = PreparedData(others[0], rows, DataStats())
     assert data.held_out_hash() == digests[0] != data.tokens_hash()
-    # A checkpoint holds it: one of an earlier version goes on with the same rows.
+    # Checkpoints of earlier versions hold it, and must still match the same rows.
     assert digests[0] == "374386570568f5a9"
 
 

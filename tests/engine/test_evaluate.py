@@ -1,4 +1,4 @@
-"""Held-out losses and sample texts: what they say, and that training goes on as if nobody had asked."""
+"""Held-out losses and sample texts: what they say, and that neither changes the training."""
 
 from __future__ import annotations
 

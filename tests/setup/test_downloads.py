@@ -222,7 +222,7 @@ def test_an_interrupt_ends_it_and_keeps_what_is_there(
     with pytest.raises(KeyboardInterrupt):
         Fetching([Wheel(address, "00")], 1000).run(progress)
     assert list(downloads.folder().glob("*.part"))
-    assert stopped == [True], "nothing goes on behind it"
+    assert stopped == [True], "the download ended with it"
 
 
 def test_what_all_wheels_have_together_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +263,7 @@ def test_a_wheel_is_left_to_uv_after_five_attempts_that_bring_nothing(
     fetching.run(Reports())
     assert len(attempts) == 4 + 5
     pause_s = downloads.PAUSE_S
-    assert pauses == [0, pause_s, pause_s, 0, *[pause_s] * 5], "what brought something goes on at once"
+    assert pauses == [0, pause_s, pause_s, 0, *[pause_s] * 5], "no pause after an attempt that brought some bytes"
 
 
 def test_only_large_wheels_are_counted(

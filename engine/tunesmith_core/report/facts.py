@@ -52,7 +52,7 @@ class Facts:
                 self.warnings.setdefault(data["message"])
 
     def _forget_after(self, step: int) -> None:
-        """What came after the checkpoint from which the run goes on did not happen to this model."""
+        """Drop what came after the checkpoint that the run continues from: this model never saw it."""
         self.training = {each: loss for each, loss in self.training.items() if each <= step}
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
         kept = {
