@@ -94,6 +94,9 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
     add_for_run("sample", cli_runs.sample, "ask the model being trained").add_argument("prompt", metavar="PROMPT")
     add_for_run("checkpoint", cli_runs.checkpoint, "save a run in progress now")
     add_for_run("evaluate", cli_runs.evaluate, "evaluate a run in progress now")
+    add_for_run("report", cli_runs.report, "write a page about a run and what came of it", json=True).add_argument(
+        "--to", type=Path, metavar="FILE", help="the file to write (report.html in the run's folder)"
+    )
     add_for_run("spec", cli_runs.spec, "print the settings of a run")
     add_for_run("delete", cli_runs.delete, "move a run with its checkpoints and adapter to the trash").add_argument(
         "--force", action="store_true", help="also take a folder that is not one of Tunesmith's own runs"

@@ -16,9 +16,11 @@ from tunesmith_core import files, launch, paths, terminal, trash
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.protocol import Event, JournalReader
+from tunesmith_core.report import facts, page
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
+from tunesmith_core.verdict import judge
 
 ANSWER_POLL_S = 0.1
 RUNS_HEADER = (Message("Run"), Message("State"), Message("Step"), Message("Loss"), Message("Model"), Message("Data"))
@@ -112,6 +114,7 @@ def _end(run: Run, status: RunStatus, as_json: bool) -> int:
         if not as_json:
             for name, path in status.artifacts.items():
                 terminal.say(Message("{name}: {path}", name=_ARTIFACTS.get(name, name), path=run.path / path))
+            terminal.say(judge(facts.read(run).held_out).sentence)
             terminal.say(Message("finished after {step} steps", step=status.step))
         return EXIT_DONE
     if status.state is RunState.STOPPED:
@@ -275,6 +278,8 @@ def show(arguments: Namespace) -> int:
         ),
     ]
     terminal.say("\n".join(f"{terminal.cell(said(label)) + ':':17}{terminal.cell(value)}" for label, value in lines))
+    if status.state in (RunState.FINISHED, RunState.STOPPED):
+        terminal.say(judge(facts.read(run).held_out).sentence)
     if status.state is RunState.PAUSED:
         terminal.note(terminal.paused(status.pause_reason))
     damage = run.damage()
@@ -290,6 +295,19 @@ def show(arguments: Namespace) -> int:
 def _artifact(path: Path, adapter_problem: TunesmithError | None) -> str:
     is_adapter = path.name == Run(path.parent).adapter_path.name
     return said(Message("{path} (missing)", path=path)) if adapter_problem and is_adapter else str(path)
+
+
+def report(arguments: Namespace) -> int:
+    """Write the report of a run and say what came of it."""
+    run = open_run(arguments.run)
+    path = arguments.to or run.report_path
+    verdict = page.write(run, path)
+    if arguments.json:
+        terminal.say_json({"run": run.id, "path": str(path), **dataclasses.asdict(verdict)})
+    else:
+        terminal.say(verdict.sentence)
+        terminal.say(Message("report: {path}", path=path))
+    return EXIT_DONE
 
 
 def spec(arguments: Namespace) -> int:

@@ -130,10 +130,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:  # Any: JSON values
     return values
 
 
-def shortened(value: object) -> str:
-    """Return a value as a text that fits into a sentence."""
+def shortened(value: object, most: int = MOST_SHOWN) -> str:
+    """Return a value as a text of at most so many letters, which fits into a sentence."""
     text = str(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN - 1]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def brief(value: Any) -> Any:  # Any: a JSON value

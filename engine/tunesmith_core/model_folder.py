@@ -28,6 +28,8 @@ READ_SUFFIXES = (".json", ".safetensors", ".model", ".jinja", ".txt")
 """Endings of the names of files that a library may open."""
 
 MOST_CONFIG_BYTES = 16 * MIB
+MOST_PATH = 400
+"""Letters of a folder's path that an error repeats: that of a model in a hub's cache is whole."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
@@ -78,15 +80,17 @@ def local_folder(text: str) -> Path | None:
             return None
         kind = 0
     except OSError as error:
-        error.filename = shortened(folder)
+        error.filename = shortened(folder, MOST_PATH)
         problem = wrap(error)
-        raise (unreadable(Path(shortened(folder)), error) if isinstance(problem, BugError) else problem) from error
+        if isinstance(problem, BugError):
+            problem = unreadable(Path(error.filename), error)
+        raise problem from error
     except ValueError:
         # A letter that no path has.
         kind = 0
     if not stat.S_ISDIR(kind):
         raise damaged(
-            Path(shortened(folder)),
+            Path(shortened(folder, MOST_PATH)),
             "is not a folder. A model is a folder with config.json and safetensors files, or a hub id such as org/name",
         )
     return folder

@@ -249,6 +249,11 @@ class Run(Operation):
         return self.path / "adapter"
 
     @property
+    def report_path(self) -> Path:
+        """The page about the run, once somebody asked for one."""
+        return self.path / "report.html"
+
+    @property
     def tmp_path(self) -> Path:
         """Where the adapter is made before it takes its place."""
         return self.path / "tmp"

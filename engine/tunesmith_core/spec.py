@@ -218,6 +218,10 @@ class Setting:
         set_field(getattr(spec, self.section), self.name, value)
 
 
+TOLD_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule")
+"""What a card or a report tells of the settings; what they say of files and computers is told apart."""
+
+
 def iter_settings() -> Iterator[Setting]:
     """Yield every setting of a RunSpec in the order of forms and documents."""
     for section, kind in SECTIONS.items():

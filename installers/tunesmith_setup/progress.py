@@ -181,7 +181,7 @@ class EventProgress(Progress):
         self._host.event("phase", name=name, state="started")
 
     def _phase_done(self, name: str, seconds: float) -> None:
-        self._host.event("phase", name=name, state="done", seconds=round(seconds, 3))
+        self._host.event("phase", name=name, state="done", seconds=seconds)
 
     def plan(self, plan: Plan) -> None:
         """Write what will be fetched and written, where to, and how long it takes roughly."""

@@ -122,6 +122,11 @@ def test_roles_that_do_not_exist_or_go_together_are_refused(columns: dict[str, s
     assert caught.value.code == "spec-invalid"
 
 
+def test_a_named_column_says_which_format_is_meant() -> None:
+    with pytest.raises(UserError, match='has no column "completion"'):
+        convert({"a": "1", "b": "2"}, columns={"prompt": "a"})
+
+
 def test_roles_of_different_formats_fit_none() -> None:
     with pytest.raises(UserError, match="unrecognized format"):
         convert({"a": "1", "b": "2"}, columns={"prompt": "a", "text": "b"})

@@ -320,3 +320,16 @@ def test_a_start_that_is_killed_leaves_a_run_that_can_go_on(
     assert run.status().state is RunState.INTERRUPTED
     launch.resume(run)
     assert launch.wait(run).state is RunState.FINISHED
+
+
+def test_a_resume_waits_for_a_supervisor_that_is_about_to_end(
+    home: Path, make_spec: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run(make_spec("s"))
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("result", status="finished", step=1)
+    looks = iter([True, True, False])
+    monkeypatch.setattr(Run, "is_supervised", lambda _: next(looks, False))
+    with pytest.raises(TunesmithError, match="is finished"):
+        launch.resume(run)
+    assert next(looks, None) is None

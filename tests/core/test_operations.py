@@ -234,7 +234,10 @@ def test_a_canceled_one_stops_or_is_ended(made: Callable[[str], Kind], lines: st
     assert left() == []
 
 
-@pytest.mark.parametrize("times", [1, 2])
+ESCAPES = pytest.mark.skipif(sys.platform == "win32", reason="what is ended while it starts may escape its job in Wine")
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=ESCAPES)])
 def test_control_c_cancels_and_the_second_ends_at_once(
     made: Callable[..., Kind], monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:

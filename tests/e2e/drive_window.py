@@ -22,7 +22,7 @@ from tunesmith_gui.app import App
 from tunesmith_gui.dashboard.stop_run import StopRunDialog
 from tunesmith_gui.theme import Scheme, theme
 
-LIMIT_S = 120.0
+LIMIT_S = 300.0
 NUM_STEPS = 400
 
 

@@ -75,6 +75,7 @@ def test_a_second_engine_by_hand_is_kept_out(tiny_spec: MakeSpec, new_run: NewRu
     assert run.journal_path.read_bytes() == journal
 
 
+@pytest.mark.long
 def test_an_engine_by_hand_keeps_others_out_while_it_trains(tiny_spec: MakeSpec, new_run: NewRun) -> None:
     run = new_run(tiny_spec())
     command = module_command(sys.executable, "tunesmith_engine", "run", "--run-dir", str(run.path))

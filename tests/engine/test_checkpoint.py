@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from tunesmith_core import files
+from tunesmith_core.checkpoint_manifest import read_manifest
 from tunesmith_core.errors import EnvironmentProblem, RunFailure
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.train import checkpoint
@@ -186,6 +189,82 @@ def test_write_that_the_disk_garbled_is_found_at_once(
         checkpoints.save(_snapshot(2), {})
     assert caught.value.code == "checkpoint-damaged"
     assert checkpoints.recover(_no_warning) is None
+
+
+def test_what_is_told_is_on_the_disk(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every file that another library wrote, and the folder at last, also for a checkpoint that is there already."""
+    synced: list[str] = []
+    for name in ("fsync_file", "fsync_folder"):
+        real = getattr(files, name)
+        monkeypatch.setattr(files, name, lambda path, real=real: (synced.append(path.name), real(path)))
+    saved = checkpoints.save(_snapshot(2), {})
+    weights = ["adapter.safetensors", "optimizer.safetensors", "random.safetensors"]
+    assert [name for name in synced if name in weights] == weights
+    assert synced[-1] == "checkpoints"
+    synced.clear()
+    assert checkpoints.save(_snapshot(2), {}) == saved
+    assert synced == ["checkpoints"]
+
+
+def test_what_a_killed_writer_left_makes_room(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (".staging-step-000001-0", ".trash-step-000001-0"):
+        (checkpoints.folder / name).mkdir(parents=True)
+    room = 1 << 30
+    monkeypatch.setattr(files, "free_bytes", lambda folder: 0 if list(folder.glob(".*-0")) else room)
+    checkpoints.save(_snapshot(2), {})
+    # What can't be deleted stands in nobody's way.
+    (checkpoints.folder / ".trash-file").write_text("")
+    monkeypatch.undo()
+    checkpoints.save(_snapshot(3), {})
+    assert checkpoints.steps() == [3, 2]
+
+
+def test_a_failing_disk_is_told_and_not_what_follows_from_it(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(staging: Path, _: Path) -> None:
+        shutil.rmtree(staging)
+        raise OSError(5, "Input/output error", str(staging))
+
+    monkeypatch.setattr(files, "publish_folder", lose)
+    with pytest.raises(OSError, match="Input/output error"):
+        checkpoints.save(_snapshot(2), {})
+    assert _names(checkpoints) == []
+
+
+def test_a_checkpoint_notes_its_run_and_base_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    checkpoints = Checkpoints(tmp_path / "checkpoints", 2, RunSpec(name="r"), 5.0)
+    monkeypatch.setattr(checkpoint.time, "time", lambda: 1234.5)
+    assert read_manifest(checkpoints.save(_snapshot(1), {})).base_model == {}
+    note = {"config.json": {"num_bytes": 2, "modified_ns": 3, "sampled": "a", "sha256": ""}}
+    checkpoints.base_model = SimpleNamespace(  # type: ignore[assignment]
+        to_dict=lambda: note, hash_in_background=lambda: hashed.append("begun")
+    )
+    saved = checkpoints.save(_snapshot(2), {"torch": "2"})
+    manifest = files.read_json(saved / "MANIFEST.json")
+    assert (manifest["step"], manifest["created_at"], manifest["run"]) == (2, 1234.5, 5.0)
+    assert manifest["base_model"] == note
+    assert manifest["files"]["state.json"]["bytes"] == (saved / "state.json").stat().st_size
+    assert hashed == ["begun"]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("saved_on", ["cpu", "cuda"])
+def test_random_states_are_those_of_the_devices_in_use(
+    device: str, saved_on: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint of a GPU may go on without one, and the reverse."""
+    on_gpu = torch.tensor([7], dtype=torch.uint8)
+    restored: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda _: on_gpu)
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, _: restored.append(state))
+    states = checkpoint.random_states(torch.device(saved_on))
+    assert states.keys() == {"cpu", saved_on}
+    expected = torch.rand(3)
+    checkpoint.restore_random_states(states, torch.device(device))
+    assert torch.equal(torch.rand(3), expected)
+    assert restored == [on_gpu] * (device == saved_on == "cuda")
 
 
 def _weights(step: int) -> dict[str, torch.Tensor]:

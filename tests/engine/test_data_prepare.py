@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
@@ -18,8 +19,7 @@ from tests.engine.prepared import prepare
 from tests.tiny_model import write_chats
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.data import IGNORED_LABEL, epoch_order, split_rows
-from tunesmith_engine.data import preview as preview_module
+from tunesmith_engine.data import IGNORED_LABEL, DataStats, Example, PreparedData, epoch_order, split_rows
 from tunesmith_engine.data.collate import collate
 from tunesmith_engine.data.preview import histogram, preview
 
@@ -276,12 +276,14 @@ def test_the_preview_lists_a_hundred_problems_and_counts_what_is_not_learned(
     assert [row["line"] for row in shown["rows"]] == [106]
 
 
-def test_the_preview_looks_at_so_many_rows_only(
-    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("num_rows", "is_complete"), [(5000, True), (5001, False)])
+def test_the_preview_looks_at_5000_rows_and_says_whether_there_are_more(
+    tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, num_rows: int, is_complete: bool
 ) -> None:
-    monkeypatch.setattr(preview_module, "MAX_ROWS", 5)
-    shown = preview(tiny_spec(), tokenizer, 100)
-    assert (shown["num_rows"], len(shown["rows"]), shown["is_complete"]) == (5, 5, False)
+    path = write_rows(tmp_path / "many.jsonl", [{"text": "a"}] * num_rows)
+    shown = preview(tiny_spec(data={"path": path}), tokenizer, 7)
+    assert (shown["num_rows"], len(shown["rows"]), shown["is_complete"]) == (5000, 7, is_complete)
+    assert (shown["longest_tokens"], shown["context_length"], shown["num_untrained"]) == (2, 128, 0)
 
 
 def test_a_histogram_covers_every_length() -> None:
@@ -297,6 +299,22 @@ def test_a_histogram_covers_every_length() -> None:
 
 def test_statistics_are_plain_numbers(tiny_spec: MakeSpec, tokenizer: PreTrainedTokenizerBase) -> None:
     assert json.loads(json.dumps(dataclasses.asdict(prepare(tiny_spec(), tokenizer).stats)))["num_train_rows"] == 16
+    assert set(dataclasses.asdict(DataStats()).values()) == {0, ""}, "of no rows"
+
+
+def test_a_digest_tells_rows_and_what_is_learned_of_them() -> None:
+    def example(*ids: int, first_learned: int = 1) -> Example:
+        labels = [IGNORED_LABEL] * first_learned + list(ids[first_learned:])
+        return Example(np.array(ids, np.int32), np.array(labels, np.int32))
+
+    rows = [example(1, 2), example(3)]
+    others = ([example(1, 2, 3)], [example(3), example(1, 2)], [example(1, 2, first_learned=2), example(3)])
+    digests = [PreparedData(each, rows, DataStats()).tokens_hash() for each in (rows, *others)]
+    assert len(set(digests)) == 4
+    data = PreparedData(others[0], rows, DataStats())
+    assert data.held_out_hash() == digests[0] != data.tokens_hash()
+    # Checkpoints of earlier versions hold it, and must still match the same rows.
+    assert digests[0] == "374386570568f5a9"
 
 
 @pytest.mark.parametrize("name", ["nothing.jsonl", "header.csv", "list.json", "rows.parquet"])

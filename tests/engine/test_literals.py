@@ -91,6 +91,22 @@ def test_rows_and_tokens_are_counted_and_told(tokenizer: PreTrainedTokenizerBase
     )
 
 
+def test_more_special_tokens_than_letters_leave_the_longest_ones_apart() -> None:
+    class Many:
+        added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
+        all_special_tokens = [f"<{number:05}>" for number in range(6500)] + ["<longest>", "\u00a7"]
+
+    literals = Literals(Many())  # type: ignore[arg-type]
+    said = "".join(Many.all_special_tokens[::-10]) + "<longest>"
+    (message,) = literals.hidden(Chat(({"role": "user", "content": said},))).messages
+    letters = {letter for letter in message["content"] if not letter.isascii()} - {"\u00a7"}
+    assert all("\ue0f3" <= letter <= "\uf8ff" for letter in letters), "the private use area"
+    assert "<longest>" not in message["content"]
+    text, places = literals.restored(message["content"])
+    assert text == said
+    assert 400 < len(places) == literals.counts.total() < 650, "some words stay as they are"
+
+
 def asked(question: str) -> Chat:
     return Chat(({"role": "user", "content": question}, {"role": "assistant", "content": "No."}))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -132,6 +135,28 @@ def test_work_is_begun_again_until_it_fits(monkeypatch: pytest.MonkeyPatch) -> N
     told = "cuda-oom: Step 3: CUDA out of memory. Tried to allocate 2 GiB. Continuing with micro-batches of {}."
     assert ladder.told == [told.format(rows) for rows in (4, 2)]
     assert ladder.fit(lambda: 7, "Step 4") == 7
+
+
+def test_memory_is_given_back_before_the_next_rung(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors that refer to each other, and what PyTorch keeps for later."""
+
+    class Held:
+        """Refers to itself, as the graph of a step that was broken off can."""
+
+        def __init__(self) -> None:
+            self.own = self
+
+    emptied: list[None] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(None))
+    gc.disable()
+    try:
+        held = weakref.ref(Held())
+        assert held() is not None
+        Ladder(2).step_down(Message("Full."))
+        assert held() is None
+    finally:
+        gc.enable()
+    assert emptied == [None]
 
 
 def test_other_errors_pass_and_long_reasons_are_cut() -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
+import numpy as np
 import pytest
 import torch
 
 from tests.engine.fused.test_model import CPU, adapted, compute, rows
 from tunesmith_core.errors import RunFailure
 from tunesmith_core.spec_sections import OptimizerSpec
-from tunesmith_engine.data import Example
+from tunesmith_engine.data import IGNORED_LABEL, Example
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.methods.sft import METHOD
 from tunesmith_engine.model.lora import trainable
 from tunesmith_engine.train.fused_path import FusedPath, RowLengths
+from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import PlainPath
 from tunesmith_engine.train.memory_trial import longest_rows, try_longest
 from tunesmith_engine.train.oom import MemoryLadder
@@ -35,6 +37,7 @@ class SmallMemory:
     def __init__(self, room_tokens: int, num_rungs: int) -> None:
         self.room_tokens, self.num_rungs, self.micro_batch_size = room_tokens, num_rungs, 3
         self.tried: list[int] = []
+        self.num_trained: list[int] = []
 
     def portions(self, examples: list[Example]) -> list[list[Example]]:
         size = self.micro_batch_size
@@ -43,7 +46,7 @@ class SmallMemory:
     def add_gradients(self, portion: list[Example], num_trained: int, updater: Updater) -> torch.Tensor:
         num_tokens = sum(len(example.input_ids) for example in portion)
         self.tried.append(num_tokens)
-        assert num_trained > 0
+        self.num_trained.append(num_trained)
         if num_tokens > self.room_tokens:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return torch.zeros(())
@@ -86,7 +89,11 @@ def test_the_largest_micro_batch_of_the_longest_rows_is_tried() -> None:
     assert [len(row.input_ids) for row in longest_rows(rows(LENGTHS), 4)] == [30, 29, 28, 12]
     assert try_longest(path, updater_for(adapted("llama")), ladder, rows(LENGTHS), 4, CPU) == 0
     assert path.tried == [30 + 29 + 28]
+    assert path.num_trained == [num_trained_tokens(longest_rows(rows(LENGTHS), 3))]
     assert not warnings
+    untrained = [Example(row.input_ids, np.full_like(row.input_ids, IGNORED_LABEL)) for row in rows(LENGTHS)]
+    try_longest(path, updater_for(adapted("llama")), ladder, untrained, 4, CPU)
+    assert path.num_trained[1:] == [1], "nothing is divided by zero"
 
 
 def test_it_steps_down_until_the_largest_fits() -> None:

@@ -61,8 +61,13 @@ def test_on_a_gpu_a_step_is_reported_after_the_next_was_submitted(monkeypatch: p
     marks = [Mark(at_ms) for at_ms in (1000.0, 1250.0, 3250.0, 9000.0, 9100.0)]
     coming = iter(marks)
     monkeypatch.setattr(metrics, "_mark_on_device", lambda: next(coming))
+    waits: list[bool] = []
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda tensor, _, non_blocking=False: waits.append(not non_blocking) or tensor
+    )
     meter = StepMeter(GPU)
     assert submit(meter, 1, 1.0) == []
+    assert waits == [False]
     assert not any(mark.reached for mark in marks), "the GPU never waits for the host"
     (first,) = submit(meter, 2, 2.0)
     assert (first.step, first.loss, first.step_s) == (1, 1.0, 0.25)

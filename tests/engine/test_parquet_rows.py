@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import json
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tunesmith_core.datafmt import Chat
+from tunesmith_core.datafmt import Chat, Unreadable
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data import parquet_pages, parquet_rows, read
 from tunesmith_engine.data.read import Source
+
+DAY, NOON = datetime.date(2024, 5, 1), datetime.datetime(2024, 5, 1, 12)
 
 
 def write(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
@@ -93,16 +96,140 @@ def test_columns_that_no_example_can_use_are_not_read(tmp_path: Path, monkeypatc
         list(Source(SourceSpec(path=str(path), columns={"text": "image"}), False).conversations())
 
 
+def test_a_part_that_is_too_big_is_named_with_its_first_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, {"text": ["a", "b", "x" * 100_000]}, row_group_size=2, compression="none")
+    monkeypatch.setattr(parquet_pages, "MAX_PAGE_BYTES", 50_000)
+    rows = parquet_rows.parquet_rows(path, ())
+    assert [next(rows), next(rows)] == [(1, {"text": "a"}), (2, {"text": "b"})]
+    with pytest.raises(UserError, match="row 3: reading on would take"):
+        next(rows)
+
+
+def test_columns_are_read_by_their_usual_names_or_where_they_are_mapped(tmp_path: Path) -> None:
+    path = write(tmp_path, {"Text": ["a", "b"], "image": [1, 2], "own": ["c", "d"]})
+    assert list(parquet_rows.parquet_rows(path, ["own"])) == [
+        (1, {"Text": "a", "image": None, "own": "c"}),
+        (2, {"Text": "b", "image": None, "own": "d"}),
+    ]
+    path = write(tmp_path, {"image": [1, 2, 3]})
+    assert list(parquet_rows.parquet_rows(path, ())) == [(number, {"image": None}) for number in (1, 2, 3)]
+
+
+def test_a_column_that_is_there_twice_can_not_be_meant(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), path)
+    with pytest.raises(UserError) as caught:
+        list(parquet_rows.parquet_rows(path, ()))
+    assert caught.value.message == f'{path}: the header names the column "text" twice.'
+    parquet.write_table(pa.table([pa.array([1]), pa.array([2])], names=["image", "image"]), path)
+    assert list(parquet_rows.parquet_rows(path, ())) == [(1, {"image": None})]
+
+
 def test_a_long_list_and_a_long_text_are_bad_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a" * 50}]
     path = write(tmp_path, {"messages": [turns, turns * 40, turns]})
-    for limit, value in (("MAX_VALUES", 100), ("MAX_ROW_CHARACTERS", 1000)):
+    for limit, value, said in (("MAX_VALUES", 100, "100 values"), ("MAX_ROW_CHARACTERS", 1000, "1,000 bytes")):
         monkeypatch.setattr(parquet_rows, limit, value)
         source = Source(SourceSpec(path=str(path)), skip_bad_rows=True)
         assert [number for number, _ in source.conversations()] == [1, 3]
         assert source.first_error is not None
-        assert "row 2" in source.first_error.message
+        assert source.first_error.message == f'{path}, row 2, column "messages": holds more than {said}.'
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "num_values"),
+    [
+        (pa.string(), "abc", 1),
+        (pa.list_(pa.int64()), [1, 2, 3], 4),
+        (pa.large_list(pa.int64()), [1, 2, 3], 4),
+        (pa.list_(pa.list_(pa.int64())), [[1, 2], [3]], 6),
+        (pa.struct({"a": pa.int64(), "b": pa.list_(pa.int64())}), {"a": 1, "b": [1, 2]}, 5),
+        (pa.list_(pa.struct({"a": pa.int64()})), [{"a": 1}, {"a": 2}], 5),
+        (pa.map_(pa.string(), pa.list_(pa.int64())), {"a": [1, 2], "b": []}, 6),
+        (pa.uuid(), b"0123456789abcdef", 1),
+    ],
+)
+def test_the_values_within_each_other_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Any, value: Any, num_values: int
+) -> None:
+    rows = [list(value.items())] if pa.types.is_map(kind) else [value]
+    for num_rows in (1, 2):
+        path = write(tmp_path, {"text": pa.array(rows * num_rows, kind)})
+        monkeypatch.setattr(parquet_rows, "MAX_VALUES", num_values)
+        found = [row["text"] for _, row in parquet_rows.parquet_rows(path, ())]
+        assert found == [uuid.UUID(bytes=value) if kind == pa.uuid() else value] * num_rows
+        monkeypatch.setattr(parquet_rows, "MAX_VALUES", num_values - 1)
+        found = [row["text"] for _, row in parquet_rows.parquet_rows(path, ())]
+        assert found == [Unreadable(f"more than {num_values - 1} values")] * num_rows
+
+
+@pytest.mark.parametrize(
+    "value", ["a", True, 3, None, ["a"], [{"role": "user", "content": "q"}], {"a": [1, None], "b": {"c": False}}]
+)
+def test_values_that_are_json_are_taken_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: Any
+) -> None:
+    """Not one after another, which takes as long again."""
+    monkeypatch.setattr(parquet_rows, "_json_value", None)
+    arrays = [pa.array([value, value])]
+    if isinstance(value, str):
+        arrays += [arrays[0].cast(pa.large_string()), arrays[0].dictionary_encode()]
+    for array in arrays:
+        for most in (10**6, 10):
+            monkeypatch.setattr(parquet_rows, "MAX_VALUES", most)
+            rows = parquet_rows.parquet_rows(write(tmp_path, {"text": array}), ())
+            assert [row["text"] for _, row in rows] == [value, value]
+
+
+def test_what_a_library_says_of_damage_is_told_shortly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise pa.ArrowInvalid("so " * 100 + "\nand more")
+
+    monkeypatch.setattr(parquet, "ParquetFile", fail)
+    with pytest.raises(UserError) as caught:
+        list(parquet_rows.parquet_rows(tmp_path / "a.parquet", ()))
+    said = ("so " * 100)[:200]
+    assert caught.value.message == f"{tmp_path / 'a.parquet'}, row 1: the Parquet file is damaged: {said}."
+
+
+def test_a_row_may_hold_so_many_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array = pa.array(["abc"])
+    for num_rows in (1, 2):
+        path = write(tmp_path, {"text": ["abc"] * num_rows})
+        monkeypatch.setattr(parquet_rows, "MAX_ROW_CHARACTERS", array.nbytes)
+        assert [row["text"] for _, row in parquet_rows.parquet_rows(path, ())] == ["abc"] * num_rows
+        monkeypatch.setattr(parquet_rows, "MAX_ROW_CHARACTERS", array.nbytes - 1)
+        found = [row["text"] for _, row in parquet_rows.parquet_rows(path, ())]
+        assert found == [Unreadable(f"more than {array.nbytes - 1} bytes")] * num_rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "told"),
+    [
+        (pa.large_string(), "a", "a"),
+        (pa.bool_(), True, True),
+        (pa.int8(), 3, 3),
+        (pa.null(), None, None),
+        (pa.float32(), 1.5, 1.5),
+        (pa.date32(), DAY, DAY),
+        (pa.binary(), b"abc", "abc"),
+        (pa.binary(), b"\xff", Unreadable("text that is not UTF-8")),
+        (pa.timestamp("us"), 2**62, Unreadable("a value that can't be read")),
+        (pa.list_(pa.float64()), [1.5, float("inf")], [1.5, None]),
+        (
+            pa.list_(pa.map_(pa.timestamp("ms"), pa.date32())),
+            [[(NOON, DAY)], []],
+            [{"2024-05-01T12:00:00": str(DAY)}, []],
+        ),
+        (pa.struct({"a": pa.string(), "b": pa.decimal128(3, 1)}), {"a": "x", "b": decimal.Decimal("1.5")}, None),
+    ],
+)
+def test_values_are_told_as_json_or_as_what_they_are(tmp_path: Path, kind: Any, value: Any, told: Any) -> None:
+    """Beside lists and objects, a value that is no text stays what it is, so that the row can say so."""
+    path = write(tmp_path, {"text": pa.array([value, None], kind)})
+    rows = [row["text"] for _, row in parquet_rows.parquet_rows(path, ())]
+    assert rows == [{"a": "x", "b": "1.5"} if pa.types.is_struct(kind) else told, None]
 
 
 def test_texts_that_repeat_are_read_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

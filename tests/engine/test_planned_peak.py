@@ -25,7 +25,8 @@ print(checked(RunSpec.from_dict(json.loads(sys.argv[1])))["peak_bytes"])
 """
 
 
-@pytest.mark.parametrize("kernels", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kernels", [True, False])
 def test_more_tokens_take_what_the_plan_says(kernels: bool, tiny_model: Path, tmp_path: Path) -> None:
     folder = causal_types.write_model("llama", tmp_path / "model", tiny_model, vocab_size=49152)
     rows = tmp_path / "rows.jsonl"

@@ -10,7 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -33,11 +34,13 @@ class Reach:
         tests: for each file (relative to the repository) and line the names of tests, as pytest takes them.
         lines: for each test how many lines it runs.
         naming: for the name of each module the tests of the files that name it.
+        seconds: how long each test took, with all its values.
     """
 
     tests: dict[str, dict[int, set[str]]]
     lines: Counter[str]
     naming: dict[str, set[str]]
+    seconds: Mapping[str, float]
 
     def of(self, path: str, line: int) -> list[str]:
         """Return the tests that run a line, the most specific first: own test file, then fewest other lines.
@@ -48,6 +51,15 @@ class Reach:
         module, stem = self.tests.get(path, {}), Path(path).stem
         reached = module.get(line) or set().union(*module.values(), self.naming.get(stem, ()))
         return sorted(reached, key=lambda test: (stem not in test.split("::")[0], self.lines[test], test))
+
+    def affordable(self, tests: list[str], most_s: float) -> list[str]:
+        """Return the tests, in their order, that take no more than so many seconds together."""
+        chosen, total_s = [], 0.0
+        for test in tests:
+            if total_s + self.seconds[test] <= most_s:
+                chosen.append(test)
+                total_s += self.seconds[test]
+        return chosen
 
 
 def copy_of(repository: Path, folder: Path) -> Path:
@@ -78,7 +90,8 @@ def measure(repository: Path, folder: Path, workers: int) -> Reach:
     """
     if not (folder / "data").is_file():
         _run_tests(repository, folder, workers)
-    return _read(folder / "data", repository, _green_tests(folder / "outcomes.xml"))
+    seconds = _seconds_of(folder / "outcomes.xml")
+    return _read(folder / "data", repository, _green_tests(folder / "outcomes.xml"), seconds)
 
 
 def _run_tests(repository: Path, folder: Path, workers: int) -> None:
@@ -86,11 +99,11 @@ def _run_tests(repository: Path, folder: Path, workers: int) -> None:
     sources = "\n    ".join(str(repository / name) for name in SOURCES)
     settings.write_text(
         f"[run]\nsource =\n    {sources}\ndata_file = {folder / 'data'}\nparallel = true\npatch = subprocess\n"
-        "dynamic_context = test_function\nconcurrency = thread\n"
+        "concurrency = thread\n"
     )
     command = [sys.executable, "-m", "coverage", "run", f"--rcfile={settings}", *PYTEST, *TESTS]
     command += [f"--ignore={left_out}" for left_out in LEFT_OUT]
-    command += ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+    command += ["-p", "tests.mutation.contexts", "-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
     command += [f"--junitxml={folder / 'outcomes.xml'}"]
     with (folder / "measured.log").open("wb") as log:
         subprocess.run(command, cwd=repository, env=environment_of(repository), stdout=log, stderr=log, check=False)
@@ -106,12 +119,24 @@ def _green_tests(outcomes: Path) -> set[str]:
     """Return the tests (tests.core.test_files.test_writes) that never failed, with whatever values they ran."""
     green, red = set(), set()
     for case in ElementTree.parse(outcomes).iter("testcase"):
-        name = f"{case.get('classname')}.{case.get('name', '').partition('[')[0]}"
-        (green if case.find("failure") is None and case.find("error") is None else red).add(name)
+        passed = case.find("failure") is None and case.find("error") is None
+        (green if passed else red).add(_name_of(case))
     return green - red
 
 
-def _read(path: Path, repository: Path, green: set[str]) -> Reach:
+def _seconds_of(outcomes: Path) -> Mapping[str, float]:
+    """Return how long each test took, by its name as in `_green_tests`."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for case in ElementTree.parse(outcomes).iter("testcase"):
+        seconds[_name_of(case)] += float(case.get("time", "0"))
+    return seconds
+
+
+def _name_of(case: ElementTree.Element) -> str:
+    return f"{case.get('classname')}.{case.get('name', '').partition('[')[0]}"
+
+
+def _read(path: Path, repository: Path, green: set[str], seconds: Mapping[str, float]) -> Reach:
     data = CoverageData(str(path))
     data.read()
     tests: dict[str, dict[int, set[str]]] = {}
@@ -121,7 +146,8 @@ def _read(path: Path, repository: Path, green: set[str]) -> Reach:
         for line, contexts in data.contexts_by_lineno(file).items():
             by_line[line] = {_node_of(context, repository) for context in green.intersection(contexts)}
             lines.update(by_line[line])
-    return Reach(tests, lines, _naming({Path(file).stem for file in tests}, green, repository))
+    by_node = {_node_of(test, repository): seconds[test] for test in green}
+    return Reach(tests, lines, _naming({Path(file).stem for file in tests}, green, repository), by_node)
 
 
 def _naming(modules: set[str], green: set[str], repository: Path) -> dict[str, set[str]]:

@@ -1,7 +1,7 @@
 """Most small faults in the program make a test red: 300 mutants, and what survives is named.
 
-A mutant is tried with the tests that run its line: first the most specific ones, and with all of them before it counts
-as a survivor. A survivor is a line whose tests would not notice a fault, or a fault that changes nothing.
+A mutant is tried with the tests that run its line, the most specific ones first, as many as its time allows. A survivor
+is a line whose tests would not notice a fault, or a fault that changes nothing.
 
 Where one command may not take long enough, TUNESMITH_MUTATION_FOLDER names a folder that keeps what was measured and
 tried: the same command again continues there. It is emptied by hand after any change.
@@ -23,6 +23,7 @@ from queue import Queue
 
 import pytest
 
+from tests.mutation import reach
 from tests.mutation.mutants import Mutant, mutants_of
 from tests.mutation.reach import PYTEST, Reach, _green_tests, copy_of, environment_of, measure
 
@@ -36,10 +37,12 @@ PARTS = (
 SEED = 12
 MUTANTS = 300
 MOST_SURVIVORS = 0.10
-WORKERS = os.cpu_count() or 1
+WORKERS = (os.cpu_count() or 1) + 1
+"""One more than there are cores: a test often waits for a child, a clock or a disk."""
 FIRST_TESTS = 25
 """Tests that a mutant meets first; most mutants end there."""
-MOST_TESTS = 400
+MOST_S = 60.0
+"""What all tests of a mutant may have taken when they were measured; without this more may be noticed, never fewer."""
 TRY_S = 300
 """A mutant whose tests take longer hangs: that is noticed, too."""
 
@@ -78,8 +81,7 @@ def python_files(part: str) -> list[str]:
 
 def outcome_of(mutant: Mutant, tests: list[str], copy: Path) -> str:
     """Try a mutant in a copy of the repository that nobody else uses now; "noticed", "hung" or "survived"."""
-    chosen = tests[:MOST_TESTS]
-    batches = [batch for batch in (chosen[:FIRST_TESTS], chosen[FIRST_TESTS:]) if batch]
+    batches = [batch for batch in (tests[:FIRST_TESTS], tests[FIRST_TESTS:]) if batch]
     with written(mutant, copy):
         try:
             return "survived" if all(passes(batch, copy) for batch in batches) else "noticed"
@@ -117,7 +119,7 @@ def test_few_of_300_mutants_survive(tmp_path: Path, capsys: pytest.CaptureFixtur
         # One of a command that was stopped may still hold a mutant.
         shutil.rmtree(folder / f"copy{number}", ignore_errors=True)
         copies.put(copy_of(REPOSITORY, folder / f"copy{number}"))
-    reach = measure(folder / "copy0", folder, WORKERS + 1)
+    reach = measure(folder / "copy0", folder, WORKERS)
     drawn, unreached = sample(reach)
     files = {outcome: folder / f"{outcome}.txt" for outcome in ("noticed", "hung", "survived")}
     for file in files.values():
@@ -127,7 +129,8 @@ def test_few_of_300_mutants_survive(tmp_path: Path, capsys: pytest.CaptureFixtur
     def try_one(mutant: Mutant) -> None:
         copy = copies.get()
         try:
-            outcome = outcome_of(mutant, reach.of(mutant.path, mutant.line), copy)
+            tests = reach.affordable(reach.of(mutant.path, mutant.line), MOST_S)
+            outcome = outcome_of(mutant, tests, copy)
         finally:
             copies.put(copy)
         with files[outcome].open("a") as file:
@@ -181,11 +184,39 @@ def test_a_mutant_is_written_and_taken_back(tmp_path: Path) -> None:
 def test_a_line_meets_the_tests_that_run_it_or_else_those_that_can_see_it() -> None:
     own, other, reader = "tests/core/test_a.py::test_x", "tests/core/test_b.py::test_y", "tests/core/test_b.py::test_z"
     lines = Counter({own: 50, other: 3})
-    reach = Reach({"core/a.py": {1: set(), 2: {own, other}, 3: {other}}}, lines, {"a": {reader}})
+    reach = Reach({"core/a.py": {1: set(), 2: {own, other}, 3: {other}}}, lines, {"a": {reader}}, {})
     assert reach.of("core/a.py", 2) == [own, other], "the module's own test file comes first"
     assert reach.of("core/a.py", 3) == [other]
     assert reach.of("core/a.py", 1) == [own, reader, other]
     assert reach.of("core/none.py", 1) == []
+
+
+def test_tests_that_take_too_long_together_are_left_out() -> None:
+    measured = Reach({}, Counter(), {}, {"a": 5.0, "b": 50.0, "c": 20.0, "d": 5.0})
+    assert measured.affordable(["a", "b", "c", "d"], 30.0) == ["a", "c", "d"]
+
+
+def test_what_a_fixture_runs_counts_for_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy = tmp_path / "copy"
+    plugin = Path("tests/mutation/contexts.py")
+    module, test = Path("engine/tunesmith_core/small.py"), Path("tests/core/test_small.py")
+    for file, text in (
+        (plugin, (REPOSITORY / plugin).read_text()),
+        (Path("pyproject.toml"), '[tool.pytest.ini_options]\naddopts = "--import-mode=importlib"\n'),
+        (module, "def double(number):\n    return 2 * number\n"),
+        (
+            test,
+            "import pytest\nfrom tunesmith_core import small\n\n\n@pytest.fixture\ndef four():\n"
+            "    return small.double(2)\n\n\ndef test_it(four):\n    assert four == 4\n",
+        ),
+    ):
+        (copy / file).parent.mkdir(parents=True, exist_ok=True)
+        (copy / file).write_text(text)
+    monkeypatch.setattr(reach, "TESTS", ("tests/core",))
+    monkeypatch.setattr(reach, "LEFT_OUT", ())
+    monkeypatch.setattr(reach, "SOURCES", ("engine/tunesmith_core",))
+    measured = measure(copy, tmp_path, 1)
+    assert measured.tests[str(module)] == {1: set(), 2: {"tests/core/test_small.py::test_it"}}
 
 
 def test_a_red_test_notices_nothing(tmp_path: Path) -> None:

@@ -140,3 +140,11 @@ def test_out_of_memory_though_the_gpu_is_free(
     for name in ("folder", "environments", "caches", "gpu-memory", "training-files", "libraries"):
         assert findings[name]["fix"]["label"], f"{name} names no next step"
     assert answer["seconds"] < 30
+
+
+def test_the_order_is_that_of_the_playbook() -> None:
+    names = [check.id for check in checks.all_checks()]
+    order = ["disk", "folder", "python", "training-files", "driver", "torch", "vc-runtime", "triton", "bitsandbytes"]
+    places = [names.index(name) for name in [*order, "libraries", "leftovers"]]
+    assert places == sorted(places)
+    assert len(set(names)) == len(names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import platform
 import shutil
 from collections import namedtuple
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -34,6 +35,9 @@ WINDOWS = Machine(
 )
 LINUX = Machine(system="linux", ram_total_bytes=32 * GIB, leaks={}, pythons=())
 Usage = namedtuple("Usage", "total used free")
+NO_RUNTIME = "PyTorch can't be loaded without the Visual C++ runtime:"
+OLD_PYTHON = PythonCandidate(executable="old", version=(3, 10, 2), problem="only 3.11, 3.12 and 3.13 are supported")
+NAMELESS_PYTHON = PythonCandidate(executable="nameless")
 
 
 def verify(check: Check, machine: Machine, progress: Progress) -> Finding:
@@ -47,45 +51,115 @@ def having(machine: Machine, **facts: Any) -> Machine:
 @pytest.mark.parametrize(
     ("check", "machine", "state", "code", "words"),
     [
-        (host.Memory(), WINDOWS, "ok", None, "32.0 GiB of main memory, 20.0 GiB free"),
+        (host.Memory(), WINDOWS, "ok", None, "32.0 GiB of main memory, 20.0 GiB free."),
         (host.Memory(), having(WINDOWS, ram_free_bytes=None), "ok", None, "32.0 GiB of main memory."),
-        (host.Memory(), having(WINDOWS, ram_total_bytes=None), "unknown", None, "took too long"),
-        (host.Memory(), having(LINUX, ram_total_bytes=4 * GIB), "warning", "memory-full", "0.5 B"),
+        (host.Memory(), having(WINDOWS, ram_total_bytes=None), "unknown", None, "Reading the memory took too long."),
+        (
+            host.Memory(),
+            having(LINUX, ram_total_bytes=4 * GIB),
+            "warning",
+            "memory-full",
+            "4.0 GiB of main memory. Models above 0.5 B parameters won't load.",
+        ),
         (
             host.Memory(),
             having(WINDOWS, commit_used_bytes=38 * GIB),
             "failed",
             "page-file-too-small",
-            "only 2.0 GiB left",
+            "Windows has only 2.0 GiB left for programs. PyTorch needs 8 GiB to start.",
         ),
-        (host.VcRuntime(), WINDOWS, "ok", None, "14.44"),
-        (host.VcRuntime(), having(WINDOWS, vc_runtime=None), "unknown", None, "took too long"),
-        (host.VcRuntime(), having(WINDOWS, vc_runtime=(0, 0)), "failed", "dll-load-failed-vcredist", "missing"),
-        (host.VcRuntime(), having(WINDOWS, vc_runtime=(14, 16)), "failed", "dll-load-failed-vcredist", "14.16 is too"),
-        (host.VcRuntime(), having(WINDOWS, vc_runtime=(14, 29)), "warning", "dll-load-failed-vcredist", "14.42"),
-        (host.LongPaths(), WINDOWS, "ok", None, "allows long paths"),
-        (host.LongPaths(), having(WINDOWS, long_paths=None), "unknown", None, "took too long"),
-        (host.LongPaths(), having(WINDOWS, long_paths=False), "ok", None, "260 characters"),
-        (host.Leaks(), WINDOWS, "ok", None, "None that misleads"),
-        (host.Leaks(), having(LINUX, leaks={"CUDA_PATH": "C:\\old"}), "ok", None, "Hidden from runs"),
-        (host.Security(), having(WINDOWS, security=None), "unknown", None, "took too long"),
-        (host.Security(), WINDOWS, "ok", None, "None found"),
-        (host.Security(), having(WINDOWS, security=("Avast",)), "ok", None, "Avast: if kernels fail to compile"),
-        (host.WslState(), having(WINDOWS, wsl=None), "unknown", None, "in time"),
-        (host.WslState(), WINDOWS, "ok", None, "Ready"),
-        (host.WslState(), having(WINDOWS, wsl=Wsl(state="failed")), "warning", "wsl-not-usable", "does not work"),
-        (host.ProgramPython(), WINDOWS, "ok", None, "with 3.12.1"),
-        (host.ProgramPython(), having(LINUX, pythons=None), "unknown", None, "took too long"),
-        (host.ProgramPython(), LINUX, "warning", "python-unsupported", "none was found"),
+        (host.VcRuntime(), WINDOWS, "ok", None, "Version 14.44."),
+        (host.VcRuntime(), having(WINDOWS, vc_runtime=None), "unknown", None, "Looking up the runtime took too long."),
+        *(
+            (host.VcRuntime(), having(WINDOWS, vc_runtime=version), state, "dll-load-failed-vcredist", words)
+            for version, state, words in (
+                ((0, 0), "failed", f"{NO_RUNTIME} it is missing."),
+                ((0, 1), "failed", f"{NO_RUNTIME} version 0.1 is too old."),
+                ((14, 19), "failed", f"{NO_RUNTIME} version 14.19 is too old."),
+                ((14, 20), "warning", "Version 14.20. Triton needs 14.42 or newer."),
+                ((14, 41), "warning", "Version 14.41. Triton needs 14.42 or newer."),
+            )
+        ),
+        (host.VcRuntime(), having(WINDOWS, vc_runtime=(14, 42)), "ok", None, "Version 14.42."),
+        (host.LongPaths(), WINDOWS, "ok", None, "Windows allows long paths."),
+        (host.LongPaths(), having(WINDOWS, long_paths=None), "unknown", None, "Reading the setting took too long."),
+        (
+            host.LongPaths(),
+            having(WINDOWS, long_paths=False),
+            "ok",
+            None,
+            "Windows allows 260 characters. Tunesmith's folders are short enough.",
+        ),
+        (host.Leaks(), WINDOWS, "ok", None, "None that misleads compilers or libraries."),
+        (
+            host.Leaks(),
+            having(LINUX, leaks={"CUDA_PATH": "C:\\old", "CC": "gcc"}),
+            "ok",
+            None,
+            "Hidden from runs, because they mislead compilers or libraries: CUDA_PATH, CC.",
+        ),
+        (
+            host.Security(),
+            having(WINDOWS, security=None),
+            "unknown",
+            None,
+            "Looking up security software took too long.",
+        ),
+        (host.Security(), WINDOWS, "ok", None, "None found that could block compiled kernels."),
+        (
+            host.Security(),
+            having(WINDOWS, security=("Avast", "ESET")),
+            "ok",
+            None,
+            "Avast, ESET: if kernels fail to compile, allow the folder {root} there.",
+        ),
+        (host.WslState(), having(WINDOWS, wsl=None), "unknown", None, "WSL did not answer in time."),
+        (host.WslState(), WINDOWS, "ok", None, "Ready as a fallback."),
+        (
+            host.WslState(),
+            having(WINDOWS, wsl=Wsl(state="failed", detail="0x80070002")),
+            "warning",
+            "wsl-not-usable",
+            "WSL is installed but does not work.",
+        ),
+        (
+            host.ProgramPython(),
+            having(LINUX, pythons=(OLD_PYTHON, *(WINDOWS.pythons or ()), NAMELESS_PYTHON)),
+            "ok",
+            None,
+            "{runs} Environments can be built with 3.12.1.",
+        ),
+        (
+            host.ProgramPython(),
+            having(LINUX, pythons=None),
+            "unknown",
+            None,
+            "{runs} Looking for others took too long.",
+        ),
+        *(
+            (
+                host.ProgramPython(),
+                having(LINUX, pythons=pythons),
+                "warning",
+                "python-unsupported",
+                "{runs} Building environments needs Python 3.11 to 3.13, and none was found.",
+            )
+            for pythons in ((), (OLD_PYTHON,), (NAMELESS_PYTHON,))
+        ),
     ],
 )
 def test_facts_are_judged(
     check: Check, machine: Machine, state: str, code: str | None, words: str, progress: RecordedProgress
 ) -> None:
     finding = verify(check, machine, progress)
+    runs = f"Tunesmith runs on Python {platform.python_version()}."
     assert (finding.state, finding.code) == (state, code)
-    assert words in finding.message
+    assert finding.message == words.format(root=paths.data_root(), runs=runs)
     assert finding.fix is not None or code in (None, "memory-full")
+    if isinstance(check, host.Leaks):
+        assert finding.evidence == "\n".join(f"{name}={value}" for name, value in (machine.leaks or {}).items())
+    elif isinstance(check, host.WslState):
+        assert finding.evidence == ((machine.wsl.detail or "") if machine.wsl else "")
 
 
 @pytest.mark.parametrize(
@@ -145,6 +219,8 @@ def test_the_data_folder_is_judged_by_the_rules_of_the_system(
     monkeypatch.setattr(paths, "work_root", lambda: folder)
     finding = verify(host.DataFolder(), machine, progress)
     assert (finding.state, finding.code) == (state, code)
+    assert finding.fix == (host.MOVE if code else None)
+    assert not host.MOVE.automatic, "where the data lies, the person decides"
 
 
 def test_a_folder_that_can_not_be_written_is_named(

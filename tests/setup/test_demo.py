@@ -25,7 +25,8 @@ JOURNAL = [
     ("warning", {"message": "slow disk"}),
     ("step", {"step": 9, "loss": 1.5}),
     ("step", {"step": 10, "loss": None}),
-    ("sample", {"step": 10, "prompt": "Which colour?", "text": "Teal."}),
+    ("step", {"step": 20, "loss": 0.51234}),
+    ("sample", {"step": 10, "prompt": "Which colour?", "text": "Teal." + "x" * 200}),
     ("eval", {"step": 10, "loss": 0.031}),
 ]
 
@@ -66,14 +67,15 @@ def test_a_finished_example_names_adapter_and_losses(
     assert lines[-3:] == [
         f"adapter: {tmp_path / 'okvarel-example-en-01' / 'adapter'}",
         "evaluation loss: 2.600 before, 0.031 after",
-        "trained 60 steps in 9.0 s",
+        "trained 60 steps in 10.0 s",
     ]
     assert lines[1:-3] == [
         "model ...",
         "step 0: evaluation loss 2.600",
         "warning: slow disk",
         "step 10: loss nan",
-        "step 10: Which colour? -> Teal.",
+        "step 20: loss 0.512",
+        "step 10: Which colour? -> Teal." + "x" * 115,
         "step 10: evaluation loss 0.031",
     ]
 
@@ -83,6 +85,7 @@ def test_a_stopped_example_says_so(
 ) -> None:
     play(("result", {"status": "stopped", "step": 10}))
     assert demo.run(tmp_path / "model", progress) == EXIT_STOPPED
+    assert progress.lines[-1].strip() == "The run was stopped."
 
 
 def test_a_failed_example_raises_what_stopped_it(

@@ -6,10 +6,12 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.setup.conftest import RecordedProgress, TinyIndex, wheel
+from tests.setup.test_growth import Reports
 from tunesmith_core import paths
 from tunesmith_setup.environments import envs
 from tunesmith_setup.environments.envs import Environment
@@ -35,7 +37,7 @@ def large(
     # As in real locks: a hash for each wheel of the version, of which one fits this computer.
     lines = wheel(tiny_index.folder, "tiny-large", "1.0", contents).rstrip() + f" \\\n    --hash=sha256:{'0' * 64}\n"
     lock.write_text(lines + wheel(tiny_index.folder, "tiny-small", "1.0", {"tiny_small.py": ""}))
-    sizes = {lock.stem: {"tiny-large": [65_000_000, 130_000_000], "tiny-small": [100, 200]}}
+    sizes = {lock.stem: {"tiny-large": [64_000_000, 130_000_000], "tiny-small": [63_999_999, 64_000_000]}}
     lock.with_name(wheel_sizes.SIZES).write_text(json.dumps(sizes))
     return Environment("large", interpreter, (lock,), ("tiny_small",), 1000)
 
@@ -88,7 +90,13 @@ def test_a_wheel_that_decayed_meanwhile_is_left_to_uv(
     large: Environment, fetch: Callable[[], None], real_uv: Path, progress: RecordedProgress, tiny_index: TinyIndex
 ) -> None:
     fetch()
-    fetched_wheel().write_bytes(fetched_wheel().read_bytes()[:-1] + b"?")
+    assert not downloads.drop_damaged()
+    good = fetched_wheel().read_bytes()
+    fetched_wheel().write_bytes(good[:-1] + b"?")
+    assert downloads.drop_damaged()
+    assert not list(downloads.folder().glob("*/*.whl"))
+    (path,) = (folder / NAME for folder in downloads.folder().iterdir() if folder.is_dir())
+    path.write_bytes(good[:-1] + b"?")
     envs.build(large, Uv(real_uv), progress)
     assert large.is_complete()
     assert len(tiny_index.ranges[NAME]) == 2
@@ -170,10 +178,17 @@ def test_what_can_not_be_fetched_is_left_to_uv(
 
 
 def test_nothing_is_asked_for_without_need(
-    fetch: Callable[[], None], tiny_index: TinyIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large: Environment,
+    fetch: Callable[[], None],
+    tiny_index: TinyIndex,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as context:
         context.setattr(Sources, "chosen", classmethod(lambda cls: cls(wheel_folder=tmp_path)))
+        fetch()
+    with monkeypatch.context() as context:
+        context.setattr(wheel_sizes, "weights", lambda lock: {})
         fetch()
     cached = uvtool.own_cache() / "wheels-v7" / "pypi" / "tiny-large"
     cached.mkdir(parents=True)
@@ -187,12 +202,13 @@ def test_an_interrupt_ends_it_and_keeps_what_is_there(
     home: Path, tiny_index: TinyIndex, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel(tiny_index.folder, "tiny-large", "1.0", {"a.py": "x" * 100_000})
-    begun = threading.Event()
+    begun, stopped = threading.Event(), list[bool]()
     append = Fetching._append
 
     def slow(self: Fetching, item: Wheel) -> None:
         append(self, item)
         begun.set()
+        stopped.append(self._stopped.wait(5))
         raise ConnectionError
 
     def interrupt(_: float) -> None:
@@ -206,6 +222,62 @@ def test_an_interrupt_ends_it_and_keeps_what_is_there(
     with pytest.raises(KeyboardInterrupt):
         Fetching([Wheel(address, "00")], 1000).run(progress)
     assert list(downloads.folder().glob("*.part"))
+    assert stopped == [True], "the download ended with it"
+
+
+def test_what_all_wheels_have_together_is_reported(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports, looks = Reports(), iter(range(1, 10))
+    there, growing, gone = (Wheel(f"https://x/{name}.whl", name * 64) for name in "123")
+    there.path.parent.mkdir(parents=True)
+    there.path.write_bytes(bytes(300))
+    freed = threading.Event()
+
+    def look(seconds: float) -> None:
+        assert seconds == reports.interval_s
+        number = next(looks)
+        growing.part.write_bytes(bytes(100 * number))
+        if number == 3:
+            freed.set()
+
+    monkeypatch.setattr(Fetching, "_fetch", lambda self, wheel: freed.wait(10))
+    monkeypatch.setattr(downloads, "time", SimpleNamespace(sleep=look, monotonic=iter(range(100)).__next__))
+    Fetching([there, growing, gone], 550).run(reports)
+    assert reports.reports[:2] == [("Download", 500, 550, 100, 0.5), ("Download", 550, 550, 75, 0.0)]
+
+
+def test_a_wheel_is_left_to_uv_after_five_attempts_that_bring_nothing(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    downloads.folder().mkdir(parents=True)
+    wheel, attempts, pauses = Wheel("https://x/a-1-x.whl", "0" * 64), list[int](), list[float]()
+
+    def append(self: Fetching, wheel: Wheel) -> None:
+        attempts.append(len(attempts) + 1)
+        if attempts[-1] in (1, 4):
+            wheel.part.write_bytes(bytes(attempts[-1]))
+        raise ConnectionError
+
+    fetching = Fetching([wheel], 10)
+    monkeypatch.setattr(Fetching, "_append", append)
+    monkeypatch.setattr(fetching._stopped, "wait", pauses.append)
+    fetching.run(Reports())
+    assert len(attempts) == 4 + 5
+    pause_s = downloads.PAUSE_S
+    assert pauses == [0, pause_s, pause_s, 0, *[pause_s] * 5], "no pause after an attempt that brought some bytes"
+
+
+def test_only_large_wheels_are_counted(
+    large: Environment, real_uv: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[list[Wheel], int]] = []
+    monkeypatch.setattr(downloads, "_addresses", lambda wanted, *_: [wanted])
+    monkeypatch.setattr(Fetching, "__init__", lambda self, wheels, total: asked.append((wheels, total)))
+    monkeypatch.setattr(Fetching, "run", lambda self, progress: None)
+    text = large.locks[0].read_text()
+    downloads.fetch_large(large.locks, large.interpreter.executable, Uv(real_uv), progress)
+    downloads.fetch_large(large.locks * 2, large.interpreter.executable, Uv(real_uv), progress)
+    lines = text[: text.index("tiny-small")]
+    assert asked == [([lines], 64_000_000), ([lines * 2], 128_000_000)]
 
 
 def test_names_come_from_addresses_and_stay_in_the_folder(home: Path) -> None:

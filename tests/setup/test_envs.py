@@ -5,7 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from tunesmith_setup.packages import uvtool
 from tunesmith_setup.packages.uvtool import Uv
 from tunesmith_setup.packages.wheel_sizes import Weight
 from tunesmith_setup.probe.interpreters import Interpreter
+from tunesmith_setup.progress import size_text
 
 SITE = Path("Lib/site-packages" if os.name == "nt" else "lib/python3.11/site-packages")
 POINTER, PREVIOUS = "tiny.current", "tiny.previous"
@@ -91,8 +95,18 @@ def test_a_build_is_sealed_and_pointed_to(tiny: Environment, progress: RecordedP
     assert names_in_envs() == sorted([POINTER, tiny.name])
     assert pointer_text() == f"{tiny.name}\n"
     manifest = json.loads((tiny.folder / MANIFEST).read_text())
-    assert manifest["name"] == tiny.name
-    assert manifest["locks"] == {tiny.locks[0].name: files.sha256_file(tiny.locks[0])}
+    assert abs(time.time() - manifest.pop("built_at")) < 60
+    assert manifest == {
+        "version": 1,
+        "name": tiny.name,
+        "kind": "tiny",
+        "python": str(tiny.interpreter.executable),
+        "locks": {tiny.locks[0].name: files.sha256_file(tiny.locks[0])},
+    }
+    assert [line.strip() for line in progress.lines] == [
+        "Checking every installed file",
+        f"{tiny.name}: {size_text(files.folder_bytes(tiny.folder))}",
+    ]
     created, installed = uv.commands
     assert created[:4] == ["venv", "--quiet", "--relocatable", "--no-project"]
     assert installed[:2] == ["pip", "sync"]
@@ -154,12 +168,29 @@ def test_damaged_files_stop_the_build_and_leave_the_old_environment(
     assert names_in_envs() == [POINTER]
 
 
+def test_five_of_many_damaged_files_are_named(tiny: Environment, progress: RecordedProgress) -> None:
+    contents = {f"tiny{number}.py": ("x = 1\n", 60) for number in range(7)}
+    with pytest.raises(EnvironmentProblem) as caught:
+        envs.build(tiny, FakeUv(contents), progress)
+    site = f"{SITE.as_posix()}/tiny"
+    assert (
+        caught.value.message
+        == "tiny: installed files are damaged (7): "
+        + "; ".join(f"{site}{number}.py (changed)" for number in range(5))
+        + "."
+    )
+
+
 def test_packages_that_can_not_be_imported_stop_the_build(tiny: Environment, progress: RecordedProgress) -> None:
     uv = FakeUv(python="sys.stderr.buffer.write(b'ImportError: no tiny\\n'); sys.exit(1)")
     with pytest.raises(EnvironmentProblem, match="can't be imported") as caught:
         envs.build(tiny, uv, progress)
     assert caught.value.context == "ImportError: no tiny\n"
     assert names_in_envs() == []
+    uv = FakeUv(python="sys.stderr.write('x' * 5000 + 'ImportError'); sys.exit(1)")
+    with pytest.raises(EnvironmentProblem) as caught:
+        envs.build(tiny, uv, progress)
+    assert caught.value.context == "x" * (4000 - len("ImportError")) + "ImportError", "the end says what was wrong"
 
 
 def test_a_full_disk_is_told_before_anything_is_built(
@@ -170,6 +201,48 @@ def test_a_full_disk_is_told_before_anything_is_built(
         envs.build(tiny, FakeUv(), progress)
     assert caught.value.code == "disk-full"
     assert "TUNESMITH_HOME" in caught.value.hint
+    monkeypatch.setattr(files, "free_bytes", lambda _: 2500)
+    envs.build(tiny, FakeUv(), progress)
+    assert tiny.is_complete(), "just enough is enough"
+
+
+def test_what_was_written_is_on_the_disk_before_the_manifest_says_so(
+    tiny: Environment, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[bool] = []
+
+    def sync() -> None:
+        (staging,) = paths.envs_dir().glob(f"*{envs.STAGING_MARK}*")
+        synced.append((staging / SITE / "tiny.py").exists() and not (staging / MANIFEST).exists())
+
+    monkeypatch.setattr(os, "sync", sync, raising=False)
+    envs.build(tiny, FakeUv(), progress)
+    assert synced == ([] if sys.platform == "win32" else [True])
+
+
+def test_leftovers_make_room_and_what_is_held_stops_no_build(
+    tiny: Environment, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may hold a file of what is to go: it stays under a name that nothing is taken from."""
+    unpointed = dataclasses.replace(tiny, pointer=None)
+    leftover = paths.envs_dir() / f"{tiny.name}{envs.STAGING_MARK}1"
+    for folder in (leftover, tiny.folder):
+        (folder / "lib").mkdir(parents=True)
+
+    def refuse(path: Path, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(13, "in use", str(path))
+
+    with monkeypatch.context() as context:
+        context.setattr(shutil, "rmtree", refuse)
+        envs.build(unpointed, FakeUv(), progress)
+    assert tiny.is_complete()
+    removing = f"{tiny.name}{envs.REMOVING_MARK}{os.getpid()}"
+    assert names_in_envs() == sorted([tiny.name, leftover.name, removing])
+    shutil.rmtree(paths.envs_dir() / removing)
+    (tiny.folder / MANIFEST).unlink()
+    envs.build(unpointed, FakeUv(), progress)
+    assert names_in_envs() == [tiny.name]
 
 
 def test_real_uv_installs_from_a_hashed_lock_and_offline_again(
@@ -337,7 +410,21 @@ def test_files_that_disappear_meanwhile_are_told(
             with pytest.raises(EnvironmentProblem, match="/data/envs/tiny/lib disappeared") as caught:
                 envs.build(tiny, FakeUv(), progress)
         assert caught.value.code == "environment-missing"
+        assert caught.value.message.startswith("tiny: ")
+        assert "brings back what is missing" in caught.value.hint
         assert not list(paths.envs_dir().glob(f"*{envs.STAGING_MARK}*"))
+
+
+def test_without_a_name_the_folder_of_environments_is_what_disappeared(
+    tiny: Environment, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def vanish(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(envs, "_seal", vanish)
+    with pytest.raises(EnvironmentProblem) as caught:
+        envs.build(tiny, FakeUv(), progress)
+    assert caught.value.message == f"tiny: {paths.envs_dir()} disappeared in the meantime."
 
 
 def test_only_what_is_missing_needs_room(tiny: Environment, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.setup.conftest import script
-from tunesmith_core import files, paths
+from tunesmith_core import environments, files, paths
 from tunesmith_core.environments import MANIFEST
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup import __main__ as command_line
@@ -181,6 +181,17 @@ def test_without_a_screen_nothing_is_fetched(
     assert command_line.main(["start"]) == 3
     assert "[display-missing]" in capsys.readouterr().err
     assert built == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there a console is opened")
+def test_a_terminal_lives_on_when_this_process_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[tuple[list[str], dict[str, object]]] = []
+    program, *before = first_start.TERMINALS[1]
+    monkeypatch.setattr(first_start.shutil, "which", lambda name: f"/bin/{name}" if name == program else None)
+    monkeypatch.setattr(first_start.subprocess, "Popen", lambda words, **more: started.append((words, more)))
+    assert first_start.open_terminal(["start", "--own-terminal"])
+    command = environments.own_command("tunesmith_setup", "start", "--own-terminal")
+    assert started == [([f"/bin/{program}", *before, *command], {"start_new_session": True})]
 
 
 @pytest.mark.parametrize("stream", [None, io.StringIO()])

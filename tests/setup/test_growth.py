@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from tests.setup.conftest import RecordedProgress
 from tunesmith_setup.packages import growth
@@ -99,3 +102,45 @@ def test_reports_come_from_a_thread_as_long_as_it_lasts(tmp_path: Path) -> None:
     told = len(reports.reports)
     assert not [thread for thread in threading.enumerate() if thread.name == "growth"]
     assert len(reports.reports) == told
+
+
+def test_an_environment_of_a_megabyte_is_still_empty(tmp_path: Path) -> None:
+    reports = Reports()
+    grow(tmp_path / "staging", MB)
+    grown = Growth(tmp_path / "cache", tmp_path / "staging", Weight(10 * MB, 20 * MB), 30 * MB)
+    grow(tmp_path / "cache", MB)
+    for now_s in (0.0, 1.0):
+        grown.tell(reports, now_s)
+    grow(tmp_path / "staging", MB + 1)
+    for now_s in (2.0, 3.0):
+        grown.tell(reports, now_s)
+    assert [name for name, *_ in reports.reports] == ["Download", "Copy"]
+
+
+def test_the_speed_is_that_of_the_last_twenty_looks() -> None:
+    speed, reports = growth.Speed(), Reports()
+    for second, done in enumerate([0, *range(100, 120)]):
+        speed.report(reports, "Download", done, 129, second)
+    assert reports.reports[0] == ("Download", 100, 129, 100, 0.29)
+    assert reports.reports[-1] == ("Download", 119, 129, 1, 10.0)
+
+
+def test_looking_takes_a_fifth_of_the_time_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+
+    class Event:
+        def wait(self, seconds: float) -> bool:
+            waits.append(seconds)
+            return len(waits) == 3
+
+        def set(self) -> None:
+            """Nobody asks."""
+
+    times = iter([100.0, 103.0, 200.0, 200.5])
+    reports = Reports()
+    reports.interval_s = 10.0
+    monkeypatch.setattr(growth, "threading", SimpleNamespace(Event=Event, Thread=threading.Thread))
+    monkeypatch.setattr(growth, "time", SimpleNamespace(monotonic=times.__next__))
+    with growth.reported(Growth(tmp_path, tmp_path, Weight(1, 1), 1), reports):
+        pass
+    assert waits == [10.0, 15.0, 10.0]

@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 
 from tests.setup.conftest import RecordedProgress
-from tunesmith_core import environments, files, paths
+from tunesmith_core import environments, files, paths, placement
 from tunesmith_core.environments import PROOF
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.machine import Driver, Gpu, Machine
 from tunesmith_core.protocol import read_journal
+from tunesmith_core.setup_messages import Part, Plan
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup import probe
 from tunesmith_setup.environments import envs, file_repair, kinds, profiles, proof
 from tunesmith_setup.installation import demo, example_model, install
 from tunesmith_setup.packages import inventory, system_libraries, uvtool
 from tunesmith_setup.packages.uvtool import Uv
+from tunesmith_setup.probe import interpreters
 from tunesmith_setup.probe.interpreters import Interpreter
 
 
@@ -61,10 +63,58 @@ def test_the_window_comes_first_and_asks_before_the_large_download(
 ) -> None:
     assert install.run(None, progress, demo_wanted=False) == 7
     assert steps == ["system libraries", "launcher", "window python"], "nothing that training needs"
-    assert "Disk space needed: " in progress.text
-    assert progress.lines[-1].strip() == (
-        "The window opens and sets up training with you. It asks before it downloads more."
+    lines = [line.strip().replace(str(home), "HOME") for line in progress.lines]
+    assert re.fullmatch(r"Disk space needed: \d+ MiB\. The download is smaller\.", lines.pop(3))
+    assert [re.sub(r"0\.\d s", "TIME", " ".join(line.split())) for line in lines] == [
+        "==> System libraries",
+        "done in TIME",
+        "Data folder: HOME",
+        "==> Libraries of the window",
+        "done in TIME",
+        "",
+        "System libraries TIME",
+        "Libraries of the window TIME",
+        "Total TIME",
+        "Data folder 0 MiB HOME",
+        "",
+        "The window opens and sets up training with you. It asks before it downloads more.",
+    ]
+
+
+TOTALS = (r"Total {21,}0\.\d s", r"Data folder {17,}0 MiB  HOME")
+
+
+def test_a_person_reads_every_part_its_time_and_the_sum(
+    steps: list[str], progress: RecordedProgress, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "free_bytes", lambda _: 300 * 1024**3)
+    phases = ("System libraries", "Launcher environment", "Training environment", "Base model of the example")
+    plan = (
+        "No NVIDIA GPU: CPU, as requested",
+        r"Libraries of the window: \d+ MiB to download, \d+ MiB on disk",
+        r"Libraries for training: \d\.\d GiB to download, \d\.\d GiB on disk",
+        "Base model of the example: 89 MiB to download, 262 MiB on disk",
+        r"Temporary files, removed after the installation: \d+\.\d GiB on disk",
+        "Folder: HOME",
+        r"Needs at most \d+\.\d GiB, 300\.0 GiB are free",
+        r"About \d+ min \d\d s",
     )
+
+    def told(*, demo_wanted: bool) -> list[str]:
+        for kept in (progress.lines, progress.timings):
+            kept.clear()
+        install.run("cpu", progress, demo_wanted=demo_wanted)
+        return [line.strip().replace(str(home), "HOME") for line in progress.lines]
+
+    for demo_wanted, names in ((False, phases), (True, (*phases, "Example"))):
+        expected = ["==> This computer", f"Python: {re.escape(str(interpreters.choose().executable))}", *plan]
+        expected.append(r"done in 0\.\d s")
+        for name in names:
+            expected += [f"==> {name}", r"done in 0\.\d s"]
+        expected += ["", *(name + r" +0\.\d s" for name in ("This computer", *names)), *TOTALS]
+        lines = told(demo_wanted=demo_wanted)
+        assert len(lines) == len(expected)
+        assert [line for line, pattern in zip(lines, expected, strict=True) if not re.fullmatch(pattern, line)] == []
 
 
 def test_the_window_of_a_complete_installation_opens_without_a_word_on_downloads(
@@ -151,6 +201,27 @@ def test_a_full_disk_is_told_first(
     assert list(home.iterdir()) == [], "nothing is written before the plan was shown"
 
 
+def test_just_enough_room_is_enough() -> None:
+    plan = Plan((Part("all", 1, 5),), "/data", 5, 1, "cpu", "CPU")
+    install.check_room(plan)
+    with pytest.raises(EnvironmentProblem, match=r"^/data: 0 MiB are needed, 0 MiB are free\.$"):
+        install.check_room(replace(plan, free_bytes=4))
+
+
+def test_where_environments_go_is_decided_before_anything_is_written(
+    steps: list[str], home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record(root: Path, tell: object) -> None:
+        assert tell == progress.note
+        steps.append(f"folder {root.name}")
+
+    monkeypatch.setattr(placement, "record_work_folder", record)
+    install.run(None, progress, demo_wanted=False)
+    install.run("cpu", progress, demo_wanted=True)
+    first = ["folder home", "system libraries", "launcher"]
+    assert steps == [*first, "window python", *first, "train-cpu", "model", "demo tiny"]
+
+
 def test_the_plan_is_shown_and_nothing_is_written(
     steps: list[str], home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -197,13 +268,13 @@ def test_what_is_complete_needs_no_room(
     home: Path, interpreter: Interpreter, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "machine", lambda: Machine(system="linux", gpus=()))
-    monkeypatch.setattr(install, "PROOF_S", 0)
     parts = install.wanted(None, progress, training_only=True)
     fresh = parts.plan()
     parts_s = [part.download_bytes / 10_000_000 + part.disk_bytes / 100_000_000 for part in fresh.parts]
-    assert fresh.seconds == round(sum(parts_s))
+    assert fresh.seconds == round(sum(parts_s) + 60), "a minute for the proof"
     assert fresh.disk_bytes > 0
     seal(parts.training)
+    assert parts.plan().seconds == round(example_model.INSTALLED_BYTES / 1e8 + 9.29 + 1.96 + 60)
     files.atomic_write_json(parts.training.folder / PROOF, {"state": "ok"})
     (paths.models_dir() / example_model.NAME).mkdir(parents=True)
     plan = parts.plan()

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.setup.conftest import script
+from tunesmith_core.bounded import Output
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_setup.probe import interpreters
+from tunesmith_setup.probe.computer import Computer
 from tunesmith_setup.probe.interpreters import Interpreter, examine
 
 
@@ -36,6 +38,40 @@ def test_the_running_python_serves() -> None:
     assert interpreter.version == sys.version_info[:2]
     assert interpreter.tag == f"py3{sys.version_info[1]}"
     assert interpreter == examine(interpreter.executable)
+
+
+@pytest.mark.parametrize(
+    ("facts", "problem"),
+    [
+        ({"version": [3, 11, 0]}, None),
+        ({"version": [3, 12, 0]}, None),
+        ({"version": [3, 13, 7]}, None),
+        ({"version": [3, 13, 9]}, None),
+        ({"version": [3, 13, 8]}, "PyTorch can't be imported in this version"),
+        ({"version": [3, 10, 9]}, "only 3.11, 3.12 and 3.13 are supported"),
+        ({"version": [3, 14, 0]}, "only 3.11, 3.12 and 3.13 are supported"),
+        ({"implementation": "pypy"}, "pypy instead of CPython"),
+        ({"conda": True}, "part of conda"),
+        ({"bits": 64, "threaded": False, "embeddable": False}, None),
+        ({"bits": 32}, "32-bit build"),
+        ({"threaded": True}, "free-threaded build"),
+        ({"embeddable": True}, "embeddable package, which has no Python.h"),
+    ],
+)
+def test_a_python_is_judged_by_what_it_answers(facts: dict[str, object], problem: str | None) -> None:
+    answer = {"executable": "/real", "version": [3, 12, 1], "implementation": "cpython", "conda": False} | facts
+    asked: list[tuple[list[str], float | None]] = []
+
+    class Answering(Computer):
+        def run(self, command: list[str], timeout_s: float | None = None) -> Output:
+            asked.append((command, timeout_s))
+            return Output(0, json.dumps(answer).encode())
+
+    found = interpreters.inspect("/a/python", Answering(1.0), 7.0)
+    assert found is not None
+    assert (found.executable, found.problem) == ("/real", problem)
+    assert list(found.version or ()) == answer["version"]
+    assert asked == [(["/a/python", "-I", "-c", interpreters.QUESTION], 7.0)]
 
 
 def test_what_can_not_serve_is_passed_over(tmp_path: Path) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.util
+import json
 import os
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from tunesmith_core.environments import MANIFEST, PROOF
 from tunesmith_setup.packages import inventory
-from tunesmith_setup.packages.inventory import Damage, Inventory, Kind
+from tunesmith_setup.packages.inventory import Damage, Entry, Inventory, Kind
 
 SITE = "lib/python3.11/site-packages"
 
@@ -132,6 +136,52 @@ def test_small_files_that_no_wheel_brings_are_kept_in_the_list(folder: Path) -> 
     assert listed is not None
     kept = {name for name, entry in listed.entries.items() if entry.kept}
     assert kept == {"pyvenv.cfg", "bin/tool", f"{SITE}/tiny-1.0.dist-info/RECORD"}
+
+
+def test_what_the_list_keeps_has_limits(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of wheels come from the download cache again, and their digests from the wheels' records."""
+    site, info = folder / SITE, folder / SITE / "tiny-1.0.dist-info"
+    rows = "tiny.py,sha256=known,6\n../../../bin/tool,,4096\n../../../bin/long,,4097\n"
+    (info / "RECORD").write_text(rows + "# no row\n" * 66_667)
+    for path, num_bytes in (
+        (folder / "bin" / "tool", 4096),
+        (folder / "bin" / "long", 4097),
+        (folder / "own", 512 * 1024),
+        (folder / "own-large", 512 * 1024 + 1),
+        (folder / "own.pyc", 1),
+        (folder / "RECORD", 600_000),
+        (info / "entry_points.txt", 1),
+    ):
+        path.write_bytes(bytes(num_bytes))
+    read: list[str] = []
+    digests = inventory.digests
+
+    def note(folder: Path, names: Iterable[str]) -> dict[str, str]:
+        read.extend(names := list(names))
+        return digests(folder, names)
+
+    monkeypatch.setattr(inventory, "digests", note)
+    entries = inventory.take(folder, None).entries
+    kept = {"bin/tool", "own", "pyvenv.cfg", f"{SITE}/{info.name}/RECORD", f"{SITE}/{info.name}/entry_points.txt"}
+    assert {name for name, entry in entries.items() if entry.kept} == kept
+    assert base64.b64decode(entries["pyvenv.cfg"].kept) == b"home = x\n"
+    assert entries["bin/python"] == Entry(None, None, "link:/usr/bin/python3")
+    status = (site / "tiny.py").stat()
+    executable = None if os.name == "nt" else False
+    assert entries[f"{SITE}/tiny.py"] == Entry(6, status.st_mtime_ns, "known", executable)
+    assert set(read) == entries.keys() - {f"{SITE}/tiny.py", "bin/python"}
+
+
+def test_list_and_manifest_are_text_that_people_can_read(folder: Path) -> None:
+    (folder / "训练.txt").write_text("x")
+    inventory.seal(folder, {"name": "训练", "version": 1})
+    assert (folder / MANIFEST).read_text(encoding="utf-8") == '{\n  "name": "训练",\n  "version": 1\n}\n'
+    digest, manifest, *rows = (folder / inventory.INVENTORY).read_text(encoding="utf-8").splitlines()
+    assert hashlib.sha256("\n".join([manifest, *rows, ""]).encode()).hexdigest() == digest
+    names = [json.loads(row)[0] for row in rows]
+    assert names == sorted(names)
+    assert rows[-1].startswith('["训练.txt", 1, ')
+    assert compare(folder) == []
 
 
 def test_a_list_without_a_manifest_says_nothing_about_it(folder: Path) -> None:

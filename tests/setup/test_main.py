@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
+import importlib
 import runpy
 import subprocess
 import sys
@@ -41,8 +43,17 @@ def test_installing(monkeypatch: pytest.MonkeyPatch, arguments: list[str], call:
     ],
 )
 def test_testing(monkeypatch: pytest.MonkeyPatch, arguments: list[str], call: tuple[list[str], bool]) -> None:
-    monkeypatch.setattr(test_runner, "run", lambda rest, long: 1 if (rest, long) == call else 99)
-    assert command_line.main(arguments) == 1
+    monkeypatch.setattr(test_runner, "run", lambda rest, long: 7 if (rest, long) == call else 99)
+    assert command_line.main(arguments) == 7
+
+
+@pytest.mark.parametrize("name", ["doctor", "install", "probe", "repair", "rollback", "uninstall", "wsl"])
+def test_the_window_can_start_it_as_an_operation(name: str, tmp_path: Path) -> None:
+    module = importlib.import_module(f"tunesmith_setup.commands.{name}")
+    parser = argparse.ArgumentParser()
+    module.add_arguments(parser)
+    action = ["status"] if name == "wsl" else []
+    assert parser.parse_args([*action, "--operation", str(tmp_path)]).operation == tmp_path
 
 
 def test_an_unknown_argument_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,7 +119,9 @@ def test_control_c_is_no_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
 
     monkeypatch.setattr(install, "run", interrupt)
     assert command_line.main([]) == 5
-    assert "Run the same command to continue" in capsys.readouterr().err
+    assert capsys.readouterr().err == (
+        "\nInterrupted. Run the same command to continue. Runs that have started continue.\n"
+    )
 
 
 def test_bootstrap_runs_isolated_from_any_folder(tmp_path: Path) -> None:
@@ -134,7 +147,15 @@ def test_a_command_may_be_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert command_line.main(["install", "--demo", "--profile", "cpu"]) == 7
     with pytest.raises(SystemExit):
         command_line.main(["install", "--help"])
-    assert "usage: tunesmith install" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert told.startswith("usage: tunesmith install ")
+    assert "commands:" not in told
+    with pytest.raises(SystemExit):
+        command_line.main(["--help"])
+    told = capsys.readouterr().out
+    assert told.startswith("usage: bootstrap.py ")
+    assert "commands:" in told
+    assert "  test        run every check and test" in told
 
 
 def test_the_window_reads_how_a_command_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.setup.recorded import Recorded, load
-from tunesmith_core import nvml
+from tunesmith_core import bounded, nvml
 from tunesmith_core.machine import Disk, Driver, Gpu, GpuProcess, Machine, PythonCandidate, Wsl, WslDistribution
 from tunesmith_setup import __main__ as command_line
 from tunesmith_setup import probe
 from tunesmith_setup.commands import probe_report as report
 from tunesmith_setup.environments import profiles
-from tunesmith_setup.probe import interpreters, network, nvidia, windows_calls
+from tunesmith_setup.probe import interpreters, memory, network, nvidia, system, windows_calls, wsl
 from tunesmith_setup.probe.computer import Computer, Space
 
 GIB = 1024**3
@@ -99,7 +101,9 @@ def test_wsl_with_nothing_but_what_docker_brought_is_not_ready() -> None:
 
 
 def test_wsl_that_fails_without_a_word_says_its_exit_code() -> None:
-    assert wsl_after({"code": 7, "text": ""}) == Wsl(state="failed", detail="wsl.exe ended with code 7")
+    for code in (1, 7):
+        assert wsl_after({"code": code, "text": ""}) == Wsl(state="failed", detail=f"wsl.exe ended with code {code}")
+    assert wsl_after({"code": 0, "text": ""}) == Wsl(state="no-distribution")
 
 
 def test_gpus_are_told_by_the_bus_when_nvidia_smi_answers_half() -> None:
@@ -148,7 +152,9 @@ def test_a_generation_is_known_by_name(name: str, capability: tuple[int, int] | 
         ("31.0.15.2879", "528.79"),
         ("27.21.14.5671", "456.71"),
         ("10.0", None),
+        ("10.0.1.234", None),
         ("x.y.z", None),
+        ("31.0.15.28x9", None),
     ],
 )
 def test_windows_version_of_the_driver_is_translated(windows: str, nvidias: str | None) -> None:
@@ -183,6 +189,124 @@ def test_the_registry_and_drives_are_windows_only(tmp_path: Path) -> None:
     assert computer.names(str(tmp_path)) == ["a", "b"]
     assert computer.read(str(tmp_path / "a")) == "text"
     assert computer.exists(str(tmp_path / "b"))
+
+
+def test_questions_to_the_computer_are_bounded_and_sizes_are_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[list[str], float]] = []
+    monkeypatch.setattr(bounded, "run", lambda command, timeout_s: asked.append((command, timeout_s)))
+    Computer(timeout_s=10).run(["one"])
+    Computer(timeout_s=10).run(["two"], 3.0)
+    assert asked == [(["one"], 5.0), (["two"], 3.0)]
+    volume = SimpleNamespace(f_blocks=100, f_bfree=50, f_bavail=7, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _path: volume, raising=False)
+    assert Computer(timeout_s=1).space("/") == Space(409_600, 28_672)
+    drives = [("C:\\", "fixed", "NTFS", (10, 4)), ("Z:\\", "network", None, None)]
+    monkeypatch.setattr(windows_calls, "drives", lambda: drives)
+    assert Computer(timeout_s=1).drives() == [
+        ("C:\\", "fixed", "NTFS", Space(10, 4)),
+        ("Z:\\", "network", None, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "version"),
+    [
+        ({"Installed": 1, "Major": 14, "Minor": 44}, (14, 44)),
+        ({"Installed": 0, "Major": 14, "Minor": 44}, (0, 0)),
+        ({"Installed": 1, "Major": "14", "Minor": 44}, (0, 0)),
+        ({"Installed": 1, "Major": 14}, (0, 0)),
+    ],
+)
+def test_the_newest_runtime_that_is_installed_counts(values: dict[str, Any], version: tuple[int, int]) -> None:
+    registry = {system.VC_RUNTIMES[0]: values, system.VC_RUNTIMES[1]: {"Installed": 1, "Major": 0, "Minor": 0}}
+    assert system.facts(changed("windows-intel-only", registry=registry))["vc_runtime"] == version
+    registry[system.VC_RUNTIMES[1]] = {"Installed": 1, "Major": 14, "Minor": 50}
+    assert system.facts(changed("windows-intel-only", registry=registry))["vc_runtime"] == (14, 50)
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "build"),
+    [
+        ({"CurrentBuild": "21999", "ProductName": "Windows 10 Pro"}, "Windows 10 Pro", "21999"),
+        ({"CurrentBuild": "22000", "ProductName": "Windows 10 Pro", "UBR": 7}, "Windows 11 Pro", "22000.7"),
+        ({"CurrentBuild": "odd", "ProductName": "Windows 10", "ReleaseId": "1909"}, "Windows 10 1909", "odd"),
+        ({"DisplayVersion": "24H2", "ReleaseId": "2009"}, "Windows 24H2", None),
+    ],
+)
+def test_windows_11_calls_itself_10(values: dict[str, Any], name: str, build: str | None) -> None:
+    facts = system.facts(changed("windows-intel-only", registry={system.WINDOWS: values}))
+    assert (facts["system_name"], facts["system_build"], facts["long_paths"]) == (name, build, False)
+
+
+def test_a_processor_of_one_thread_has_a_name() -> None:
+    rows = "processor\t: 0\nmodel name\t: A  small   CPU\n"
+    facts = system.facts(changed("linux-no-gpu", files={"/proc/cpuinfo": rows}))
+    assert (facts["cpu_name"], facts["cpu_threads"]) == ("A small CPU", 1)
+
+
+def test_the_registry_tells_distributions_when_wsl_hangs() -> None:
+    keys = {"{a}": {"DistributionName": "Ubuntu"}, "{b}": {"DistributionName": "Debian", "Version": 2}, "{c}": {}}
+    registry = {f"{wsl.DISTRIBUTIONS}\\{key}": values for key, values in keys.items()}
+    registry[wsl.DISTRIBUTIONS] = {"DefaultDistribution": "{a}"}
+    old, new = (
+        WslDistribution(name="Ubuntu", version=1, default=True),
+        WslDistribution(name="Debian", version=2, default=False),
+    )
+    computer = changed("windows-intel-only", programs={"wsl.exe -l -v": None}, registry=registry)
+    assert wsl.facts(computer)["wsl"] == Wsl(state="ready", distributions=(old, new))
+    del registry[f"{wsl.DISTRIBUTIONS}\\{{b}}"]
+    computer = changed("windows-intel-only", programs={"wsl.exe -l -v": None}, registry=registry)
+    assert wsl.facts(computer)["wsl"] == Wsl(state="version-1", distributions=(old,))
+
+
+@pytest.mark.parametrize("name", ["windows-intel-only", "linux-no-gpu"])
+def test_nvidia_smi_is_looked_for_where_the_system_has_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(nvidia.nvidia_smi, "read", lambda run, windows: asked.append(windows))
+    nvidia.facts(changed(name))
+    assert asked == [name.startswith("windows")]
+
+
+def test_a_python_is_one_however_windows_spells_its_folder() -> None:
+    python = "C:\\Python312\\python.exe"
+    variables = {"PATH": "c:\\PYTHON312;C:\\Other\\"}
+    files = {"c:\\PYTHON312\\python.exe": "", "C:\\Other\\python.exe": "", "C:\\Other\\python3": ""}
+    computer = changed("windows-intel-only", python=python, variables=variables, files=files, registry={})
+    assert interpreters.places(computer) == [python, "C:\\Other\\python.exe"]
+    linux = {"/opt/python3": "", "/OPT/python3": "", "/link/python3.12": ""}
+    computer = changed(
+        "linux-no-gpu",
+        python="/opt/python3",
+        variables={"PATH": "/OPT:/link"},
+        files=linux,
+        links={"/link/python3.12": "/opt/python3"},
+    )
+    assert interpreters.places(computer) == ["/opt/python3", "/OPT/python3"]
+
+
+@pytest.mark.parametrize(("limit", "page_file"), [(40, 8), (32, 0), (30, 0)])
+def test_what_windows_promises_beyond_its_memory_is_the_page_file(limit: int, page_file: int) -> None:
+    computer = changed("windows-intel-only", memory=[32, 20, limit, 5])
+    assert memory.facts(computer) == {
+        "ram_total_bytes": 32,
+        "ram_free_bytes": 20,
+        "commit_limit_bytes": limit,
+        "commit_used_bytes": limit - 5,
+        "page_file_bytes": page_file,
+    }
+
+
+def test_what_linux_has_of_memory_and_swap() -> None:
+    rows = {"MemTotal": 100, "MemAvailable": 60, "SwapTotal": 50, "SwapFree": 40}
+    text = "".join(f"{name}:   {number} kB\n" for name, number in rows.items())
+    assert memory.facts(changed("linux-no-gpu", files={"/proc/meminfo": text})) == {
+        "ram_total_bytes": 102_400,
+        "ram_free_bytes": 61_440,
+        "commit_limit_bytes": 153_600,
+        "commit_used_bytes": 51_200,
+        "page_file_bytes": 51_200,
+    }
+    assert memory.facts(changed("linux-no-gpu", files={"/proc/meminfo": text[1:]})) == {}
 
 
 def test_a_driver_that_hangs_leaves_time_to_name_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,41 +372,47 @@ FULL = Machine(
         PythonCandidate(executable="a.exe", version=(3, 12, 8)),
         PythonCandidate(executable="b.exe", problem="alias of the Windows Store"),
         PythonCandidate(executable="c.exe", problem="alias of the Windows Store"),
+        PythonCandidate(executable="d.exe", version=(3, 12, 1), problem="part of conda"),
+        PythonCandidate(executable="nameless.exe"),
     ),
     wsl=Wsl(state="ready", distributions=(WslDistribution(name="Ubuntu", version=2, running=True),)),
     leaks={"CC": "gcc"},
+    proxies={"HTTP_PROXY": "http://proxy"},
+    tls={"PIP_CERT": "company.pem"},
     security=("ESET",),
     unknown=("network",),
 )
 
 
 def test_a_person_reads_a_table() -> None:
-    text = "\n".join(report.lines(FULL, profiles.choose(FULL)))
-    for part in (
+    assert report.lines(FULL, profiles.choose(FULL)) == [
         "System        Windows 11 Pro 23H2 (22631.1), en_US, inside the Windows Subsystem for Linux",
         "Processor     A processor, ? threads",
         "Memory        32.0 GiB, ? free",
-        "8.0 GiB, programs have reserved 12.0 GiB of 40.0 GiB",
+        "Page file     8.0 GiB, programs have reserved 12.0 GiB of 40.0 GiB",
         "GPU 0         NVIDIA GeForce RTX 3060, compute capability 8.6, 12.0 GiB, 2.0 GiB free",
-        "memory used by ollama.exe (7): 9.0 GiB",
-        "memory used by PID (8)",
+        "              memory used by ollama.exe (7): 9.0 GiB",
+        "              memory used by PID (8)",
         "GPU 1         Tesla P40",
-        "552.44, supports CUDA up to 12.4 (nvml), does not work: fan fell off",
+        "Driver        552.44, supports CUDA up to 12.4 (nvml), does not work: fan fell off",
         "Other GPU     Intel UHD",
         "Disk          C:\\ fixed NTFS, 100.0 GiB, 9.0 GiB free",
         "Disk          Z:\\ network",
-        "Long paths    not allowed",
+        "Long paths    not allowed (260 characters at most)",
         "Python        3.12.8 a.exe",
-        "not used (2): b.exe (alias of the Windows Store)",
+        "              not used (2): b.exe (alias of the Windows Store)",
+        "              not used (1): d.exe (part of conda)",
         "VC++ runtime  14.42",
         "WSL           ready: Ubuntu (version 2, running)",
         "Shell         CC=gcc",
+        "Proxy         HTTP_PROXY=http://proxy",
+        "TLS           PIP_CERT=company.pem",
         "Security      ESET",
-        "Profile       RTX 3060 and P40",
-        "fan fell off [driver-missing]",
+        "Profile       RTX 3060 and P40, driver 552: the NVIDIA driver does not answer",
+        "              the NVIDIA driver does not answer [driver-missing]",
+        "              fan fell off [driver-missing]",
         "Unknown       network: no answer in time",
-    ):
-        assert part in text
+    ]
 
 
 def test_a_person_reads_what_is_missing_too() -> None:
@@ -304,8 +434,11 @@ def test_a_person_reads_what_is_missing_too() -> None:
         "WSL           not-installed",
         "Profile       No NVIDIA GPU: CPU",
     ]
-    swap = Machine(system="linux", commit_limit_bytes=GIB)
-    assert "?, programs have reserved ? of 1.0 GiB" in "\n".join(report.lines(swap, profiles.choose(swap)))
+    swap = Machine(system="linux", commit_limit_bytes=GIB, cpu_name="A processor", cpu_threads=8)
+    assert report.lines(swap, profiles.choose(swap))[1:3] == [
+        "Processor     A processor, 8 threads",
+        "Swap          ?, programs have reserved ? of 1.0 GiB",
+    ]
 
 
 @pytest.mark.parametrize("arguments", [["probe"], ["probe", "--json"]])
@@ -329,9 +462,7 @@ def test_a_console_that_lacks_letters_gets_the_rest_of_the_answer(
 def test_a_drive_of_unknown_make_and_size() -> None:
     computer = changed(
         "linux-no-gpu",
-        files={
-            "/proc/mounts": "odd line\noverlay / overlay rw 0 0\nC: /mnt/c 9p rw 0 0\nsrv:/x /mnt/share 9p rw 0 0\n"
-        },
+        files={"/proc/mounts": "odd line\noverlay / overlay rw 0 0\nC: /mnt/c 9p\nsrv:/x /mnt/share 9p rw 0 0\n"},
         space={"/": [2 * GIB, GIB]},
     )
     assert computer.space("/") == Space(2 * GIB, GIB)

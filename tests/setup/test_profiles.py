@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.machine import Driver, Gpu, Machine
-from tunesmith_setup.environments import profiles
+from tunesmith_setup.environments import kinds, profiles
+from tunesmith_setup.probe.interpreters import Interpreter
 
 RTX_3060 = Gpu(index=0, name="NVIDIA GeForce RTX 3060", compute_capability=(8, 6))
 B200 = Gpu(index=0, name="NVIDIA B200", compute_capability=(10, 0))
@@ -60,10 +63,52 @@ def test_one_blackwell_gpu_decides_for_all_and_says_who_is_left_out() -> None:
     assert choice.profile is profiles.PROFILES["cu128"]
     assert choice.sentence == "RTX 5090, V100-SXM2-16GB and T4, driver 575: CUDA 12.8"
     assert warnings(choice) == ["triton-arch-unsupported"]
-    assert choice.warnings[0].text.startswith("No Triton kernels for V100-SXM2-16GB and T4")
+    plain = "No Triton kernels for V100-SXM2-16GB and T4. Training needs more memory and time there."
+    assert choice.warnings[0].text == plain
     with_pascal = profiles.choose(computer(RTX_5090, GTX_1080))
     assert warnings(with_pascal) == ["no-kernel-image-for-arch"]
-    assert "Choose CUDA 12.4 to train on it" in with_pascal.warnings[0].text
+    can_not = "CUDA 12.8 can't use GTX 1080."
+    assert with_pascal.warnings[0].text == (
+        f"{can_not} Choose CUDA 12.4 to train on it. The newer GPU can't be used then."
+    )
+    assert profiles.choose(computer(RTX_5090, GTX_960)).warnings[0].text == "CUDA 12.8 can't use GTX 960."
+    assert profiles.choose(computer(RTX_5090), "cu124").warnings[0].text == (
+        "CUDA 12.4 can't use RTX 5090. CUDA 12.8 can."
+    )
+
+
+NO_KERNELS, PLAIN = "no-kernel-image-for-arch", "triton-arch-unsupported"
+
+
+@pytest.mark.parametrize(
+    ("capability", "cu124", "cu128"),
+    [
+        ((5, 2), [NO_KERNELS], [NO_KERNELS]),
+        ((6, 0), [PLAIN], [NO_KERNELS]),
+        ((7, 0), [PLAIN], [PLAIN]),
+        ((7, 5), [], [PLAIN]),
+        ((8, 0), [], []),
+        ((9, 0), [], []),
+        ((10, 0), [NO_KERNELS], []),
+        ((12, 0), [NO_KERNELS], []),
+        (None, [], []),
+    ],
+)
+def test_each_build_serves_a_range_of_gpus(
+    capability: tuple[int, int] | None, cu124: list[str], cu128: list[str]
+) -> None:
+    machine = computer(Gpu(index=0, name="Card", compute_capability=capability))
+    assert warnings(profiles.choose(machine, "cu124")) == cu124
+    assert warnings(profiles.choose(machine, "cu128")) == cu128
+    served = {"cpu"} if cu124 == cu128 == [NO_KERNELS] else {"cu128"} if cu124 == [NO_KERNELS] else {"cu124"}
+    assert {profiles.choose(machine).profile.name} == served
+
+
+def test_expected_sizes_are_about_what_was_measured() -> None:
+    for profile in profiles.PROFILES.values():
+        for minor in (11, 12, 13):
+            environment = kinds.training_environment(Interpreter(Path("python"), (3, minor)), profile)
+            assert environment.disk_bytes() == pytest.approx(profile.installed_bytes, rel=0.2)
 
 
 def test_a_gpu_that_no_build_serves_changes_nothing_for_the_others() -> None:
@@ -72,7 +117,11 @@ def test_a_gpu_that_no_build_serves_changes_nothing_for_the_others() -> None:
     assert warnings(choice) == ["no-kernel-image-for-arch"]
     assert choice.warnings[0].text == "CUDA 12.4 can't use GTX 960."
     alone = profiles.choose(computer(GTX_960))
-    assert (alone.profile.name, alone.problem) == ("cpu", None)
+    assert (alone.profile.name, alone.problem, alone.sentence) == ("cpu", None, "GTX 960 is too old: CPU")
+    assert warnings(alone) == ["no-kernel-image-for-arch"]
+    assert alone.warnings[0].text == "GTX 960 is too old for PyTorch, which needs a GTX 1000 or newer."
+    no_gpu = profiles.choose(computer(other_gpus=("Intel UHD", "AMD Radeon")))
+    assert (no_gpu.sentence, no_gpu.warnings) == ("No NVIDIA GPU (Intel UHD, AMD Radeon): CPU", ())
 
 
 def test_what_is_unknown_is_no_fault() -> None:
@@ -90,7 +139,10 @@ def test_a_driver_that_does_not_work_must_be_repaired_first() -> None:
     assert choice.sentence == "RTX 3060: the NVIDIA driver does not answer"
     assert choice.warnings[-1].text == "mismatch"
     assert choice.problem == "driver-missing"
-    assert profiles.choose(computer(RTX_3060, driver=None)).problem == "driver-missing"
+    assert [notice.code for notice in choice.warnings] == ["driver-missing", "driver-missing"]
+    missing = profiles.choose(computer(RTX_3060, driver=None))
+    assert missing.problem == "driver-missing"
+    assert missing.sentence == "RTX 3060: CUDA 12.4 needs the NVIDIA driver, which is missing"
 
 
 @pytest.mark.parametrize(

@@ -253,11 +253,14 @@ def test_the_command_installs_and_removes_its_own_program(
     assert command_line.main(["program"]) == 0
     assert f"installed in {user_program.default_folder()}." in capsys.readouterr().out
     assert program.damaged_files(user_program.default_folder()) == []
+    (home / "models").mkdir()
     assert command_line.main(["program", "--uninstall"]) == 0
     shown = capsys.readouterr().out
     assert "Tunesmith was removed." in shown
-    assert f"Kept: {home / 'runs'}" in shown
-    assert os.listdir(home) == ["runs"]
+    kept = {"runs": "runs, with checkpoints and adapters", "models": "base models"}
+    for name, what in kept.items():
+        assert f"    Kept: {home / name} ({what})\n" in shown
+    assert sorted(os.listdir(home)) == sorted(kept)
     assert everything(person) == []
     (home / "cache").mkdir()
     assert command_line.main(["program", "--uninstall", "--prefix", str(person)]) == 2

@@ -53,6 +53,8 @@ PARTS = (Part("training", 2_600_000_000, 5_700_000_000), Part("launcher", 0, 0))
 PLAN = Plan(PARTS, str(Path("/data")), 10 * 1024**3, 125, "cu124", "RTX 3060, driver 552: CUDA 12.4")
 FAILURE = EnvironmentProblem("disk-full", "/data: 9 GiB are needed.", context="the last lines\n", hint="Free some.")
 
+FULL = EnvironmentProblem("disk-full", "full")
+
 
 def tell_everything(progress: Progress) -> None:
     """Call every method once and twice where it has two forms."""
@@ -68,7 +70,7 @@ def tell_everything(progress: Progress) -> None:
         fix = Fix("Free the download cache", "free-disk", bytes=5)
         progress.check(Finding(State.FAILED, "1 GiB free", "disk-full", "/data", fix, **named))
     progress.error(FAILURE)
-    progress.error(EnvironmentProblem("disk-full", "full"))
+    progress.error(FULL)
     progress.result(3)
 
 
@@ -92,7 +94,15 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
         "    failed   Room on the drive: 1 GiB free [disk-full]",
         "             To fix it: Free the download cache",
     ]
-    assert written.err.startswith("the last lines\nerror[disk-full]: The disk is full\n/data: 9 GiB are needed.\n")
+    assert written.err.splitlines() == [
+        "the last lines",
+        "error[disk-full]: The disk is full",
+        "/data: 9 GiB are needed.",
+        "hint: Free some.",
+        "error[disk-full]: The disk is full",
+        "full",
+        f"hint: {FULL.hint}",
+    ]
 
 
 def test_a_plan_of_nothing_takes_no_time(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +123,7 @@ def test_an_operation_gets_events(tmp_path: Path, capsys: pytest.CaptureFixture[
     progress = EventProgress(operation)
     tell_everything(progress)
     assert capsys.readouterr() == ("", "")
+    assert 2 * progress.interval_s <= 1 < 10 * Progress.interval_s <= 100, "a bar moves each second, text seldom"
     events = read_journal(operation.journal_path)
     assert [event.type for event in events[:4]] == ["phase", "log", "plan", "progress"]
     assert events[0].data == {"name": "Training environment", "state": "started"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,8 @@ def test_a_proof_is_shown_and_kept(
     assert proof.is_proven(folder)
     assert proof.read(folder) == record
     assert (record["state"], record["device"], record["seconds"], record["error"]) == ("ok", "cuda", 3.5, None)
+    assert record["version"] == 1
+    assert abs(time.time() - record["proven_at"]) < 60
     assert record["versions"] == {"torch": "2.6.0"}
     assert record["gpus"] == [{"name": "RTX 3060"}]
     assert record["driver"] == "552.44"
@@ -82,6 +85,10 @@ def test_a_proof_is_shown_and_kept(
         ("triton_kernel", "Do triton_kernel", False),
         ("four_bit", "Do four_bit", True),
     ]
+    first, second, third, _ = record["steps"]
+    assert (first["state"], first["seconds"], first["details"]) == ("ok", 1.5, {"versions": {"torch": "2.6.0"}})
+    assert second.keys() == {"id", "name", "ok", "state", "details"}
+    assert third["error"]["code"] == "triton-not-installed"
     assert [line.strip() for line in progress.lines] == [
         "ok       Do imports",
         "ok       Do gpu",

@@ -10,6 +10,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from tests.processes import KILLED
 from tests.setup import breaking
 from tests.setup.conftest import LARGE, RecordedProgress, TinyIndex
 from tunesmith_core import files, paths, runs
-from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER, environment_python
+from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, PROOF, TRAINING_POINTER, environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.runs import Run
 from tunesmith_setup.environments import envs, file_repair, repair, snapshots
@@ -26,6 +28,7 @@ from tunesmith_setup.environments.envs import Environment
 from tunesmith_setup.installation import uninstall
 from tunesmith_setup.packages import inventory, scratch, stores
 from tunesmith_setup.packages.inventory import Entry
+from tunesmith_setup.packages.uvtool import Uv
 from tunesmith_setup.probe import interpreters
 from tunesmith_setup.probe.interpreters import Interpreter
 
@@ -94,6 +97,10 @@ def test_a_store_with_other_bytes_gives_nothing(built_training: Path, tmp_path: 
     assert stores.intact_copy(built_training, "share/x", Entry(9, None, "x"), tmp_path / "copy", wheels) is None
     (tmp_path / "target").mkdir()
     assert not stores.from_folder(built_training, name, listed.entries[name], tmp_path / "target" / "no" / "folder")
+    assert not stores.from_folder(other.parents[5], name, Entry(None, None, "x"), tmp_path / "copy")
+    assert not stores.from_folder(tmp_path, "target", Entry(None, None, "x"), tmp_path / "copy")
+    assert not stores.from_folder(wheels, "other-1.0-py3-none-any.whl", Entry(7, None, "x"), tmp_path / "copy")
+    assert not (tmp_path / "copy").exists(), "no damaged copy is left for the next attempt to stumble over"
 
 
 # Files
@@ -119,6 +126,73 @@ def test_what_the_installer_wrote_comes_from_the_list(
     mend(progress)
     assert repair.is_sound(built_training)
     assert "the list of the environment" in progress.text
+
+
+def test_each_file_is_as_it_was_and_a_person_reads_where_it_came_from(
+    built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, real_uv: Path
+) -> None:
+    def mend_files() -> list[str]:
+        progress.lines.clear()
+        repairing = file_repair.FileRepair(built_training, progress, lambda: Uv(real_uv))
+        assert repairing.run() == []
+        assert not list(paths.envs_dir().glob(f"{file_repair.STAGING_MARK}*"))
+        return [line.strip().replace(str(paths.data_root()), "HOME") for line in progress.lines]
+
+    (built_training / "bin" / "dangling").symlink_to("/nowhere")
+    inventory.seal(built_training, json.loads((built_training / MANIFEST).read_text()))
+    listed = inventory.read(built_training)
+    assert listed is not None
+    synced: list[str] = []
+    sync = files.fsync_file
+    monkeypatch.setattr(files, "fsync_file", lambda path: (synced.append(path.name), sync(path)))
+    for damage in (breaking.flip, breaking.truncate):
+        damage(site(built_training) / DATA, random.Random(3))
+    (site(built_training) / "tiny_data" / "__init__.py").unlink()
+    stray = breaking.stray_path_file(built_training)
+    (site(built_training) / "__pycache__").mkdir(exist_ok=True)
+    for name in ("nobody", "none"):
+        (site(built_training) / "__pycache__" / f"{name}.cpython-311.pyc").write_bytes(b"no header")
+    (built_training / MANIFEST).write_text("{}")
+    for name in ("python", "dangling"):
+        (built_training / "bin" / name).unlink()
+    told = mend_files()
+    places = r"HOME/quarantine/train-tiny-\w+-py\d+-\w+-\d{8}-\d{6}", "cache/uv/archive-v0/[^/]+/tiny_data/rows.txt"
+    assert re.fullmatch(rf"Files: 1\. Of unknown origin, moved to {places[0]}\.", told[0])
+    assert told[1] == "Files: 2. Removed, Python compiles them again."
+    assert told[2] == "Files: 4. Restored from the list of the environment."
+    assert re.fullmatch(rf"Files: 1\. Copied from {places[1]}\.", told[3])
+    assert len(told) == 4
+    assert "copy" in synced, "a copy is on the disk before it takes the place"
+    assert not list(built_training.rglob(Path(stray).name))
+    assert inventory.compare(built_training, listed, full=True) == []
+    assert inventory.scan(built_training).keys() - {PROOF} == {*listed.entries, MANIFEST, inventory.INVENTORY}
+    now, then = inventory.scan(built_training), listed.entries
+    assert [name for name in then if now[name].mtime_ns != then[name].mtime_ns] == [], "its time too"
+    shutil.rmtree(paths.cache_dir())
+    (site(built_training) / DATA).unlink()
+    assert mend_files() == ["Reinstalling tiny-data", "Files: 1. From reinstalled packages."]
+
+
+def test_a_download_cache_that_is_damaged_too_is_passed_by(
+    built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[tuple[list[tuple[str, str]], bool]] = []
+    (tmp_path / "again").mkdir()
+
+    @contextmanager
+    def installed(folder: Path, packages: list[tuple[str, str]], uv: Uv, *, fresh: bool) -> Iterator[Path | None]:
+        asked.append((packages, fresh))
+        copy = (tmp_path / "again" if fresh else tmp_path) / site(built_training).relative_to(built_training) / DATA
+        copy.parent.mkdir(parents=True)
+        copy.write_text(LARGE if fresh else "y" * len(LARGE))
+        yield tmp_path / "again" if fresh else tmp_path
+
+    monkeypatch.setattr(scratch, "installed", installed)
+    shutil.rmtree(paths.cache_dir())
+    (site(built_training) / DATA).unlink()
+    assert file_repair.FileRepair(built_training, progress, lambda: Uv(Path("uv"))).run() == []
+    assert asked == [([("tiny-data", "3.1")], False), ([("tiny-data", "3.1")], True)]
+    assert repair.is_sound(built_training)
 
 
 def test_strangers_are_moved_away_and_not_deleted(built_training: Path, progress: RecordedProgress) -> None:
@@ -288,10 +362,21 @@ def test_a_lost_pointer_finds_the_newest_good_environment(built_training: Path, 
     mend(progress)
     assert repair.pointed_folder(TRAINING_POINTER) == built_training
     assert f"Using {built_training.name} again" in progress.text
+    other = paths.envs_dir() / "train-other"
+    shutil.copytree(built_training, other, symlinks=True)
+    for newest, older in ((other, built_training), (built_training, other)):
+        os.utime(older, (1, 1))
+        os.utime(newest, (2, 2))
+        (paths.envs_dir() / TRAINING_POINTER).unlink()
+        mend(progress)
+        assert repair.pointed_folder(TRAINING_POINTER) == newest
 
 
 def test_nothing_to_mend_is_said(home: Path, progress: RecordedProgress) -> None:
     (home / "envs").mkdir()
+    for text in ("", " \n", "a\0b"):
+        (home / "envs" / TRAINING_POINTER).write_text(text)
+        assert repair.pointed_folder(TRAINING_POINTER) is None
     with pytest.raises(EnvironmentProblem, match="does not exist"):
         mend(progress)
     (home / "envs" / TRAINING_POINTER).write_text("somebody-elses")
@@ -441,7 +526,7 @@ def test_a_repair_killed_anywhere_is_finished_by_the_next(
 def test_the_launcher_may_be_built_again_during_a_run(
     built_training: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(repair, "has_live_run", lambda: True)
+    monkeypatch.setattr(envs, "has_live_run", lambda: True)
     (paths.envs_dir() / LAUNCHER_POINTER).write_text("launcher-gone")
     repair.mend(LAUNCHER_POINTER, progress)
     assert environment_python(built_training).exists()

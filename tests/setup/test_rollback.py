@@ -75,6 +75,18 @@ def test_a_damaged_environment_is_not_gone_back_to(
     assert pointed() == (built_training.name, older.name)
 
 
+def test_five_of_many_damaged_files_are_named(built_training: Path, older: Path, progress: RecordedProgress) -> None:
+    site = inventory.site_folders(older)[0]
+    for number in range(7):
+        (site / f"stray{number}.pth").write_text("x")
+    with pytest.raises(EnvironmentProblem) as failure:
+        snapshots.go_back(progress)
+    place = site.relative_to(older).as_posix()
+    shown = "; ".join(f"{place}/stray{number}.pth (unexpected)" for number in range(5))
+    assert failure.value.message == f"{older.name}: {shown}. The current one stays in use."
+    assert progress.lines == [f"==> Checking {older.name}"]
+
+
 def test_without_an_earlier_one_it_says_so(built_training: Path, progress: RecordedProgress) -> None:
     with pytest.raises(EnvironmentProblem, match="no earlier training environment"):
         snapshots.go_back(progress)

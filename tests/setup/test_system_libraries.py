@@ -108,6 +108,21 @@ def test_sudo_is_used_only_where_it_asks_nothing(
     assert calls.exists() is runs
 
 
+def test_an_old_list_of_packages_is_no_obstacle_and_the_end_of_the_words_is_shown(
+    programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (programs / "env").symlink_to("/usr/bin/env")
+    refused = "print('noise'); sys.stderr.write('E: no network'); sys.exit(100)"
+    script(programs / "apt-get", f"if args[0] == 'update':\n    {refused}\nprint('noise')")
+    assert system_libraries.apt_install(("libegl1", "libgl1"), progress)
+    assert progress.lines == ["    Running apt-get install libegl1 libgl1"]
+    script(programs / "apt-get", "sys.stderr.write('x' * 3000 + 'broken\\n')\nsys.exit(1)")
+    assert not system_libraries.apt_install(("libegl1",), progress)
+    assert progress.lines[-1] == "x" * (2000 - len("broken")) + "broken"
+    assert capfd.readouterr() == ("", "")
+
+
 def test_without_sudo_a_person_gets_the_command(
     lacking: list[Missing], programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,17 +85,17 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     windows = "-m pytest -p no:cacheprovider -m not long tests/windows | TUNESMITH_EXAMPLE_MODEL"
     # It runs beside what comes after the time budgets.
     assert machine.calls.index(windows) >= 4
-    ruff, mypy, contracts, budgets, tests, combine, report = [call for call in machine.calls if call != windows]
+    ruff, mypy, contracts, budgets, engine, tests, combine, report = [call for call in machine.calls if call != windows]
     assert ruff.startswith("-m ruff check")
     assert mypy.startswith("-m mypy")
     assert "lint_imports_command" in contracts
     assert budgets == (
         "-m coverage run -m pytest -p no:cacheprovider -m not long tests/bench | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     )
-    assert tests == (
-        "-m coverage run -m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder "
-        "--ignore tests/windows --ignore tests/bench | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
-    )
+    workers = "-m pytest -p no:cacheprovider -m not long -n 4 --dist loadfile --no-loadscope-reorder"
+    assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL"
+    apart = "--ignore=tests/windows --ignore=tests/bench --ignore=tests/engine"
+    assert tests == f"-m coverage run {workers} {apart} | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")
     assert progress.lines[-1] == "Everything passed."
@@ -106,7 +106,7 @@ def test_windows_that_can_not_be_tested_is_not_counted_as_passed(
 ) -> None:
     monkeypatch.setattr(system_libraries, "ensure_wine", lambda _: ["wine"])
     assert test_runner.run([], long=False) == 0
-    assert len(machine.calls) == 7
+    assert len(machine.calls) == 8
     assert "Windows under Wine: NOT RUN, this computer lacks wine" in progress.text
     assert progress.lines[-1] == "Passed, but NOT RUN: Windows under Wine"
 
@@ -138,7 +138,8 @@ def test_a_selection_runs_pytest_alone(machine: Machine) -> None:
         "-m mypy",
         "lint_imports",
         "not long tests/bench",
-        "--ignore tests/windows",
+        "reorder tests/engine",
+        "--ignore=tests/windows",
         "coverage report",
         "not long tests/windows",
     ],
@@ -148,14 +149,14 @@ def test_every_failing_part_fails_the_whole_and_the_others_still_run(
 ) -> None:
     machine.failing.write_text(part)
     assert test_runner.run([], long=False) == 1
-    assert len(machine.calls) == 8
+    assert len(machine.calls) == 9
     assert progress.lines[-1].startswith("Failed: ")
     assert "," not in progress.lines[-1]
 
 
 def test_long_runs_all_tests_and_the_quick_ones_again_on_python_3_12(machine: Machine) -> None:
     assert test_runner.run([], long=True) == 0
-    lines = [line for line in machine.calls_file.read_text().splitlines() if "--ignore tests/windows" in line]
+    lines = [line for line in machine.calls_file.read_text().splitlines() if "--ignore=tests/windows" in line]
     assert [line.split("-")[2] for line in lines] == ["py311", "py312"]
     assert ["not long" in line for line in lines] == [False, True]
 
@@ -163,7 +164,7 @@ def test_long_runs_all_tests_and_the_quick_ones_again_on_python_3_12(machine: Ma
 def test_long_on_python_3_12_runs_once(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interpreters, "choose", lambda: SECOND)
     test_runner.run([], long=True)
-    assert len([line for line in machine.calls if "--ignore tests/windows" in line]) == 1
+    assert len([line for line in machine.calls if "--ignore=tests/windows" in line]) == 1
 
 
 def test_long_without_python_3_12_fails_before_anything_is_built(

@@ -17,7 +17,7 @@ from tunesmith_core import files, paths, placement
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
 from tunesmith_setup.commands import uninstall as command
-from tunesmith_setup.environments import repair
+from tunesmith_setup.environments import envs
 from tunesmith_setup.installation import uninstall
 
 OURS = {
@@ -128,10 +128,54 @@ def test_a_going_run_or_installation_stops_it(
         pytest.raises(EnvironmentProblem, match="An installation or a repair is running"),
     ):
         uninstall.remove(planned, progress)
-    monkeypatch.setattr(repair, "has_live_run", lambda: True)
+    monkeypatch.setattr(envs, "has_live_run", lambda: True)
     with pytest.raises(EnvironmentProblem, match="A run is in progress"):
         uninstall.remove(planned, progress)
     assert set(OURS) <= there(home)
+
+
+def test_every_part_is_named_with_what_becomes_of_it(home: Path, progress: RecordedProgress) -> None:
+    (home / "photo.jpg").write_text("not ours")
+    planned = uninstall.plan(with_runs=True, with_models=False)
+    assert [(item.path.relative_to(home).as_posix(), item.what, item.num_bytes) for item in planned.removed] == [
+        ("envs", "environments", 1022),
+        ("cache", "caches and downloads", 500),
+        ("tools", "tools", 100),
+        ("tmp", "temporary files", 1),
+        ("quarantine", "files that a repair set aside", 1),
+        ("logs", "logs", 1),
+        ("runs", "runs, with checkpoints and adapters", 300),
+        ("library.sqlite", "index of runs", 1),
+        ("library.sqlite-wal", "index of runs", 1),
+        ("locks", "locks", 0),
+    ]
+    assert planned.num_bytes == 1927
+    uninstall.show(planned, progress)
+    assert [line.strip().replace(str(home), "HOME") for line in progress.lines][-4:] == [
+        "Remove: HOME/locks, locks, 0 MiB",
+        "Keep: HOME/models, base models, 0 MiB",
+        "Keep: HOME/config, settings, 0 MiB",
+        "Keep: HOME/photo.jpg, not created by Tunesmith, 0 MiB",
+    ]
+
+
+def test_what_has_gone_meanwhile_is_removed_and_an_interrupt_lets_others_work(
+    home: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = uninstall.plan(with_runs=False, with_models=False)
+    (home / "library.sqlite").unlink()
+
+    def interrupt(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(shutil, "rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            uninstall.remove(planned, progress)
+    assert not (home / "envs" / "train.current").exists()
+    assert uninstall.remove(planned, progress) == []
+    assert there(home) == set(PERSONAL)
+    assert f"Removed {home / 'library.sqlite'}" in progress.text
 
 
 def test_a_link_goes_and_its_target_stays(home: Path, tmp_path: Path, progress: RecordedProgress) -> None:
@@ -148,10 +192,10 @@ def test_what_can_not_be_removed_is_named(
 ) -> None:
     remove = shutil.rmtree
 
-    def refuse(path: Path, **options: bool) -> None:
-        if path.name == "cache":
+    def refuse(path: Path, ignore_errors: bool = False) -> None:
+        if path.name == "cache" or (path.name == "locks" and not ignore_errors):
             raise PermissionError(13, "Permission denied", str(path))
-        remove(path, **options)
+        remove(path, ignore_errors=ignore_errors)
 
     monkeypatch.setattr(shutil, "rmtree", refuse)
     for name, num_mib in (("cache", 3), ("envs", 5)):

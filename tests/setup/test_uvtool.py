@@ -68,21 +68,25 @@ def bare(home: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     return tmp_path
 
 
-def test_uv_on_the_path_is_used(home: Path, programs: Path, progress: RecordedProgress) -> None:
-    program = script(programs / "uv", GOOD)
+@pytest.mark.parametrize("answer", [GOOD, "print('uv 0.8.0')"])
+def test_uv_on_the_path_is_used(home: Path, programs: Path, progress: RecordedProgress, answer: str) -> None:
+    program = script(programs / "uv", answer)
     assert uvtool.obtain(progress) == Uv(program)
+    assert progress.lines == [f"    uv: {program}"]
 
 
 def test_the_uv_that_came_with_the_program_is_preferred(
     home: Path, programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, progress: RecordedProgress
 ) -> None:
+    program_folder = paths.package_folder("tunesmith_setup").parents[1]
+    assert program_folder / "tools" / ("uv.exe" if sys.platform == "win32" else "uv") == uvtool.BUNDLED
     bundled = script(tmp_path / "program" / "tools" / "uv", "print('uv 0.13.8')")
     script(programs / "uv", "print('uv 0.14.0')")
     monkeypatch.setattr(uvtool, "BUNDLED", bundled)
     assert uvtool.obtain(progress).executable == bundled
 
 
-@pytest.mark.parametrize("answer", ["print('uv 0.4.1')", "print('something else')", "sys.exit(1)"])
+@pytest.mark.parametrize("answer", ["print('uv 0.7.99')", "print('something else')", "sys.exit(1)"])
 def test_an_old_or_broken_uv_is_not_used(
     bare: Path, programs: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
@@ -96,6 +100,10 @@ def test_pip_fetches_uv_into_the_data_root_once(
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=True, venv=False)))
     uv = uvtool.obtain(progress)
+    assert progress.lines == [f"    uv: {uv.executable}, downloaded from the package index"]
+    if sys.platform != "win32":
+        assert uv.executable.stat().st_mode & 0o777 == 0o755
+    assert [path.name for path in uv.executable.parent.iterdir()] == [uv.executable.name]
     assert uvtool.version_of(uv.executable) == (0, 13, 8)
     assert list(paths.tmp_dir().iterdir()) == []
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -103,10 +111,11 @@ def test_pip_fetches_uv_into_the_data_root_once(
 
 
 def test_a_temporary_environments_pip_fetches_uv(
-    bare: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch
+    bare: Path, progress: RecordedProgress, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "executable", str(python_with(bare, pip=False, venv=True)))
     assert uvtool.version_of(uvtool.obtain(progress).executable) == (0, 13, 8)
+    assert capfd.readouterr() == ("", ""), "what was tried in vain worries nobody"
 
 
 def test_the_package_with_venv_is_installed_where_that_is_allowed(
@@ -154,7 +163,7 @@ def test_an_index_that_can_not_be_reached_is_told(
 
 
 def test_uv_runs_with_its_cache_in_the_data_root(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL"):
+    for name in ("UV_CACHE_DIR", "UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_HTTP_TIMEOUT", "UV_NO_PROGRESS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     monkeypatch.setenv("VIRTUAL_ENV", "/somewhere")
@@ -167,10 +176,12 @@ def test_uv_runs_with_its_cache_in_the_data_root(home: Path, tmp_path: Path, mon
     assert variables["UV_DEFAULT_INDEX"] == "https://mirror.example/simple"
     assert variables["UV_PYTHON_DOWNLOADS"] == "never"
     assert variables["UV_NO_PROGRESS"] == "1"
+    assert variables["UV_HTTP_TIMEOUT"] == "180"
 
 
 def test_what_the_person_set_for_uv_stands(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", "/their/cache")
+    monkeypatch.setenv("UV_HTTP_TIMEOUT", "7")
     monkeypatch.setenv("UV_INDEX_URL", "https://theirs.example/simple")
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
@@ -179,7 +190,7 @@ def test_what_the_person_set_for_uv_stands(home: Path, tmp_path: Path, monkeypat
     uv, calls = recording_uv(tmp_path)
     uv.run("venv")
     variables = json.loads(calls.read_text())[1]
-    assert variables["UV_CACHE_DIR"] == "/their/cache"
+    assert (variables["UV_CACHE_DIR"], variables["UV_HTTP_TIMEOUT"]) == ("/their/cache", "7")
     assert "UV_DEFAULT_INDEX" not in variables
     assert "UV_NO_PROGRESS" not in variables
 
@@ -221,18 +232,23 @@ def test_the_cause_of_a_failure_is_read_from_the_last_words_of_uv(
     assert words in capfd.readouterr().err
 
 
-def test_the_network_is_used_only_when_the_cache_lacks_something(home: Path, tmp_path: Path) -> None:
+def test_the_network_is_used_only_when_the_cache_lacks_something(
+    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     uv, calls = recording_uv(tmp_path)
     uv.run_offline_first("pip", "sync")
     assert read_calls(calls) == [["--offline", "--quiet", "pip", "sync"]]
     calls.unlink()
-    uv, calls = recording_uv(tmp_path, "sys.exit('--offline' in args)")
+    uv, calls = recording_uv(tmp_path, "if '--offline' in args: sys.exit('nothing in the cache')")
     uv.run_offline_first("pip", "sync")
     assert read_calls(calls) == [["--offline", "--quiet", "pip", "sync"], ["pip", "sync"]]
+    assert capfd.readouterr() == ("", "")
 
 
-def test_downloads_are_forgotten_in_our_own_cache_only(home: Path, tmp_path: Path) -> None:
-    uv, calls = recording_uv(tmp_path)
+def test_downloads_are_forgotten_in_our_own_cache_only(
+    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    uv, calls = recording_uv(tmp_path, "sys.exit('another uv holds it')")
     uv.forget(["torch"])
     assert not calls.exists()
     uvtool.own_cache().mkdir(parents=True)
@@ -240,3 +256,4 @@ def test_downloads_are_forgotten_in_our_own_cache_only(home: Path, tmp_path: Pat
     assert read_calls(calls) == [
         ["--quiet", "--cache-dir", str(home / "cache/uv"), "cache", "clean", "torch", "triton"]
     ]
+    assert capfd.readouterr() == ("", "")

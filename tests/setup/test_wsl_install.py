@@ -11,7 +11,8 @@ import pytest
 
 from tests.wsl_stub import add_distribution, install_stub, read_state, write_state
 from tunesmith_core.bounded import Output
-from tunesmith_core.errors import EnvironmentProblem
+from tunesmith_core.errors import EnvironmentProblem, TunesmithError
+from tunesmith_core.machine import WslDistribution
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.wsl import client
@@ -144,6 +145,72 @@ def test_only_a_step_for_administrators_asks_windows_for_one(stub: Path, monkeyp
         wsl_install._run(Step("subsystem", Message("Words"), ("wsl.exe", "--install"), elevated=elevated))
     program = wsl_install.client.program()
     assert run == [["as-administrator", program, "--install"], [program, "--install"]]
+
+
+def test_each_step_says_what_it_does_and_whether_it_needs_an_administrator_or_a_restart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wsl_install.client, "program", lambda: "wsl.exe")
+    monkeypatch.setattr(wsl_install, "find_python", lambda _name: "python3.12")
+    monkeypatch.setattr(wsl_install, "has_compiler", lambda _name: False)
+
+    def step(found: tuple[WslDistribution, ...] | None, wanted: str | None = None) -> tuple[object, ...]:
+        monkeypatch.setattr(wsl_install, "distributions", lambda: found)
+        step = wsl_install.next_step(wanted)
+        assert step is not None
+        return step.id, step.words.partition(".")[0], step.command, step.elevated, step.restart
+
+    words = "Install the Windows Subsystem for Linux"
+    assert step(None) == ("subsystem", words, ("wsl.exe", "--install", "--no-distribution"), True, True)
+    for wanted, name in ((None, NAME), ("Debian", "Debian")):
+        words = f"Download the distribution {name} (about 0.6 GB) and install it for this user.".partition(".")[0]
+        command = ("wsl.exe", "--install", "-d", name, "--no-launch")
+        assert step((), wanted) == ("distribution", words, command, False, False)
+    words = "Convert Debian to WSL 2, because WSL 1 can't use a GPU"
+    old = WslDistribution(name="Debian", version=1)
+    assert step((old,)) == ("version", words, ("wsl.exe", "--set-version", "Debian", "2"), False, False)
+    name, words, command, *rights = step((WslDistribution(name="Debian", version=2),))
+    packages = "python3, python3-venv, python3-pip, python3-dev, gcc, libc6-dev"
+    assert (name, words, rights) == ("packages", f"Install inside Debian, as administrator: {packages}", [False, False])
+    script = f"apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y {packages.replace(',', '')}"
+    assert command == ("wsl.exe", "-d", "Debian", "-u", "root", "--cd", "~", "--exec", "sh", "-c", script)
+    monkeypatch.setattr(wsl_install, "has_compiler", lambda _name: True)
+    monkeypatch.setattr(wsl_install, "find_python", lambda _name: None)
+    assert step((WslDistribution(name="Debian", version=2),))[0] == "packages"
+
+
+@pytest.mark.parametrize(("code", "fails"), [(0, False), (1, True), (-1, True)])
+def test_a_reason_counts_where_the_call_failed(code: int, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "  NAME      STATE    VERSION\n* Debian    Running  2\nWslRegisterDistribution failed: 0x80370102\n"
+    monkeypatch.setattr(wsl_install.client, "call", lambda *_: client.Answer(code, text))
+    if fails:
+        with pytest.raises(TunesmithError, match="0x80370102"):
+            wsl_install.distributions()
+    else:
+        assert [one.name for one in wsl_install.distributions() or ()][:1] == ["Debian"]
+
+
+@pytest.mark.parametrize(("code", "there"), [(0, True), (1, False)])
+def test_a_compiler_is_there_with_pythons_headers(code: int, there: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(guest: Guest, *command: str) -> client.Answer:
+        asked.append((guest.distribution, *command))
+        return client.Answer(code, "")
+
+    monkeypatch.setattr(Guest, "run", run)
+    assert wsl_install.has_compiler("Debian") is there
+    assert asked == [("Debian", "sh", "-c", "command -v gcc && ls /usr/include/python3*/Python.h")]
+
+
+@pytest.mark.parametrize("python", ["python3.13", None])
+def test_where_nothing_is_missing_the_python_of_the_distribution_is_taken(
+    python: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wsl_install, "next_step", lambda _wanted: None)
+    monkeypatch.setattr(wsl_install, "distributions", lambda: (WslDistribution(name="Debian", version=2),))
+    monkeypatch.setattr(wsl_install, "find_python", lambda _name: python)
+    assert wsl_install.prepare(None, agreeing([]), Progress()) == Guest("Debian", python or "python3")
 
 
 @pytest.mark.parametrize("language", ["en", "zh", "tr"])

@@ -9,6 +9,7 @@ LINUX = "is about a rule or a program of Linux"
 NEWLINES = "compares output with the line ends of Linux"
 SOURCES = "reads the sources, which are the same everywhere"
 SIZES = "counts on the sizes of the Linux locks"
+VALUES = "works on values alone, which are the same everywhere; under Wine every test costs a tenth of a second"
 SLOW = "takes minutes under Wine; the crash points are tried one by one in tests/core and test_repair.py"
 
 REASONS = {
@@ -66,6 +67,27 @@ REASONS = {
     "tests/setup/test_test_runner.py": "the runner needs the developer tools, which are locked for Linux",
     "tests/setup/test_uvtool.py": BASH,
     "tests/setup/test_wsl_install.py": BASH,
+    "tests/core/test_errors.py": VALUES,
+    "tests/core/test_explain.py": VALUES,
+    "tests/core/test_explain_forms.py": VALUES,
+    "tests/core/test_explain_logs.py": VALUES,
+    "tests/core/test_json_values.py": VALUES,
+    "tests/core/test_messages.py": VALUES,
+    "tests/core/test_plain_text.py": VALUES,
+    "tests/core/test_planner.py": VALUES,
+    "tests/core/test_spec.py": VALUES,
+    "tests/core/test_verdict.py": VALUES,
+    "tests/core/test_terminal.py": VALUES,
+    "tests/gui/test_i18n.py": SOURCES,
+    "tests/setup/test_chinese_words.py": VALUES,
+    "tests/setup/test_probe_machines.py": VALUES,
+    "tests/setup/test_profiles.py": VALUES,
+    "tests/setup/test_progress.py": VALUES,
+    "tests/setup/test_install.py::test_a_person_reads_every_part_its_time_and_the_sum": SIZES,
+    "tests/setup/test_inventory.py::test_what_the_list_keeps_has_limits": NEWLINES,
+    "tests/setup/test_repair.py::test_a_download_cache_that_is_damaged_too_is_passed_by": FOLDERS,
+    "tests/setup/test_repair.py::test_each_file_is_as_it_was_and_a_person_reads_where_it_came_from": FOLDERS,
+    "tests/setup/test_uninstall.py::test_every_part_is_named_with_what_becomes_of_it": FOLDERS,
 }
 """A file or one of its tests by its id, and why it does not run on Windows."""
 

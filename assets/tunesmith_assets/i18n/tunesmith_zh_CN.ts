@@ -7736,6 +7736,158 @@ in no list of processes. What is shown has no passwords.</source>
         <source>{num_skipped} of {num_rows}</source>
         <translation>{num_skipped} / {num_rows}</translation>
     </message>
+    <message>
+        <source>Answers before and after</source>
+        <translation>训练前后的回答</translation>
+    </message>
+    <message>
+        <source>Ask it something that is not among the rows before you rely on it.</source>
+        <translation>正式使用前，请用数据之外的问题试一试。</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Hold out a share of the rows and train again. A falling training loss alone may be memorizing.</source>
+        <translation>请留出一部分数据行后重新训练。仅训练损失下降可能只是死记硬背。</translation>
+    </message>
+    <message>
+        <source>Improved a little: the held-out loss fell from {before} to {after}.</source>
+        <translation>略有改善：留出数据的损失从 {before} 降到 {after}。</translation>
+    </message>
+    <message>
+        <source>Improved a lot: the held-out loss fell from {before} to {after}.</source>
+        <translation>明显改善：留出数据的损失从 {before} 降到 {after}。</translation>
+    </message>
+    <message>
+        <source>Loss by step</source>
+        <translation>各步的损失</translation>
+    </message>
+    <message>
+        <source>Loss in nats per token</source>
+        <translation>损失（每个词元的奈特数）</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the rows: answers may not belong to their questions.</source>
+        <translation>请降低学习率，并检查数据：回答可能与问题不对应。</translation>
+    </message>
+    <message>
+        <source>Made by Tunesmith {version} on {date}.</source>
+        <translation>由 Tunesmith {version} 于 {date} 生成。</translation>
+    </message>
+    <message>
+        <source>More epochs or more rows may improve it further.</source>
+        <translation>增加训练轮数或数据行可能会进一步改善。</translation>
+    </message>
+    <message>
+        <source>No improvement: the held-out loss was {before} and is {after}.</source>
+        <translation>没有改善：留出数据的损失原为 {before}，现为 {after}。</translation>
+    </message>
+    <message>
+        <source>Nobody knows whether the model improved: no held-out rows were measured before and after.</source>
+        <translation>无法得知模型是否改善：训练前后没有用留出的数据行测量。</translation>
+    </message>
+    <message>
+        <source>Overfitting since step {step}: the held-out loss fell from {before} to {best} there and has risen to {after} since.</source>
+        <translation>自第 {step} 步起过拟合：留出数据的损失到那时从 {before} 降到 {best}，此后升到 {after}。</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>The model got worse: the held-out loss rose from {before} to {after}.</source>
+        <translation>模型变差了：留出数据的损失从 {before} 升到 {after}。</translation>
+    </message>
+    <message>
+        <source>Train for more steps or at a higher learning rate, and look at what is learned of the rows.</source>
+        <translation>请增加训练步数或提高学习率，并查看数据行中哪些内容会被学习。</translation>
+    </message>
+    <message>
+        <source>Train until step {step} only, or on more rows.</source>
+        <translation>请只训练到第 {step} 步，或使用更多数据行。</translation>
+    </message>
+    <message>
+        <source>Warnings</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>What was trained</source>
+        <translation>训练内容</translation>
+    </message>
+    <message>
+        <source>Where it ran</source>
+        <translation>运行环境</translation>
+    </message>
+    <message>
+        <source>before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>device</source>
+        <translation>设备</translation>
+    </message>
+    <message>
+        <source>duration</source>
+        <translation>用时</translation>
+    </message>
+    <message>
+        <source>held-out loss</source>
+        <translation>留出数据的损失</translation>
+    </message>
+    <message>
+        <source>held-out rows</source>
+        <translation>留出的数据行</translation>
+    </message>
+    <message>
+        <source>kernels</source>
+        <translation>内核</translation>
+    </message>
+    <message>
+        <source>no</source>
+        <translation>否</translation>
+    </message>
+    <message>
+        <source>number format</source>
+        <translation>数值格式</translation>
+    </message>
+    <message>
+        <source>perplexity</source>
+        <translation>困惑度</translation>
+    </message>
+    <message>
+        <source>report: {path}</source>
+        <translation>报告：{path}</translation>
+    </message>
+    <message>
+        <source>started</source>
+        <translation>开始时间</translation>
+    </message>
+    <message>
+        <source>the file to write (report.html in the run&apos;s folder)</source>
+        <translation>要写入的文件（默认为运行文件夹中的 report.html）</translation>
+    </message>
+    <message>
+        <source>trained parameters</source>
+        <translation>训练的参数</translation>
+    </message>
+    <message>
+        <source>training loss</source>
+        <translation>训练损失</translation>
+    </message>
+    <message>
+        <source>training rows</source>
+        <translation>训练数据行</translation>
+    </message>
+    <message>
+        <source>write a page about a run and what came of it</source>
+        <translation>生成一份关于运行及其结果的网页</translation>
+    </message>
+    <message>
+        <source>yes</source>
+        <translation>是</translation>
+    </message>
 </context>
 <context>
     <name>Dashboard</name>
@@ -7798,10 +7950,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Keep as is</source>
         <translation>保持原样</translation>
-    </message>
-    <message>
-        <source>Evaluation loss %1 → %2</source>
-        <translation>评估损失 %1 → %2</translation>
     </message>
     <message>
         <source>Adapter: %1</source>
@@ -7874,6 +8022,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Nothing was trained yet. Resuming begins again.</source>
         <translation>尚未完成任何训练。继续时将从头开始。</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>报告</translation>
     </message>
 </context>
 <context>

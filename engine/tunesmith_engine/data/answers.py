@@ -126,15 +126,15 @@ class ChatRenderer:
         spans: list[Span] = []
         proven: set[str] = set()
         for number in numbers:
-            lead, start, end = spots.get(number, ("", 0, 0))
-            expected = [(start, self._end_of_turn(text, end))] if end else []
+            lead, words = spots.get(number, ("", None))
+            expected = [(words[0], self._end_of_turn(text, words[1]))] if words else []
             found = expected if lead in proven else self._answer(chat, number, text, place)
             if expected == found:
                 proven.add(lead)
             spans += found
         return spans
 
-    def _spots(self, chat: Chat, text: str) -> dict[int, tuple[str, int, int]]:
+    def _spots(self, chat: Chat, text: str) -> dict[int, tuple[str, Span]]:
         """Return where the words of answers stand in a text, each with what the template wrote since the words before.
 
         To render a chat up to each of its answers takes a time that grows with the square of their number. Where the
@@ -149,13 +149,13 @@ class ChatRenderer:
         pieces = BEGIN_OR_END.split(self._try_text(replace(chat, messages=tuple(marked))) or "")
         if pieces[1::2] != list(words.values()) or "".join(pieces) != text:
             return {}
-        spots: dict[int, tuple[str, int, int]] = {}
+        spots: dict[int, tuple[str, Span]] = {}
         place = 0
         for number, lead, said in zip(words, pieces[::2], pieces[1::2], strict=False):
             start = place + len(lead)
             place = start + len(said)
             if chat.messages[number] == {"role": "assistant", "content": said}:
-                spots[number] = (lead, start, place)
+                spots[number] = (lead, (start, place))
         return spots
 
     def _text(self, chat: Chat, *, prompts: bool = False) -> str:
@@ -287,11 +287,10 @@ class ChatRenderer:
         """Return which stretch of the text changes with a part of a message, None when that can't be told."""
         changed = {**chat.messages[number], **probe}
         other = self._try_text(replace(chat, messages=(*chat.messages[:number], changed, *chat.messages[number + 1 :])))
-        if other is None or ("content" in probe and other.count(PROBE) != 1):
+        if other is None or PROBE not in other or ("content" in probe and other.count(PROBE) > 1):
             return None
         start = len(_shared_start(text, other))
-        end = len(text) - len(_shared_end(text[start:], other[start:]))
-        return (start, end) if PROBE in other[start : len(other) - len(text) + end] else None
+        return start, len(text) - len(_shared_end(text[start:], other[start:]))
 
     def _end_of_turn(self, text: str, end: int, *, has_calls: bool = False) -> int:
         """Return the place behind the token with which the model ends its turn; white space after it is not learned."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -32,7 +33,7 @@ class Fields:
         self._try_text = try_text
         self._thoughts = next((key for key in THOUGHTS if re.search(rf"\b{key}\b", template)), None)
         self._arguments_as_text = self._wants_text()
-        self._trials: dict[str, int] = {}
+        self._trials: Counter[str] = Counter()
         self._is_used: set[str] = set()
 
     def fitted(self, chat: Chat) -> Chat:
@@ -63,12 +64,12 @@ class Fields:
         fields = {key for message in chat.messages for key in message} - {"role", "content"}
         if chat.tools:
             fields.add("tools")
-        open_fields = [key for key in fields - self._is_used if self._trials.get(key, 0) < MAX_TRIALS]
+        open_fields = [key for key in fields - self._is_used if self._trials[key] < MAX_TRIALS]
         if not open_fields:
             return
         whole = self._try_text(chat)
         for key in open_fields:
-            self._trials[key] = self._trials.get(key, 0) + 1
+            self._trials[key] += 1
             without = tuple(
                 {name: value for name, value in message.items() if name != key} for message in chat.messages
             )

@@ -29,7 +29,9 @@ MAX_VALUES_PER_BYTE = 64
 MAX_UNPACKED_BYTES = 8 * 1024**2
 """Up to this size a dictionary is looked into; programs end one at 1 MiB."""
 
-HEAD_BYTES = 1024
+HEAD_BYTES = 32 * 1024
+"""Of a page that are read to find its size: its smallest and largest value stand there twice, of 4 KiB each."""
+
 TYPE, SIZE, PACKED_SIZE, DICTIONARY = 1, 2, 3, 2
 """Fields of a page's head, and the type of dictionary pages."""
 
@@ -86,11 +88,11 @@ def _too_big(path: Path, row: int, num_bytes: int) -> TunesmithError:
 def _pages_of(file: BinaryIO, column: Any) -> _Pages:  # Any: ColumnChunkMetaData
     pages = _Pages()
     start = column.data_page_offset
-    if column.has_dictionary_page and column.dictionary_page_offset:
+    if column.dictionary_page_offset:
         start = min(start, column.dictionary_page_offset)
     end = start + column.total_compressed_size
-    for kind, size, place, packed_size in _heads(file, start, end):
-        if kind != DICTIONARY:
+    for is_dictionary, size, place, packed_size in _heads(file, start, end):
+        if not is_dictionary:
             pages.largest = max(pages.largest, size)
             continue
         pages.dictionary = max(pages.dictionary, size)
@@ -120,16 +122,19 @@ def _longest_text(packed: bytes, size: int, compression: str) -> int:
     return min(longest, size)
 
 
-def _heads(file: BinaryIO, place: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yield type, unpacked size, place and packed size of the pages in a part of a file; a damaged head ends it."""
+def _heads(file: BinaryIO, place: int, end: int) -> Iterator[tuple[bool, int, int, int]]:
+    """Yield whether it is a dictionary, unpacked size, place and packed size of the pages in a part of a file.
+
+    A damaged head ends it.
+    """
     while place < end:
         file.seek(place)
         head = Thrift(file.read(HEAD_BYTES))
         try:
             fields = head.integers()
-        except (IndexError, ValueError):
+            is_dictionary, size, packed_size = fields[TYPE] == DICTIONARY, fields[SIZE], max(0, fields[PACKED_SIZE])
+        except (LookupError, ValueError):
             return
-        packed_size = max(0, fields.get(PACKED_SIZE, 0))
         place += head.place
-        yield fields.get(TYPE, 0), fields.get(SIZE, 0), place, packed_size
+        yield is_dictionary, size, place, packed_size
         place += packed_size

@@ -99,7 +99,9 @@ def _num_values(array: Array) -> int:
     if types.is_struct(kind):
         return len(array) + sum(_num_values(child) for child in array.flatten())
     if types.is_map(kind):
-        return _num_values(array.keys) + _num_values(array.items)
+        # Keys and items are those of all rows that were read with these.
+        first, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return sum(_num_values(child.slice(first, end - first)) for child in (array.keys, array.items))
     if isinstance(kind, pyarrow.BaseExtensionType):
         return _num_values(array.storage)
     return len(array) + (_num_values(array.flatten()) if _is_list(kind) else 0)

@@ -121,20 +121,18 @@ def _digest(examples: list[Example]) -> str:
     return digest.hexdigest()[:16]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _FileRows:
     """How many rows of a file are written, and what was left out."""
 
-    num_rows: int = 0
-    row_format: str = ""
-    num_bad_rows: int = 0
-    num_overlong_rows: int = 0
-    num_untrained_rows: int = 0
+    num_rows: int
+    row_format: str
+    num_bad_rows: int
+    num_overlong_rows: int
+    num_untrained_rows: int
 
 
-def prepare(
-    spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter, portions: Portions
-) -> Prepared:
+def prepare(spec: RunSpec, tokenizer: PreTrainedTokenizerBase, rows: RowsWriter, portions: Portions) -> Prepared:
     """Write the examples of a run into a file and return which of them are trained and held out.
 
     Args:
@@ -181,19 +179,19 @@ def _write_examples(
     spec: RunSpec, file_spec: SourceSpec, renderer: Renderer, cuts: Cuts, rows: RowsWriter
 ) -> _FileRows:
     source = Source(file_spec, spec.data.skip_bad_rows, portions=renderer.portions)
-    file, num_before = _FileRows(), len(rows)
+    num_before, num_overlong, num_untrained = len(rows), 0, 0
     for tokenised in renderer.tokenise(rendered for _, rendered in rendered_rows(source, renderer)):
         example = tokenised.example
         if len(example.input_ids) > cuts.limit and spec.data.overlong == "skip":
-            file.num_overlong_rows += 1
+            num_overlong += 1
             continue
         example = cuts.cut(example)
         if example.num_trained_tokens:
             rows.add(example)
         else:
-            file.num_untrained_rows += 1
-    file.num_rows = len(rows) - num_before
-    file.num_bad_rows, file.row_format = source.num_skipped_rows, source.row_format
+            num_untrained += 1
+    num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
+    file = _FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
     if not file.num_rows:
         _raise_nothing_left(source.path, file, cuts.limit)
     return file
@@ -220,15 +218,15 @@ def _raise_nothing_left(path: Path, file: _FileRows, limit: int) -> None:
 
 def rendered_rows(source: Source, renderer: Renderer) -> Iterator[tuple[int, Rendered]]:
     """Yield (line or row number, rendered text) of every good row; rows that the template refuses are bad rows."""
-    num_good = 0
+    has_good = False
     for number, conversation in source.conversations():
         rendered = _rendered(source, renderer, number, conversation)
         if isinstance(rendered, UserError):
             source.bad_row(number, rendered)
         else:
-            num_good += 1
+            has_good = True
             yield number, rendered
-    if not num_good and source.first_error:
+    if not has_good and source.first_error:
         raise source.first_error
 
 

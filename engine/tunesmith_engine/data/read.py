@@ -46,7 +46,7 @@ class Source:
     row_format: str = field(default="", init=False)
 
     _kind: str = field(default="", init=False)
-    _num_good: int = field(default=0, init=False)
+    _has_good: bool = field(default=False, init=False)
     _more_cpu_s: float = field(default=READ_CPU_S, init=False)
 
     @property
@@ -93,10 +93,10 @@ class Source:
             except UserError as error:
                 self.bad_row(number, error)
             else:
-                self._num_good += 1
+                self._has_good = True
                 yield number, conversation
                 self._announce(number)
-        if not self._num_good and self.first_error:
+        if not self._has_good and self.first_error:
             raise self.first_error
 
     def bad_row(self, number: int, error: TunesmithError) -> None:
@@ -108,7 +108,7 @@ class Source:
         self.first_error = self.first_error or error
         if self.on_problem:
             self.on_problem(number, error)
-        if self.num_skipped_rows == MOST_BAD_ROWS and not self._num_good:
+        if self.num_skipped_rows == MOST_BAD_ROWS and not self._has_good:
             raise self.first_error
 
     def _announce(self, number: int) -> None:

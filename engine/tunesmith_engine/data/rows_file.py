@@ -49,12 +49,12 @@ class RowsWriter:
 
 
 def _little_endian(values: np.ndarray) -> bytes:
-    return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
+    return np.asarray(values, values.dtype.newbyteorder("<")).tobytes()
 
 
 def read_rows(folder: Path) -> list[Example]:
     """Return the rows of a folder in the order in which they were written."""
-    values = np.fromfile(folder / NAME, dtype="<i4").astype(np.int32, copy=False)
+    values = np.asarray(np.fromfile(folder / NAME, dtype="<i4"), np.int32)
     lengths = np.fromfile(folder / LENGTHS, dtype="<i8")
     ends = np.cumsum(2 * lengths).tolist()
     return [

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tunesmith_core.spec import RunSpec, iter_settings
-
-CARD_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule")
+from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
 
 
 def base_model_license(folder: Path) -> str:
@@ -80,7 +78,7 @@ def settings_table(spec: RunSpec) -> str:
     rows = "\n".join(
         f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
         for setting in iter_settings()
-        if setting.section in CARD_SECTIONS
+        if setting.section in TOLD_SECTIONS
     )
     return f"| setting | value |\n|---|---|\n{rows}"
 

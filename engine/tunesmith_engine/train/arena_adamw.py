@@ -19,6 +19,9 @@ from tunesmith_engine.kernels.adamw_8bit import State, adamw_8bit_step
 CLIP_EPSILON = 1e-6
 """Added to the norm by `torch.nn.utils.clip_grad_norm_`."""
 
+MOMENTS = {"exp_avg": True, "exp_avg_sq": False}
+"""AdamW's states as PyTorch names them, and whether their values have a sign."""
+
 
 class LossScale:
     """The factor that keeps float16 gradients from vanishing: `torch.amp.GradScaler`'s rule and defaults.
@@ -78,12 +81,12 @@ class ArenaAdamW:
         self._betas = torch.tensor([settings.beta1, settings.beta2], dtype=torch.float64, device=device)
         self._learning_rate = torch.zeros((), dtype=torch.float64, device=device)
         self._decayed = self._decayed_blocks() if settings.weight_decay else None
-        self._in_8_bits = settings.name == "adamw_8bit"
-        self._moments: list[Any]  # Any: flat tensors, or their states in 8 bits
-        if self._in_8_bits:
-            self._moments = [State.zeros(num_weights, table.to(device)) for table in _tables()]
-        else:
-            self._moments = [torch.zeros_like(arena.weights) for _ in range(2)]
+        self._in_8_bits = in_8_bits = settings.name == "adamw_8bit"
+        # Any: flat tensors, or their states in 8 bits
+        self._moments: dict[str, Any] = {
+            key: State.zeros(num_weights, _table(signed).to(device)) if in_8_bits else torch.zeros_like(arena.weights)
+            for key, signed in MOMENTS.items()
+        }
 
     def _decayed_blocks(self) -> torch.Tensor | None:
         """Return which blocks take part in weight decay, or None when all do: biases don't."""
@@ -111,7 +114,7 @@ class ArenaAdamW:
         self._learning_rate.fill_(learning_rate)
         control = self._control(norm, finite, inverse_scale)
         step = adamw_8bit_step if self._in_8_bits else adamw_step
-        mean, square = self._moments
+        mean, square = self._moments.values()
         betas = (settings.beta1, settings.beta2)
         step(arena.weights, arena.gradients, mean, square, control, betas, settings.epsilon, self._decayed)
         if self.loss_scale is not None:
@@ -143,14 +146,14 @@ class ArenaAdamW:
         numbers: dict[str, float] = {}
         for name in self._arena.parameters:
             if self._in_8_bits:
-                for place, moment in enumerate(self._moments, 1):
+                for place, moment in enumerate(self._moments.values(), 1):
                     tensors[f"{name}:state{place}"] = self._arena.view(moment.codes, name)
                     tensors[f"{name}:qmap{place}"] = moment.table
                     tensors[f"{name}:absmax{place}"] = moment.part(self._arena.slices[name]).scales
                 numbers[f"{name}:step"] = int(self._num_steps.item())
             else:
                 tensors[f"{name}:step"] = self._num_steps.float()
-                for key, moment in zip(("exp_avg", "exp_avg_sq"), self._moments, strict=True):
+                for key, moment in self._moments.items():
                     tensors[f"{name}:{key}"] = self._arena.view(moment, name)
         if self.loss_scale is not None:
             numbers |= {f"scaler:{key}": value for key, value in self.loss_scale.state().items()}
@@ -164,7 +167,7 @@ class ArenaAdamW:
                 # The plain optimizer has no state before its first step.
                 continue
             self._num_steps.fill_(float(step))
-            for place, (key, moment) in enumerate(zip(("exp_avg", "exp_avg_sq"), self._moments, strict=True), 1):
+            for place, (key, moment) in enumerate(self._moments.items(), 1):
                 if self._in_8_bits:
                     scales = tensors.get(f"{name}:absmax{place}")
                     self._load_8_bits(name, moment, tensors[f"{name}:state{place}"], scales)
@@ -187,10 +190,11 @@ class ArenaAdamW:
         part.scales.copy_(scales)
 
 
-def _tables() -> tuple[torch.Tensor, torch.Tensor]:
-    """Return bitsandbytes' tables of 8-bit values for the mean and for the squares."""
+def _table(signed: bool) -> torch.Tensor:
+    """Return bitsandbytes' table of 8-bit values."""
     try:
         from bitsandbytes.functional import create_dynamic_map
     except (ImportError, OSError, RuntimeError) as error:
         raise TunesmithError("bnb-cuda-lib-missing", "bitsandbytes can't be loaded: {error}", error=error) from error
-    return create_dynamic_map(signed=True), create_dynamic_map(signed=False)
+    table: torch.Tensor = create_dynamic_map(signed=signed)
+    return table

@@ -56,7 +56,7 @@ class Progress:
     base_model_seen: bool = False
     eval_loss_before: float | None = None
     eval_loss: float | None = None
-    eval_step: int = -1
+    eval_step: int | None = None
     best_eval_loss: float | None = None
     num_evals_without_gain: int = 0
     num_nonfinite_steps: int = 0

@@ -46,7 +46,6 @@ def try_longest(
             path.add_gradients(largest, max(1, num_trained_tokens(largest)), updater)
         updater.drop_gradients()
 
-    updater.drop_gradients()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     ladder.fit(go_through, Message("Before the first step"), updater.drop_gradients)

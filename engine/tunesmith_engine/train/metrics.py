@@ -45,8 +45,8 @@ class StepMeter:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pending: _Pending | None = None
-        self._last_s = 0.0
-        self._last_mark: torch.cuda.Event | None = None
+        self._last_s: float
+        self._last_mark: torch.cuda.Event | None
         self.restart_clock()
 
     def submit(

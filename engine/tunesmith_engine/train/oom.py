@@ -46,8 +46,7 @@ class MemoryLadder:
 
     def restore(self, micro_batch_size: int, num_kept_less: int) -> None:
         """Go back to the rung on which an earlier part of the run ended."""
-        if micro_batch_size < self.micro_batch_size:
-            self._use(micro_batch_size)
+        self._use(min(micro_batch_size, self.micro_batch_size))
         while self.num_kept_less < num_kept_less and self._keep_less():
             pass
 
@@ -126,5 +125,5 @@ class MemoryLadder:
 
 def _free_caches() -> None:
     gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    # Does nothing where no GPU is used.
+    torch.cuda.empty_cache()

@@ -111,7 +111,7 @@ class Updater:
         if self._arena is not None:
             self._arena.drop_gradients()
             return
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
 
     # The state as tensors, for checkpoints
 

@@ -21,7 +21,7 @@ class StepPlan:
 
     schedule: ScheduleSpec
     num_rows: int
-    _order: tuple[int, list[int]] = field(default=(-1, []))
+    _order: dict[int, list[int]] = field(default_factory=dict)
 
     @property
     def rows_per_step(self) -> int:
@@ -45,10 +45,10 @@ class StepPlan:
     def rows(self, step: int) -> list[int]:
         """Return the row numbers of a step, counted from 0."""
         epoch, within = divmod(step, self.steps_per_epoch)
-        if self._order[0] != epoch:
-            self._order = (epoch, epoch_order(self.num_rows, self.schedule.seed, epoch, self.schedule.shuffle))
+        if epoch not in self._order:
+            self._order = {epoch: epoch_order(self.num_rows, self.schedule.seed, epoch, self.schedule.shuffle)}
         start = within * self.rows_per_step
-        return self._order[1][start : start + self.rows_per_step]
+        return self._order[epoch][start : start + self.rows_per_step]
 
     def learning_rate_factor(self, step: int) -> float:
         """Return the share of the top learning rate for a step, counted from 0, as transformers defines it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from math import isfinite
 from pathlib import Path
 
 from PySide6.QtWidgets import QWidget
@@ -16,11 +17,13 @@ from tunesmith_core.explain.catalogue import actions_against
 from tunesmith_core.memory_steps import steps_left
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.verdict import Outcome, Verdict, judge
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.tr import core_text, fill, number, translate
-from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.banner import Banner, Tone
 
 MOST_RETRIES = 3
+DISAPPOINTING = (Outcome.NOTHING, Outcome.OVERFITTED, Outcome.WORSE)
 
 Ask = Callable[[str], object]
 """Takes the id of an action, see `DashboardPage.ask`."""
@@ -156,12 +159,15 @@ def _interrupted(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
     )
 
 
-def outcome_text(model: DashboardModel, folder: Path) -> str:
-    """What came out: evaluation before and after, and where the adapter lies."""
-    parts = []
-    before, after = model.result.get("eval_loss_before"), model.result.get("eval_loss_after")
-    if before is not None and after is not None:
-        parts.append(fill(translate("Dashboard", "Evaluation loss %1 → %2"), number(before, 3), number(after, 3)))
+def verdict_on(model: DashboardModel) -> Verdict:
+    """What came of the run by its held-out losses."""
+    steps, losses = (model.evals.column(name).tolist() for name in ("step", "loss"))
+    return judge({int(step): loss for step, loss in zip(steps, losses, strict=True) if isfinite(loss)})
+
+
+def outcome_text(model: DashboardModel, verdict: Verdict, folder: Path) -> str:
+    """What came of it, what to do next, and where the adapter lies."""
+    parts = [core_text(verdict.sentence), core_text(verdict.advice)]
     adapter = model.status.artifacts.get("adapter")
     if adapter:
         parts.append(fill(translate("Dashboard", "Adapter: %1"), str(folder / adapter)))
@@ -171,12 +177,17 @@ def outcome_text(model: DashboardModel, folder: Path) -> str:
 def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) -> Banner:
     if model.adapter_problem is not None:
         return _without_adapter(model.adapter_problem, ask, parent)
-    actions = [(translate("Dashboard", "Open folder"), lambda: ask("open_folder"))]
+    actions = [
+        (translate("Dashboard", "Report"), lambda: ask("report")),
+        (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
+    ]
     if model.status.artifacts.get("adapter"):
         actions.append((translate("Dashboard", "Copy path"), lambda: ask("copy_path")))
     actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
     title = translate("Dashboard", "Finished: the adapter is ready")
-    return Banner("ok", title, outcome_text(model, folder), actions=tuple(actions), parent=parent)
+    verdict = verdict_on(model)
+    tone: Tone = "warn" if verdict.outcome in DISAPPOINTING else "ok"
+    return Banner(tone, title, outcome_text(model, verdict, folder), actions=tuple(actions), parent=parent)
 
 
 def _without_adapter(problem: TunesmithError, ask: Ask, parent: QWidget) -> Banner:

@@ -15,6 +15,7 @@ from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.protocol import Event
+from tunesmith_core.report.page import write as write_report
 from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.context import Context
@@ -430,6 +431,8 @@ class DashboardPage(Page):
         elif action == "copy_command":
             if self._spec_to_copy() is not None:
                 self._copy(command_line(folder))
+        elif action == "report":
+            self.run_in_background(lambda: _write_report(folder), QDesktopServices.openUrl)
         elif action == "copy_path":
             self._copy(str(folder / self.model.status.artifacts.get("adapter", "")))
 
@@ -480,6 +483,12 @@ class DashboardPage(Page):
                 self.navigate.emit("runs", None)
 
         self.run_in_background(lambda: contents_of([row]), ask)
+
+
+def _write_report(folder: Path) -> QUrl:
+    run = Run(folder)
+    write_report(run, run.report_path)
+    return QUrl.fromLocalFile(str(run.report_path))
 
 
 def _import_charts() -> None:

@@ -18,10 +18,7 @@ from tunesmith_setup.progress import Progress, size_text
 
 MIN_FREE_SHARE = 0.5
 """A GPU with less of its memory free is held by others to a degree that a person wants to know."""
-HINTS = {
-    "driver-missing": Fix("Open NVIDIA's driver page", "open-driver-page", automatic=False, needs_network=True),
-    "driver-too-old": Fix("Open NVIDIA's driver page", "open-driver-page", automatic=False, needs_network=True),
-}
+DRIVER_PAGE = Fix("Open NVIDIA's driver page", "open-driver-page", automatic=False, needs_network=True)
 
 
 class GpuServed(Check):
@@ -42,7 +39,7 @@ class GpuServed(Check):
                 State.FAILED,
                 Message("{sentence}.", sentence=choice.sentence),
                 choice.problem,
-                fix=HINTS.get(choice.problem),
+                fix=DRIVER_PAGE,
             )
         if installed not in profiles.PROFILES or installed == choice.profile.name:
             state = State.WARNING if any(notice.code != "driver-missing" for notice in choice.warnings) else State.OK
@@ -92,22 +89,26 @@ class GpuMemory(Check):
             return Finding(State.UNKNOWN, "The GPU did not answer in time.")
         if not machine.gpus:
             return Finding(State.OK, "No NVIDIA GPU.")
-        known = [gpu for gpu in machine.gpus if gpu.total_bytes and gpu.free_bytes is not None]
+        known = [
+            (gpu, gpu.free_bytes, gpu.total_bytes)
+            for gpu in machine.gpus
+            if gpu.total_bytes and gpu.free_bytes is not None
+        ]
         if not known:
             return Finding(State.UNKNOWN, "The driver does not report the memory.")
-        evidence = "\n".join(line for gpu in known for line in _snapshot(gpu))
-        full = [gpu for gpu in known if (gpu.free_bytes or 0) < MIN_FREE_SHARE * (gpu.total_bytes or 0)]
-        text = joined([_free_text(gpu) for gpu in full or known], ", ")
+        evidence = "\n".join(line for gpu, *memory in known for line in _snapshot(gpu, *memory))
+        full = [each for each in known if each[1] < MIN_FREE_SHARE * each[2]]
+        text = joined([_free_text(*each) for each in full or known], ", ")
         if not full:
             return Finding(State.OK, Message("{text}.", text=text), evidence=evidence)
-        names = dict.fromkeys(_holder(process) for gpu in full for process in gpu.processes or ())
+        names = dict.fromkeys(_holder(process) for gpu, *_ in full for process in gpu.processes or ())
         held = Message(" Held by: {names}.", names=", ".join(names)) if names else ""
         fix = Fix("Close these programs, then check again", "retry", automatic=False)
         return Finding(State.WARNING, Message("{text}.{held}", text=text, held=held), "cuda-oom", evidence, fix)
 
 
-def _free_text(gpu: Gpu) -> Message:
-    free, total = size_text(gpu.free_bytes or 0), size_text(gpu.total_bytes or 0)
+def _free_text(gpu: Gpu, free_bytes: int, total_bytes: int) -> Message:
+    free, total = size_text(free_bytes), size_text(total_bytes)
     return Message("{name}: {free} of {total} free", name=gpu.name, free=free, total=total)
 
 
@@ -116,8 +117,8 @@ def _holder(process: GpuProcess) -> str:
     return f"{process.name or f'pid {process.pid}'}{used}"
 
 
-def _snapshot(gpu: Gpu) -> list[str]:
-    lines = [f"GPU {gpu.index}: {_free_text(gpu)}"]
+def _snapshot(gpu: Gpu, free_bytes: int, total_bytes: int) -> list[str]:
+    lines = [f"GPU {gpu.index}: {_free_text(gpu, free_bytes, total_bytes)}"]
     for process in gpu.processes or ():
         used = size_text(process.used_bytes) if process.used_bytes is not None else "size unknown"
         lines.append(f"    {process.name or 'unknown program'} (pid {process.pid}): {used}")
@@ -172,5 +173,5 @@ def _compare(record: dict[str, Any], machine: Machine, fix: Fix) -> Finding:  # 
             text = Message("The driver changed from {before} to {now} since the training test.", before=before, now=now)
             return Finding(State.WARNING, text, fix=fix)
     where = ", ".join(str(gpu.get("name")) for gpu in proven) or Message("the processor")
-    when = time.strftime("%Y-%m-%d", time.localtime(float(record.get("proven_at") or 0)))
+    when = time.strftime("%Y-%m-%d", time.localtime(float(record["proven_at"])))
     return Finding(State.OK, Message("Training was tested on {where} on {when}.", where=where, when=when))

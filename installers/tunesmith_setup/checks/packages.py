@@ -17,7 +17,14 @@ from tunesmith_setup.packages import inventory, scratch, stores
 from tunesmith_setup.progress import Progress
 
 CUDA_OF_PROFILE = {"cu124": "12.4", "cu128": "12.8"}
-TRITON_OF_TORCH = {(2, 6): (3, 2), (2, 7): (3, 3), (2, 8): (3, 4), (2, 9): (3, 5), (2, 10): (3, 6), (2, 11): (3, 6)}
+TRITON_OF_TORCH: dict[tuple[int, ...], tuple[int, ...]] = {
+    (2, 6): (3, 2),
+    (2, 7): (3, 3),
+    (2, 8): (3, 4),
+    (2, 9): (3, 5),
+    (2, 10): (3, 6),
+    (2, 11): (3, 6),
+}
 """Triton that each PyTorch pins in its metadata; on Windows the package triton-windows of the same numbers."""
 OLDEST_TORCH = (2, 6)
 """First PyTorch that the pinned transformers accepts."""
@@ -32,10 +39,9 @@ REPAIR = Fix("Reinstall the packages", "repair-environment")
 NOT_INSTALLED = Finding(State.UNKNOWN, "The training environment is not installed.")
 
 
-def numbers(version: str) -> tuple[int, int]:
-    """Return major and minor of a version; (0, 0) when it has none."""
-    found = re.match(r"(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+def numbers(version: str) -> tuple[int, ...]:
+    """Return major and minor of a version; nothing when it has no numbers."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def profile_of(folder: Path) -> str:

@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     seconds = time.monotonic() - started
     if arguments.json:
         answer = {"findings": [asdict(finding) for finding in findings], "machine": machine.to_dict()}
-        terminal.say_json({"ok": code == EXIT_DONE, "seconds": round(seconds, 3)} | answer)
+        terminal.say_json({"ok": code == EXIT_DONE, "seconds": seconds} | answer)
     else:
         progress.line(closing(len(findings), num_faults, seconds))
     return code

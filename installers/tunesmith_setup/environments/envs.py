@@ -28,7 +28,7 @@ from tunesmith_core.environments import (
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.messages import Message
 from tunesmith_setup.environments import proof
-from tunesmith_setup.packages import downloads, growth, inventory, stores, uvtool, wheel_sizes
+from tunesmith_setup.packages import downloads, growth, inventory, scratch, stores, uvtool, wheel_sizes
 from tunesmith_setup.packages.growth import Growth
 from tunesmith_setup.packages.inventory import Damage
 from tunesmith_setup.packages.uvtool import Uv
@@ -94,8 +94,7 @@ class Environment:
 
     def packages(self) -> list[str]:
         """Return the names of the packages that its locks pin."""
-        lines = [line for lock in self.locks for line in lock.read_text(encoding="utf-8").splitlines()]
-        return [line.partition("==")[0] for line in lines if "==" in line and not line.startswith((" ", "#"))]
+        return [name for name, _ in scratch.pins(self.locks)]
 
     def missing(self) -> Weight:
         """Return what is still to be downloaded, and what that takes in the download cache."""
@@ -361,7 +360,7 @@ def _seal(environment: Environment, staging: Path) -> None:
         "kind": environment.kind,
         "python": str(environment.interpreter.executable),
         "locks": {lock.name: files.sha256_file(lock) for lock in environment.locks},
-        "built_at": round(time.time(), 3),
+        "built_at": time.time(),
     }
     inventory.seal(staging, manifest)
     files.crashpoint("environment.sealed")

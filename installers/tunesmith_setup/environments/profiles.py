@@ -14,6 +14,8 @@ from tunesmith_core.messages import Message, joined
 
 Version = tuple[int, ...]
 
+OLDEST_GPU = (6, 0)
+"""First compute capability that some profile serves."""
 BLACKWELL = (10, 0)
 """First compute capability that CUDA 12.4 can't serve."""
 
@@ -41,7 +43,7 @@ PROFILES = {
     profile.name: profile
     for profile in (
         Profile("cpu", "CPU", 5_700_000_000),
-        Profile("cu124", "CUDA 12.4", 5_700_000_000, (6, 0), (7, 5)),
+        Profile("cu124", "CUDA 12.4", 5_700_000_000, OLDEST_GPU, (7, 5)),
         # Triton 3.6 compiles for 8.0 and newer; PyTorch's CUDA 12.8 libraries begin with 7.0.
         Profile("cu128", "CUDA 12.8", 7_600_000_000, (7, 0), (8, 0)),
     )
@@ -120,8 +122,7 @@ def _capability(gpu: Gpu) -> tuple[int, int]:
 
 def _usable(machine: Machine) -> list[Gpu]:
     """Return the GPUs that some profile serves."""
-    oldest = PROFILES["cu124"].oldest_gpu or (0, 0)
-    return [gpu for gpu in machine.gpus or () if _capability(gpu) >= oldest]
+    return [gpu for gpu in machine.gpus or () if _capability(gpu) >= OLDEST_GPU]
 
 
 def _names(gpus: tuple[Gpu, ...]) -> str:
@@ -174,16 +175,17 @@ def _driver_faults(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
 
 def _warnings(machine: Machine, profile: Profile) -> tuple[Notice, ...]:
     """Return what will not work, or work less well, with a profile that the driver serves."""
-    notices = []
+    assert profile.oldest_gpu is not None, "on the processor nothing is asked of a GPU"
+    notices, oldest = [], profile.oldest_gpu
     gpus = machine.gpus or ()
     too_new = tuple(gpu for gpu in gpus if profile.name == "cu124" and _capability(gpu) >= BLACKWELL)
-    too_old = tuple(gpu for gpu in gpus if _capability(gpu) < (profile.oldest_gpu or (0, 0)))
+    too_old = tuple(gpu for gpu in gpus if _capability(gpu) < oldest)
     plain = tuple(gpu for gpu in gpus if gpu not in too_old and _capability(gpu) < profile.oldest_triton_gpu)
     if too_new:
         text = Message("{title} can't use {names}. CUDA 12.8 can.", title=profile.title, names=_names(too_new))
         notices.append(Notice("no-kernel-image-for-arch", text))
     if too_old:
-        serves = profile.name == "cu128" and any(_capability(gpu) >= (6, 0) for gpu in too_old)
+        serves = profile.name == "cu128" and any(_capability(gpu) >= OLDEST_GPU for gpu in too_old)
         text = Message("{title} can't use {names}.", title=profile.title, names=_names(too_old))
         other = Message("Choose CUDA 12.4 to train on it. The newer GPU can't be used then.")
         notices.append(Notice("no-kernel-image-for-arch", joined([text, other]) if serves else text))

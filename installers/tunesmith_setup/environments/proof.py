@@ -121,7 +121,7 @@ def _record(answer: Record, failure: TunesmithError | None, in_time: bool) -> Re
     driver = this_machine().driver if answer.get("device") == "cuda" else None
     return {
         "version": 1,
-        "proven_at": round(time.time(), 3),
+        "proven_at": time.time(),
         "state": ("failed" if in_time else "unknown") if failure else "ok",
         "device": answer.get("device"),
         "seconds": answer.get("seconds"),

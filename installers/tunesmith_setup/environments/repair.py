@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tunesmith_core import environments, files, paths, runs
+from tunesmith_core import environments, files, paths
 from tunesmith_core.environments import MANIFEST, PROOF, environment_python
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.messages import Message
@@ -69,11 +69,6 @@ def environment_of(name: str, interpreter: Interpreter) -> Environment | None:
         return kinds.launcher_environment(interpreter)
     profile = profiles.PROFILES.get(kind.removeprefix("train-"))
     return kinds.training_environment(interpreter, profile) if profile and kind.startswith("train-") else None
-
-
-def has_live_run() -> bool:
-    """Return whether a run is going or waiting on this data root."""
-    return any(run.is_supervised() for run in runs.iter_runs())
 
 
 class RepairSteps:
@@ -150,7 +145,7 @@ class RepairSteps:
     def _rebuild(self) -> None:
         """Build the environment again; the broken one is set aside meanwhile and comes back when that fails."""
         environment = self._wanted()
-        if self.pointer == environments.TRAINING_POINTER and has_live_run():
+        if self.pointer == environments.TRAINING_POINTER and envs.has_live_run():
             raise EnvironmentProblem("run-busy", "The environment has to be rebuilt, but a run is using it.")
         broken = environment.folder.with_name(f"{environment.name}{BROKEN_MARK}{os.getpid()}")
         if environment.folder.exists():

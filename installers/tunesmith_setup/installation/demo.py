@@ -78,7 +78,7 @@ def _tell(event: Event, phases: list[str], progress: Progress) -> None:
     if event.type == "phase" and data.get("name") not in phases:
         phases.append(str(data.get("name")))
         progress.note(Message("{phase} ...", phase=Message(str(data.get("name")))))
-    elif event.type == "step" and data.get("step", 0) % STEPS_PER_LINE == 0:
+    elif event.type == "step" and data["step"] % STEPS_PER_LINE == 0:
         progress.note(Message("step {step}: loss {loss:.3f}", step=data["step"], loss=data.get("loss") or float("nan")))
     elif event.type == "eval":
         progress.note(

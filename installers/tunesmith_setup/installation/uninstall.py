@@ -15,7 +15,7 @@ from tunesmith_core.environments import LAUNCHER_POINTER, TRAINING_POINTER
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.locks import FileLock
 from tunesmith_core.messages import Message
-from tunesmith_setup.environments import envs, file_repair, repair
+from tunesmith_setup.environments import envs, file_repair
 from tunesmith_setup.progress import Progress, size_text
 
 TOOLS = "tools"
@@ -115,7 +115,7 @@ def remove(planned: Plan, progress: Progress) -> list[Item]:
     Raises:
         EnvironmentProblem: `run-busy` while a run is live or an installer is at work; nothing is removed then.
     """
-    if repair.has_live_run():
+    if envs.has_live_run():
         raise EnvironmentProblem("run-busy", "A run is in progress. Stop it first, or wait until it ends.")
     # The choice of the folders may go with them.
     roots = (paths.data_root(), paths.root_before() or paths.data_root(), paths.work_root())

@@ -107,14 +107,13 @@ def _refuse_foreign(folder: Path) -> None:
 
 def _integrate(folder: Path, progress: Progress) -> None:
     """Write menu entry, icons and the command's link; what another program put there is left alone."""
-    for name, target in _icons().items():
+    link = _command_link()
+    for target in (*_icons().values(), _desktop_entry(), link):
         target.parent.mkdir(parents=True, exist_ok=True)
+    for name, target in _icons().items():
         shutil.copyfile(folder / name, target)
     entry = (folder / "tunesmith.desktop").read_text(encoding="utf-8")
-    _desktop_entry().parent.mkdir(parents=True, exist_ok=True)
     files.atomic_write_text(_desktop_entry(), entry.replace("Exec=tunesmith", f"Exec={exec_word(folder / COMMAND)}"))
-    link = _command_link()
-    link.parent.mkdir(parents=True, exist_ok=True)
     if _is_ours(link, folder) or not os.path.lexists(link):
         link.unlink(missing_ok=True)
         link.symlink_to(folder / COMMAND)

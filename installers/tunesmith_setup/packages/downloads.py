@@ -139,9 +139,9 @@ def fetch_large(locks: Sequence[Path], python: Path, uv: Uv, progress: Progress)
     for lock in locks:
         sizes = wheel_sizes.weights(lock)
         for (name, version), lines in scratch.pins([lock]).items():
-            num_bytes = sizes[name].download_bytes if name in sizes else 0
-            if num_bytes >= LARGE_BYTES and (name, version) not in cached:
-                wanted, total = wanted + lines, total + num_bytes
+            weight = sizes.get(name)
+            if weight and weight.download_bytes >= LARGE_BYTES and (name, version) not in cached:
+                wanted, total = wanted + lines, total + weight.download_bytes
     if not wanted or not Sources.chosen().network:
         return
     try:

@@ -14,7 +14,6 @@ import hashlib
 import json
 import os
 import stat
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, replace
 from enum import StrEnum
@@ -118,15 +117,14 @@ def scan(folder: Path) -> dict[str, Entry]:
 def digests(folder: Path, names: Iterable[str]) -> dict[str, str]:
     """Return the digests of files, read by one thread a processor; "" for a file that can't be read."""
 
-    def digest(name: str) -> str:
+    def digest(name: str) -> tuple[str, str]:
         try:
-            return wheel_records.digest_of(folder / name)
+            return name, wheel_records.digest_of(folder / name)
         except OSError:
-            return ""
+            return name, ""
 
-    listed = list(names)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(listed, pool.map(digest, listed), strict=True))
+        return dict(pool.map(digest, names))
 
 
 def take(folder: Path, manifest: str | None) -> Inventory:
@@ -137,20 +135,23 @@ def take(folder: Path, manifest: str | None) -> Inventory:
     known = {name: entry.digest for name, entry in recorded.items() if entry.digest}
     known |= digests(folder, (name for name, entry in entries.items() if name not in known and not entry.is_link))
     for name, entry in entries.items():
-        if not entry.is_link:
-            keep = not name.endswith(".pyc") and (entry.size or 0) <= _max_kept_bytes(name, name in recorded)
+        if entry.size is not None:
+            keep = _is_kept(name, entry.size, recorded=name in recorded)
             kept = base64.b64encode((folder / name).read_bytes()).decode() if keep else ""
             entries[name] = replace(entry, digest=known[name], kept=kept)
     return Inventory(entries, manifest)
 
 
-def _max_kept_bytes(name: str, recorded: bool) -> int:
+def _is_kept(name: str, num_bytes: int, *, recorded: bool) -> bool:
+    """Whether the content of a file goes into the list; that of compiled Python, which Python makes again, never."""
     path = PurePosixPath(name)
+    if path.suffix == ".pyc":
+        return False
     if path.name in WRITTEN_BY_INSTALLER and path.parent.suffix == ".dist-info":
-        return sys.maxsize
+        return True
     if not recorded:
-        return MAX_KEPT_BYTES
-    return -1 if "/site-packages/" in name else MAX_KEPT_SCRIPT_BYTES
+        return num_bytes <= MAX_KEPT_BYTES
+    return "site-packages" not in path.parts and num_bytes <= MAX_KEPT_SCRIPT_BYTES
 
 
 def write(folder: Path, inventory: Inventory) -> None:

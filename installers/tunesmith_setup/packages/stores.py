@@ -109,7 +109,7 @@ def from_folder(source: Path, name: str, entry: Entry, target: Path) -> bool:
 
 def _take(source: Path, entry: Entry, target: Path) -> bool:
     try:
-        if not source.is_file() or entry.size not in (None, source.stat().st_size):
+        if entry.size not in (None, source.stat().st_size):
             return False
         shutil.copy(source, target)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Compares installed files with what their wheels recorded, because a package counts as installed when files are gone.
+"""Reads what wheels recorded of their files, because a package counts as installed when files are gone.
 
 A RECORD lists name, SHA-256 and size of every file of an installed wheel (the specification "Recording installed
 projects" of the Python packaging guide).
@@ -6,6 +6,7 @@ projects" of the Python packaging guide).
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 from collections.abc import Iterator
@@ -41,7 +42,8 @@ def digest_of(path: Path) -> str:
 def read_record(record: Path) -> list[RecordedFile]:
     """Return the rows of a RECORD; rows that are no rows any more are left out, as the file's own digest tells."""
     rows = []
-    with record.open(encoding="utf-8", errors="replace", newline="") as file:
+    # A field may be longer than the csv module allows where a disk lost its line ends.
+    with record.open(encoding="utf-8", errors="replace", newline="") as file, contextlib.suppress(csv.Error):
         for row in csv.reader(line.replace("\0", "") for line in file):
             if len(row) == 3:
                 digest = row[1].removeprefix(HASH_MARK) if row[1].startswith(HASH_MARK) else ""
@@ -53,22 +55,3 @@ def recorded_files(site_packages: Path) -> Iterator[RecordedFile]:
     """Yield every file that an installed wheel recorded."""
     for record in sorted(site_packages.glob("*.dist-info/RECORD")):
         yield from read_record(record)
-
-
-def damaged_files(site_packages: Path, *, full: bool = False) -> list[str]:
-    """Return the installed files that differ from what was recorded, as text for the person.
-
-    Args:
-        site_packages: the folder that holds the packages.
-        full: whether contents are compared too, not only names and sizes: a copy that was cut short shows in its size.
-    """
-    damaged = []
-    for file in recorded_files(site_packages):
-        path = site_packages / file.name
-        if not path.exists():
-            damaged.append(f"{file.name} is missing")
-        elif file.size is not None and path.stat().st_size != file.size:
-            damaged.append(f"{file.name} has {path.stat().st_size} bytes instead of {file.size}")
-        elif full and file.digest and digest_of(path) != file.digest:
-            damaged.append(f"{file.name} has other bytes than recorded")
-    return damaged

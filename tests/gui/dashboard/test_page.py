@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PySide6.QtCore import QUrl
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from tests.gui.layout_checks import clipped
@@ -17,7 +18,7 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalWriter, encode, read_journal
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.dashboard.banners import make_banner
+from tunesmith_gui.dashboard.banners import make_banner, outcome_text, verdict_on
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.dashboard.page import DashboardPage
 from tunesmith_gui.dashboard.report import engine_output
@@ -56,7 +57,7 @@ def test_dashboard_of_a_finished_run(
     shown = texts(page)
     assert page.header.chip.text == "Finished"
     assert "Finished: the adapter is ready" in shown
-    assert "2.100 → 1.100" in shown
+    assert "Nobody knows whether the model improved" in shown, "of this one nothing was measured before"
     assert str(run.path / "adapter") in shown
     assert "Hello <b>there</b>" in shown
     assert page.header.stop.isHidden()
@@ -70,6 +71,36 @@ def test_dashboard_of_a_finished_run(
     monkeypatch.setattr(context.desktop, "reveal", lambda path: revealed.append(path) or True)
     page.ask("open_folder")
     qtbot.waitUntil(lambda: revealed == [run.path], timeout=5000)
+    opened: list[QUrl] = []
+    monkeypatch.setattr("tunesmith_gui.dashboard.page.QDesktopServices.openUrl", opened.append)
+    page.ask("report")
+    qtbot.waitUntil(lambda: opened == [QUrl.fromLocalFile(str(run.report_path))], timeout=5000)
+    assert "Nobody knows whether" in run.report_path.read_text(encoding="utf-8")
+
+
+def test_what_came_of_a_run_is_told_with_the_next_step(tmp_path: Path) -> None:
+    losses = {0: 2.0, 10: 1.0, 20: None, 30: 1.4}
+    model = DashboardModel()
+    model.apply(pack([Event(n, 0.0, "eval", {"step": n, "loss": loss}) for n, loss in losses.items()]))
+    model.status.artifacts = {"adapter": "adapter"}
+    assert outcome_text(model, verdict_on(model), tmp_path).splitlines() == [
+        "Overfitting since step 10: the held-out loss fell from 2.000 to 1.000 there and has risen to 1.400 since.",
+        "Train until step 10 only, or on more rows.",
+        f"Adapter: {tmp_path / 'adapter'}",
+    ]
+
+
+@pytest.mark.parametrize(("last", "tone"), [(1.0, "ok"), (1.99, "warn"), (2.5, "warn")])
+def test_a_run_that_led_nowhere_is_no_success(last: float, tone: str, tmp_path: Path, qtbot: Any) -> None:
+    model = DashboardModel()
+    losses = {0: 2.0, 10: last}
+    model.apply(pack([Event(n, 0.0, "eval", {"step": n, "loss": loss}) for n, loss in losses.items()]))
+    model.status.state = RunState.FINISHED
+    parent = QWidget()
+    qtbot.addWidget(parent)
+    banner = make_banner(model, None, tmp_path, None, lambda _: None, parent)
+    assert banner is not None
+    assert banner.property("banner") == tone
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""What the report tells, folded from a run's journal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tunesmith_core.protocol import Event, JournalReader
+from tunesmith_core.runs import Run, RunStatus
+
+Series = dict[int, float]
+"""Values by step; what was measured again after a resume replaces what was measured before."""
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a journal says about a run.
+
+    Attributes:
+        training, held_out: losses in nats per token.
+        samples: for each prompt the answers by step; that of step 0 is the base model's.
+        warnings: each once, in the order of their first coming.
+        engine, setup: fields of the last events `hello` and `setup`.
+    """
+
+    status: RunStatus = field(default_factory=RunStatus)
+    training: Series = field(default_factory=dict)
+    held_out: Series = field(default_factory=dict)
+    samples: dict[str, dict[int, str]] = field(default_factory=dict)
+    warnings: dict[str, None] = field(default_factory=dict)
+    engine: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+    setup: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
+
+    def fold(self, event: Event) -> None:
+        """Take one event into account; events of one journal come in order."""
+        self.status.fold(event)
+        data = event.data
+        match event.type:
+            case "hello":
+                self.engine = data
+                self._forget_after(data.get("resumed_from_step") or 0)
+            case "setup":
+                self.setup = data
+            case "step":
+                _put(self.training, data)
+            case "eval":
+                _put(self.held_out, data)
+            case "sample" if _is_step(data.get("step")):
+                texts = self.samples.setdefault(str(data.get("prompt")), {})
+                texts[data["step"]] = str(data.get("text"))
+            case "warning" if data.get("message"):
+                self.warnings.setdefault(data["message"])
+
+    def _forget_after(self, step: int) -> None:
+        """Drop what came after the checkpoint that the run continues from: this model never saw it."""
+        self.training = {each: loss for each, loss in self.training.items() if each <= step}
+        self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
+        kept = {
+            prompt: {each: text for each, text in texts.items() if each <= step}
+            for prompt, texts in self.samples.items()
+        }
+        self.samples = {prompt: texts for prompt, texts in kept.items() if texts}
+
+
+def _is_step(step: object) -> bool:
+    return isinstance(step, int)
+
+
+def _put(series: Series, data: dict[str, Any]) -> None:  # Any: JSON values
+    step, loss = data.get("step"), data.get("loss")
+    if isinstance(step, int) and isinstance(loss, float | int):
+        series[step] = float(loss)
+
+
+def read(run: Run) -> Facts:
+    """Return what a run's journal says; that of a run without one says nothing."""
+    facts = Facts()
+    for event in JournalReader(run.journal_path).read_all():
+        facts.fold(event)
+    return facts

@@ -1,0 +1,170 @@
+"""The report of a run as one HTML page that needs no other file and no network."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+
+import tunesmith_core
+from tunesmith_core import files, terminal
+from tunesmith_core.messages import Message, language, said
+from tunesmith_core.plain_text import visible
+from tunesmith_core.redact import redact
+from tunesmith_core.report.curves import curves
+from tunesmith_core.report.facts import Facts, read
+from tunesmith_core.runs import ADAPTER_FILES, Run, display_name
+from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
+from tunesmith_core.verdict import Verdict, judge
+
+MAX_ANSWER_CHARACTERS = 4000
+
+STYLE = """
+:root{color-scheme:light dark;--ink:#1a1c1e;--soft:#5c6166;--paper:#fff;--line:#d9dde1;--one:#0b6bcb;--two:#b3450b}
+@media(prefers-color-scheme:dark){:root{--ink:#e6e8ea;--soft:#a3a9af;--paper:#17191b;--line:#3a3f44;--one:#6db3f8;
+--two:#f0a36b}}
+body{font:15px/1.55 system-ui,sans-serif;color:var(--ink);background:var(--paper);max-width:52rem;margin:2rem auto;
+padding:0 1rem;overflow-wrap:anywhere}
+h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}p.soft,td.soft{color:var(--soft)}
+.verdict{border-left:4px solid var(--one);padding:.4rem 1rem;font-size:1.1rem}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;
+border-bottom:1px solid var(--line)}th{font-weight:600}td.text{white-space:pre-wrap}
+svg{width:100%;height:auto}svg text{font-size:11px;fill:var(--soft)}polyline,path.axis{fill:none;stroke-width:1.6}
+path.axis{stroke:var(--line)}polyline.training{stroke:var(--one)}
+polyline.heldout{stroke:var(--two);stroke-dasharray:5 3}
+circle.heldout{fill:var(--two)}.legend i{display:inline-block;width:1.4rem;height:.2rem;margin:0 .4rem .25rem 1rem}
+.legend i.training{background:var(--one)}.legend i.heldout{background:var(--two)}
+"""
+
+
+def write(run: Run, target: Path) -> Verdict:
+    """Write the report of a run, in the language in force, and return what it says on top.
+
+    Raises:
+        UserError: when the run's settings can't be read.
+        OSError: when the file can't be written.
+    """
+    spec, facts = run.load_spec(), read(run)
+    verdict = judge(facts.held_out)
+    files.atomic_write_text(target, page(run, spec, facts, verdict))
+    return verdict
+
+
+def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
+    """Return the report as HTML. Secrets and the name of the person's home folder are taken out."""
+    name = display_name(run)
+    made = Message(
+        "Made by Tunesmith {version} on {date}.", version=tunesmith_core.__version__, date=datetime.date.today()
+    )
+    body = "".join(
+        (
+            f"<h1>{_text(name)}</h1><p class=soft>{_text(made)}</p>",
+            f"<p class=verdict>{_text(verdict.sentence)}<br>{_text(verdict.advice)}</p>",
+            _section(Message("Loss in nats per token"), curves(facts.training, facts.held_out) + _losses(facts)),
+            _section(Message("Answers before and after"), _answers(facts)),
+            _section(Message("What was trained"), _rows(_trained(run, spec, facts))),
+            _section(Message("Settings"), _rows(_settings(spec))),
+            _section(Message("Where it ran"), _rows(_place(facts))),
+            _section(Message("Warnings"), "".join(f"<p>{_text(text)}</p>" for text in facts.warnings)),
+            _section(Message("Files"), _rows(_files(run))),
+        )
+    )
+    head = f'<meta charset="utf-8"><title>{_text(name)}</title><style>{STYLE}</style>'
+    lang = language().replace("_", "-")
+    return redact(f'<!doctype html><html lang="{lang}"><head>{head}</head><body>{body}</body></html>\n')
+
+
+def _text(text: str) -> str:
+    return escape(visible(said(text)))
+
+
+def _section(title: Message, content: str) -> str:
+    return f"<h2>{_text(title)}</h2>{content}" if content else ""
+
+
+def _rows(rows: Iterable[tuple[str, object]]) -> str:
+    cells = "".join(
+        f"<tr><th>{_text(label)}</th><td>{_text(value if isinstance(value, str) else str(value))}</td></tr>"
+        for label, value in rows
+        if value not in (None, "")
+    )
+    return f"<table>{cells}</table>" if cells else ""
+
+
+def _losses(facts: Facts) -> str:
+    labels = (Message("step"), Message("held-out loss"), Message("perplexity"))
+    head = "".join(f"<th>{_text(label)}</th>" for label in labels)
+    rows = "".join(
+        f"<tr><td>{step}</td><td>{loss:.4f}</td><td>{_perplexity(loss)}</td></tr>"
+        for step, loss in sorted(facts.held_out.items())
+    )
+    return f"<table><tr>{head}</tr>{rows}</table>" if rows else ""
+
+
+def _perplexity(loss: float) -> str:
+    # Beyond that nobody compares them, and e^loss soon has no number.
+    return f"{math.exp(loss):.2f}" if loss < 20 else "> 10^8"
+
+
+def _answers(facts: Facts) -> str:
+    parts = []
+    for prompt, texts in facts.samples.items():
+        rows = "".join(
+            f"<tr><td class=soft>{_text(Message('step {step}', step=step) if step else Message('before training'))}"
+            f"</td><td class=text>{_text(texts[step][:MAX_ANSWER_CHARACTERS])}</td></tr>"
+            for step in sorted({min(texts), max(texts)})
+        )
+        parts.append(f"<h3>{_text(prompt[:MAX_ANSWER_CHARACTERS])}</h3><table>{rows}</table>")
+    return "".join(parts)
+
+
+def _trained(run: Run, spec: RunSpec, facts: Facts) -> list[tuple[str, object]]:
+    status, setup = facts.status, facts.setup
+    seconds = status.lasted_s(status.last_event_at or 0.0)
+    created = run.created_at
+    return [
+        (Message("base model"), spec.model.path),
+        (Message("data"), ", ".join(source.path for source in spec.data.sources)),
+        (Message("training rows"), setup.get("num_train_rows")),
+        (Message("held-out rows"), setup.get("num_eval_rows")),
+        (Message("skipped rows"), setup.get("num_skipped_rows")),
+        (Message("state"), said(Message(status.state.value))),
+        (Message("steps"), f"{status.step} / {status.total_steps}"),
+        (Message("started"), datetime.datetime.fromtimestamp(created).isoformat(" ", "minutes") if created else None),
+        (Message("duration"), terminal.duration(seconds) if seconds else None),
+        (Message("trained parameters"), setup.get("num_trainable_parameters")),
+    ]
+
+
+def _settings(spec: RunSpec) -> list[tuple[str, object]]:
+    return [
+        (setting.declaration.label, _shown(setting.get(spec)))
+        for setting in iter_settings()
+        if setting.section in TOLD_SECTIONS
+    ]
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, bool):
+        return Message("yes") if value else Message("no")
+    return ", ".join(value) if isinstance(value, list) else value
+
+
+def _place(facts: Facts) -> list[tuple[str, object]]:
+    engine, setup = facts.engine, facts.setup
+    return [
+        (Message("device"), engine.get("device_name")),
+        (Message("number format"), setup.get("dtype")),
+        ("Tunesmith", engine.get("version")),
+        ("Python", engine.get("python")),
+        ("PyTorch", engine.get("torch")),
+        (Message("kernels"), " ".join(map(said, setup.get("kernels") or ()))),
+    ]
+
+
+def _files(run: Run) -> list[tuple[str, object]]:
+    """The adapter's files with their SHA-256, as they are now."""
+    paths = [path for name in ADAPTER_FILES if (path := run.adapter_path / name).is_file()]
+    return [(path.name, f"SHA-256 {files.sha256_file(path)}") for path in paths]

@@ -1,0 +1,188 @@
+"""The report of a run: one page that holds what happened, whatever the run is like."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from contextlib import closing
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tunesmith_core import cli, settings
+from tunesmith_core.messages import Message
+from tunesmith_core.protocol import Event, JournalWriter
+from tunesmith_core.report.curves import MAX_POINTS, curves
+from tunesmith_core.report.facts import Facts, read
+from tunesmith_core.runs import Run, create_run
+from tunesmith_core.spec import RunSpec
+
+Make = Callable[..., RunSpec]
+HOSTILE = "<script>alert(1)</script>\u202e"
+
+
+class Links(HTMLParser):
+    """What a page would load or run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "link", "img", "iframe") or any(name in ("src", "href") for name, _ in attrs):
+            self.found.append(tag)
+
+
+@pytest.fixture
+def run(make_spec: Make) -> Run:
+    """A finished run with held-out losses 3, 2, 1.5, two answers and an adapter."""
+    run = create_run(make_spec("told"))
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("hello", version="0.1", python="3.11", torch="2.6.0", device_name="A card")
+        journal.write(
+            "setup", total_steps=20, num_train_rows=95, num_eval_rows=5, num_skipped_rows=2, dtype="bfloat16",
+            num_trainable_parameters=1234, kernels=[Message("RMSNorm runs fused.")],
+        )  # fmt: skip
+        journal.write("eval", step=0, loss=3.0)
+        journal.write("sample", step=0, prompt="Who?", text="before it")
+        for step in range(1, 21):
+            journal.write("step", step=step, loss=3.0 / step)
+        journal.write("eval", step=10, loss=2.0)
+        journal.write("sample", step=10, prompt="Who?", text="on the way")
+        journal.write("warning", code="nan-loss", message="Step 3: odd.")
+        journal.write("warning", code="nan-loss", message="Step 3: odd.")
+        journal.write("eval", step=20, loss=1.5)
+        journal.write("sample", step=20, prompt="Who?", text=HOSTILE)
+        journal.write("result", status="finished", step=20, artifacts={"adapter": "adapter"})
+    run.adapter_path.mkdir()
+    (run.adapter_path / "adapter_model.safetensors").write_bytes(b"weights")
+    (run.adapter_path / "adapter_config.json").write_bytes(b"{}")
+    return run
+
+
+def report_of(run: Run, capsys: pytest.CaptureFixture[str]) -> str:
+    assert cli.main(["report", run.id]) == 0
+    assert f"report: {run.path / 'report.html'}" in capsys.readouterr().out
+    return (run.path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report_of(run, capsys)
+    for words in (
+        "Improved a lot: the held-out loss fell from 3.000 to 1.500.",
+        "<td>10</td><td>2.0000</td><td>7.39</td>",
+        "<th>held-out rows</th><td>5</td>",
+        "<th>training rows</th><td>95</td>",
+        "<th>skipped rows</th><td>2</td>",
+        "<th>steps</th><td>20 / 20</td>",
+        "<th>device</th><td>A card</td>",
+        "<th>PyTorch</th><td>2.6.0</td>",
+        "<th>kernels</th><td>RMSNorm runs fused.</td>",
+        "before it",
+        hashlib.sha256(b"weights").hexdigest(),
+        "<h2>Settings</h2>",
+    ):
+        assert words in text
+    assert text.count("Step 3: odd.") == 1
+    assert "on the way" not in text, "before and after are told"
+
+
+def test_foreign_text_is_shown_and_does_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    text = report_of(run, capsys)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert "\u202e" not in text
+    links = Links()
+    links.feed(text)
+    assert links.found == []
+    assert "http" not in re.sub(r"<table>.*?</table>", "", text)
+
+
+def test_a_home_folder_is_not_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = json.loads(run.spec_path.read_text())
+    spec["model"]["path"] = str(Path.home() / "models" / "m")
+    run.spec_path.write_text(json.dumps(spec))
+    assert str(Path.home() / "models") not in report_of(run, capsys)
+
+
+def test_a_run_that_did_nothing_has_a_page(
+    make_spec: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = create_run(make_spec("new"))
+    target = tmp_path / "page.html"
+    assert cli.main(["report", run.id, "--to", str(target), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["outcome"], answer["best_step"], answer["path"]) == ("unmeasured", None, str(target))
+    text = target.read_text(encoding="utf-8")
+    assert "Nobody knows whether the model improved" in text
+    assert "<svg" not in text
+    assert "<h2>Files</h2>" not in text
+
+
+def test_a_run_whose_settings_are_damaged_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run.spec_path.write_text("{")
+    assert cli.main(["report", run.id]) == 2
+    assert str(run.spec_path) in capsys.readouterr().err
+    assert not (run.path / "report.html").exists()
+
+
+def test_the_page_is_in_the_persons_language(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settings, "language_in_force", lambda: "zh_CN")
+    assert cli.main(["report", run.id]) == 0
+    capsys.readouterr()
+    text = (run.path / "report.html").read_text(encoding="utf-8")
+    assert '<html lang="zh-CN">' in text
+    assert "<h2>Settings</h2>" not in text
+
+
+def test_show_and_the_end_say_the_verdict(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["show", run.id]) == 0
+    assert "Improved a lot: the held-out loss fell from 3.000 to 1.500." in capsys.readouterr().out
+
+
+def test_what_a_resume_undid_is_forgotten() -> None:
+    facts = Facts()
+    for number, (kind, data) in enumerate(
+        (
+            ("hello", {}),
+            ("eval", {"step": 0, "loss": 3.0}),
+            ("step", {"step": 1, "loss": 2.0}),
+            ("step", {"step": 2, "loss": None}),
+            ("sample", {"step": 2, "prompt": "a", "text": "x"}),
+            ("sample", {"step": None, "prompt": "b", "text": "x"}),
+            ("eval", {"step": 2, "loss": 9.0}),
+            ("hello", {"resumed_from_step": 1}),
+            ("step", {"step": 2, "loss": 1.0}),
+            ("warning", {"message": None}),
+        )
+    ):
+        facts.fold(Event(number, 0.0, kind, data))
+    assert facts.training == {1: 2.0, 2: 1.0}
+    assert facts.held_out == {0: 3.0}
+    assert facts.samples == {}
+    assert facts.warnings == {}
+
+
+def test_a_run_without_a_journal_says_nothing(make_spec: Make) -> None:
+    assert read(create_run(make_spec("empty"))).training == {}
+
+
+def test_a_curve_has_few_points_and_its_ends() -> None:
+    picture = curves({step: 10.0 - step / 1000 for step in range(1, 5001)}, {0: 9.0, 5000: 4.0})
+    [training, held_out] = re.findall(r'<polyline class="(?:training|heldout)" points="([^"]*)"', picture)
+    assert MAX_POINTS / 2 < len(training.split()) <= MAX_POINTS
+    assert held_out == "44.0,72.5 716.0,216.0"
+    assert picture.count("<circle") == 2
+    assert ">9.99<" in picture
+    assert ">4<" in picture
+    assert ">5000<" in picture
+
+
+def test_a_level_curve_and_what_is_no_number() -> None:
+    assert 'points="44.0,216.0 716.0,216.0"' in curves({}, {0: 1.0, 4: 1.0})
+    assert curves({1: float("nan"), 2: 1.0}, {}) == ""
+    assert "<svg" in curves({0: 1.0}, {0: 2.0}), "steps from 0 to 0 have no width"

@@ -1,0 +1,108 @@
+"""Held-out losses and sample texts: what they say, and that neither changes the training."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engine.fused.test_model import CPU, adapted, compute, num_trained, row_loss, rows
+from tunesmith_engine.data import IGNORED_LABEL, Example
+from tunesmith_engine.methods.sft import METHOD
+from tunesmith_engine.train.evaluate import generate, held_out_loss
+from tunesmith_engine.train.loss_paths import PlainPath
+
+
+def test_the_held_out_loss_is_the_mean_without_dropout_and_leaves_no_trace() -> None:
+    model, examples = adapted("llama", lora_dropout=0.5), rows()
+    path = PlainPath(model, compute(), 0, 2, False, "A test.", METHOD)
+    with torch.no_grad():
+        model.eval()
+        expected = sum(float(row_loss(model, row)) for row in examples if num_trained([row])) / num_trained(examples)
+    for training in (True, False):
+        model.train(training)
+        torch.manual_seed(3)
+        before = torch.get_rng_state()
+        measured = held_out_loss(model, path, examples, CPU, True, lambda: False)
+        assert measured is not None
+        assert measured == (pytest.approx(expected, rel=1e-5), num_trained(examples))
+        assert model.training == training
+        assert torch.equal(torch.get_rng_state(), before)
+    without = held_out_loss(model, path, examples, CPU, False, lambda: False)
+    assert without is not None
+    assert without[0] != pytest.approx(expected, rel=1e-3)
+
+
+class Portions:
+    """A path that takes a row at a time and finds a loss of 3 in each."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def portions(self, examples: list[Example]) -> list[list[Example]]:
+        return [[example] for example in examples]
+
+    def summed_loss(self, portion: list[Example], with_adapter: bool) -> torch.Tensor:
+        assert with_adapter
+        self.seen.append(len(portion[0].input_ids))
+        return torch.tensor(3.0)
+
+
+def test_the_longest_rows_come_first_and_a_stop_is_met_between_portions() -> None:
+    model, path = torch.nn.Linear(1, 1), Portions()
+    measured = held_out_loss(model, path, rows((2, 9, 5)), CPU, True, lambda: False)  # type: ignore[arg-type]
+    assert measured is not None
+    assert path.seen == [9, 5, 2]
+    path.seen.clear()
+    stopped = held_out_loss(model, path, rows((2, 9, 5)), CPU, True, lambda: len(path.seen) == 2)  # type: ignore[arg-type]
+    assert (stopped, path.seen, model.training) == (None, [9, 5], True)
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, 2])
+def test_few_tokens_have_a_loss_too(num_tokens: int) -> None:
+    ids = np.arange(4, dtype=np.int32)
+    labels = np.where(ids > 3 - num_tokens, ids, IGNORED_LABEL).astype(np.int32)
+    measured = held_out_loss(torch.nn.Linear(1, 1), Portions(), [Example(ids, labels)], CPU, True, lambda: False)  # type: ignore[arg-type]
+    assert measured == (3.0 / max(num_tokens, 1), num_tokens)
+
+
+class Speaker(torch.nn.Module):
+    """A model that answers with three tokens and remembers how it was asked."""
+
+    def __init__(self, ends: object) -> None:
+        super().__init__()
+        self.generation_config = SimpleNamespace(eos_token_id=ends)
+        self.config = SimpleNamespace(get_text_config=lambda: SimpleNamespace(vocab_size=50))
+        self.asked: dict[str, Any] = {}
+
+    def get_base_model(self) -> Speaker:
+        return self
+
+    def generate(self, **asked: Any) -> torch.Tensor:
+        assert not self.training
+        self.asked = asked
+        return torch.cat([asked["input_ids"], torch.tensor([[7, 8, 2]])], dim=1)
+
+
+@pytest.mark.parametrize(
+    ("ends", "own", "expected"),
+    [(None, 2, [2]), (9, 2, [2, 9]), ([9, 4], 2, [2, 4, 9]), (2, 2, [2]), (None, None, None), (9, None, [9])],
+)
+def test_an_answer_is_the_likeliest_and_ends_where_the_model_or_the_tokenizer_says(
+    ends: object, own: int | None, expected: list[int] | None
+) -> None:
+    def decode(tokens: torch.Tensor, skip_special_tokens: bool) -> str:
+        assert skip_special_tokens
+        return f" {tokens.tolist()}\n"
+
+    tokenizer = SimpleNamespace(eos_token_id=own, pad_token_id=5, decode=decode)
+    model = Speaker(ends)
+    assert generate(model, tokenizer, compute(), [3, 4], 11) == "[7, 8, 2]"  # type: ignore[arg-type]
+    config = model.asked["generation_config"]
+    assert (config.do_sample, config.max_new_tokens, config.use_cache) == (False, 11, True)
+    assert (config.pad_token_id, config.eos_token_id) == (5, expected)
+    assert (model.asked["input_ids"].tolist(), model.asked["attention_mask"].tolist()) == ([[3, 4]], [[1, 1]])
+    assert model.training
