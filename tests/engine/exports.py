@@ -25,6 +25,7 @@ from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, Ggu
 from tunesmith_core.runs import Run, create_run
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.export.export_run import export_run
+from tunesmith_engine.export.staging import staging_folder
 from tunesmith_engine.failures import translate
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.lora import trainable
@@ -65,6 +66,13 @@ def export(
         return export_run(host, spec)
 
 
+class _FullDisk(FaultyDisk):
+    """Takes nothing more, but lets go of what it has, as real ones do."""
+
+    def refuses(self, call: str) -> bool:
+        return super().refuses(call) and call not in ("unlink", "rmdir")
+
+
 def fill_disk(run: Run, target: Path, choose: Callable[[int], list[int]], **options: Any) -> int:
     """Export to a disk that is full from some write on, and check that this is told and nothing is left.
 
@@ -83,19 +91,17 @@ def fill_disk(run: Run, target: Path, choose: Callable[[int], list[int]], **opti
         export(run, target, **options)
     for number in choose(len(disk.calls)):
         place = target.with_name(f"{target.name}-{number}")
-        full = FaultyDisk(target.parent, first=number, count=10**6, torn=number % 2 == 0)
-        failure: Exception | None = None
+        full = _FullDisk(target.parent, first=number, count=10**6, torn=number % 2 == 0)
         with pytest.MonkeyPatch.context() as patches:
             install(full, patches)
-            try:
+            with pytest.raises((OSError, TunesmithError)) as failure:
                 export(run, place, **options)
-            except (OSError, TunesmithError) as error:
-                failure = error
-        if failure:
-            assert translate(failure).code == "disk-full", f"call {number}: {failure!r}"
-        # What can't be made durable after it got its name is whole all the same.
-        assert place.exists() or failure, f"call {number}"
-        assert not place.exists() or export(run, place, **options)["existed"], f"call {number}"
+        assert translate(failure.value).code == "disk-full", f"call {number}: {failure.value!r}"
+        assert not staging_folder(place).exists(), f"call {number}"
+        # The last one makes the name durable that a whole folder has by then.
+        is_last = number == len(disk.calls)
+        assert place.exists() is is_last, f"call {number}"
+        assert not is_last or export(run, place, **options)["existed"]
     return len(disk.calls)
 
 

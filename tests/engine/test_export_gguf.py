@@ -6,6 +6,7 @@ import dataclasses
 import os
 import random
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,6 @@ from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
 from tunesmith_engine.export.gguf.types import FILE_TYPES, encoded, formats_of
 from tunesmith_engine.export.merging import Merging
 
-pytest.importorskip("xllamacpp", reason="the test environment is older than its lock")
 pytestmark = pytest.mark.usefixtures("home")
 
 QUICK = ["llama", "qwen3", "gemma3_text"]
@@ -263,13 +263,25 @@ def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path, monkeypat
     assert [event.data["code"] for event in events if event.type == "warning"] == ["memory-full"]
 
 
-def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # What is written is the same without the proof.
+@pytest.fixture
+def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Export to a disk that is full from some write on, without the proof, which writes nothing large."""
     monkeypatch.setattr(gguf_export, "SPARE_FACTOR", 1e12)
     run, folder = _run(tmp_path), tmp_path / "exports"
     folder.mkdir()
+    return lambda choose: fill_disk(run, folder / "out", choose, kind="gguf")
+
+
+def test_a_full_disk_is_named_at_some_writes(fill: Callable[..., int]) -> None:
     chooser = random.Random(0)
-    fill_disk(run, folder / "out", lambda count: sorted(chooser.sample(range(1, count + 1), 8)), kind="gguf")
+    fill(lambda count: [*sorted(chooser.sample(range(1, count), 7)), count])
+
+
+@pytest.mark.long
+def test_a_full_disk_is_named_at_every_write(fill: Callable[..., int], capsys: Any) -> None:
+    num_calls = fill(lambda count: list(range(1, count + 1)))
+    with capsys.disabled():
+        sys.stderr.write(f"a full disk at each of {num_calls} writes of a GGUF file\n")
 
 
 @pytest.mark.parametrize(("type_name", "names"), [("f16", "xllamacpp"), ("q4_k_m", "xllamacpp, libgguf")])
