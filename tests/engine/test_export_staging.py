@@ -225,6 +225,7 @@ def test_a_full_disk_is_named_at_every_write(run: tuple[Run, PeftModel], target:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_kills_at_random_moments_leave_nothing_that_looks_finished(
     run: tuple[Run, PeftModel], target: Path, capsys: Any
 ) -> None:
