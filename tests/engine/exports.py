@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -22,10 +22,12 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
+from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.export.export_run import export_run
 from tunesmith_engine.export.staging import staging_folder
+from tunesmith_engine.export.trained import load_base
 from tunesmith_engine.failures import translate
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.lora import trainable
@@ -44,6 +46,26 @@ def trained_run(model_folder: Path, **method: Any) -> tuple[Run, PeftModel]:
     run = create_run(spec)
     save(run, model, STEP)
     return run, model.eval()
+
+
+def finished_run(model_folder: Path, settings: LoraConfig) -> tuple[Run, PeftModel]:
+    """Return a finished run with an adapter of random trained weights that PEFT saved, and the model with it."""
+    spec = spec_of(model_folder)
+    run = create_run(spec)
+    model = get_peft_model(load_base(model_folder), settings)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in trainable(model).values():
+        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.1
+    model.save_pretrained(run.adapter_path, save_embedding_layers=False)
+    finish(run)
+    return run, model.eval()
+
+
+def finish(run: Run) -> None:
+    """Let a run say that it finished with its adapter."""
+    journal = JournalWriter(run.journal_path)
+    journal.write("result", status="finished", step=STEP, artifacts={"adapter": "adapter"})
+    journal.close()
 
 
 def save(run: Run, model: PeftModel, step: int) -> None:

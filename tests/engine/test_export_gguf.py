@@ -28,7 +28,7 @@ from tunesmith_core import paths
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
-from tunesmith_engine.export import proof, verifying
+from tunesmith_engine.export import proof
 from tunesmith_engine.export.gguf import adapter as gguf_adapter
 from tunesmith_engine.export.gguf import architectures, hyperparameters, tokenizer, writing
 from tunesmith_engine.export.gguf import export as gguf_export
@@ -46,18 +46,6 @@ pytestmark = pytest.mark.usefixtures("home", "few_prompts")
 QUICK = ["llama", "qwen3", "gemma3_text"]
 NUM_ROWS = 480
 Q = gguf.GGMLQuantizationType
-
-
-@pytest.fixture
-def few_prompts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask fewer prompts where they only take time: all are asked where figures are judged and in the long tier."""
-    if not (request.node.get_closest_marker("long") or "all_prompts" in request.fixturenames):
-        monkeypatch.setattr(proof, "PROMPTS", proof.PROMPTS[:4])
-
-
-@pytest.fixture
-def all_prompts() -> None:
-    """Makes a test ask every prompt."""
 
 
 def _overrides(kind: str) -> dict[str, Any]:
@@ -233,7 +221,8 @@ def test_an_adapter_with_its_own_ranks_is_scaled_right(tmp_path: Path) -> None:
     for name, own in (("v_proj", "attn_v"), ("q_proj", "attn_q")):
         down, up = parts[f"blk.0.{own}.weight.lora_a"], parts[f"blk.0.{own}.weight.lora_b"]
         source = f"model.layers.0.self_attn.{name}.weight"
-        delta = laid_out(architectures.ARCHITECTURES["llama"], config, source, merged.state_dict()[source] - before[source])
+        delta = merged.state_dict()[source] - before[source]
+        delta = laid_out(architectures.ARCHITECTURES["llama"], config, source, delta)
         torch.testing.assert_close(4.0 / len(down) * up @ down, delta, rtol=1e-4, atol=1e-4)
 
 
@@ -253,7 +242,7 @@ ADAPTER_MUTANTS = {
     "another scale": lambda parts: {name: part * (1.5 if name.endswith("_b") else 1) for name, part in parts.items()},
     "a layer is missing": lambda parts: dict(list(parts.items())[4:]),
     "rows of transformers": lambda parts: {
-        name: part.reshape(-1, 2, part.shape[-1]).transpose(0, 1).reshape(part.shape) if name.endswith("q.weight.lora_b") else part
+        name: torch.cat([part[::2], part[1::2]]) if name.endswith("q.weight.lora_b") else part
         for name, part in parts.items()
     },
 }
@@ -344,9 +333,9 @@ def test_names_that_change_tokens_are_not_written(tmp_path: Path) -> None:
     assert tokenizer.name_in_file("My run", phi, "phi3") == "My run (Phi-3)"
 
 
-def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("unproven")
+def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path) -> None:
     run = _run(tmp_path)
-    monkeypatch.setattr(verifying, "SPARE_FACTOR", 1e12)
     assert export(run, tmp_path / "out", "gguf", type_name="f16")["proof"] is None
     assert "was not compared" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
@@ -354,9 +343,9 @@ def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path, monkeypat
 
 
 @pytest.fixture
-def fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def fill(tmp_path: Path, unproven: None) -> Callable[..., int]:
     """Export to a disk that is full from some write on, without the proof, which writes nothing large."""
-    monkeypatch.setattr(verifying, "SPARE_FACTOR", 1e12)
+    assert unproven is None
     run, folder = _run(tmp_path), tmp_path / "exports"
     folder.mkdir()
     return lambda choose: fill_disk(run, folder / "out", choose, kind="gguf")
@@ -421,7 +410,8 @@ def test_a_file_may_lose_what_the_reference_quantizer_loses_and_no_more(
     _check_equal(run, tmp_path / "out", type_name)
 
     def poorer(name: str, weight: torch.Tensor, number_format: Any) -> Any:
-        return encoded(name, weight + weight.std() * 0.15 * torch.sin(torch.arange(weight.numel())).view(weight.shape), number_format)
+        noise = torch.sin(torch.arange(weight.numel())).view(weight.shape) * weight.std() * 0.15
+        return encoded(name, weight + noise, number_format)
 
     monkeypatch.setattr(writing, "encoded", poorer)
     with pytest.raises(TunesmithError, match="not equal to the trained model"):

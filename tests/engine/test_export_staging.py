@@ -18,7 +18,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tests.engine.exports import STEP, export, fill_disk, save, trained_run
+from tests.engine.exports import STEP, export, fill_disk, finish, save, trained_run
 from tests.engine.test_export_merged import check_equal, sharded
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
@@ -26,6 +26,8 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run
 from tunesmith_engine.export import merged_model, staging
+
+pytestmark = pytest.mark.usefixtures("whole_vocabulary", "unproven")
 
 POINTS = ["export.after-file", "export.after-note", "export.before-publish", "folder.before-rename"]
 PUBLISHED = "folder.after-rename"
@@ -273,10 +275,7 @@ def test_a_finished_run_exports_its_adapter_without_checkpoints(
 ) -> None:
     export(run[0], tmp_path / "first", "adapter")
     (tmp_path / "first").rename(run[0].adapter_path)
-    result = {"status": "finished", "step": STEP, "artifacts": {"adapter": "adapter"}}
-    journal = JournalWriter(run[0].journal_path)
-    journal.write("result", **result)
-    journal.close()
+    finish(run[0])
     (run[0].checkpoints_path / f"step-{STEP:06d}" / "adapter.safetensors").unlink()
     export(run[0], target)
     check_equal(target, run[1])

@@ -187,7 +187,9 @@ def _separate_tied(model: PeftModel) -> None:
     """Give each layer with an adapter a weight of its own: PEFT would also change the one it is tied to."""
     shared = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
     for layer in model.modules():
-        inner = layer.get_base_layer() if isinstance(layer, LoraLayer) else None
+        if not isinstance(layer, LoraLayer):
+            continue
+        inner = layer.get_base_layer()
         weight = getattr(inner, "weight", None)
         if isinstance(weight, nn.Parameter) and shared[id(weight)] > 1:
             inner.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)

@@ -94,7 +94,8 @@ def lora_parts(model: PeftModel, config: Config, alpha: float) -> Parts:
         down, up = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()
         # Ranks and scales of some layers may be their own.
         parts[f"{own}.lora_a"] = down
-        parts[f"{own}.lora_b"] = laid_out(architecture, config, source, up * (layer.scaling[ADAPTER] * len(down) / alpha))
+        factor = layer.scaling[ADAPTER] * len(down) / alpha
+        parts[f"{own}.lora_b"] = laid_out(architecture, config, source, up * factor)
         left -= {f"{name}.lora_{side}.{ADAPTER}.weight" for side in "AB"}
     if left:
         raise TunesmithError(

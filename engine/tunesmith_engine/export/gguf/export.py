@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
+from gguf import GGMLQuantizationType
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
@@ -30,10 +31,10 @@ from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_config
 
-EXACT = ("f32", "f16")
-"""Types that hold weights as exactly as llama.cpp computes with them."""
+UNROUNDED = ("f32", "f16", "bf16")
+"""Types whose numbers llama.cpp multiplies without rounding others to 8 bits."""
 
-WITHOUT_REFERENCE = (*EXACT, "q8_0")
+WITHOUT_REFERENCE = ("f32", "f16", "q8_0")
 """Types of which the divergence as a whole has a limit."""
 
 
@@ -72,11 +73,13 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
         staging.finish(name, file.write(staging.part(name), display_name(trained.run), licence, progress.advance))
     for path in filter(is_licence, merged.copied()):
         shutil.copyfile(path, staging.folder / path.name)
-    proof = verify(host, trained, folder, staging, _way(staging.folder / name, file.formats, type_name, context_of(config)))
-    files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, f"```\nllama-cli -m {name}\n```", proof))
+    way = _way(staging.folder / name, file.formats, type_name, context_of(config))
+    proof = verify(host, trained, folder, staging, way)
+    use = f"```\nllama-cli -m {name}\n```"
+    files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
 
 
-def _way(path: Path, formats: Mapping[str, types.NumberFormat], type_name: str, context: int) -> Way:
+def _way(path: Path, formats: Mapping[str, GGMLQuantizationType], type_name: str, context: int) -> Way:
     """Return how a file is compared: what rounds more than q8_0 may lose what the reference quantizer loses."""
 
     def rounded(name: str, weight: torch.Tensor) -> torch.Tensor:
@@ -85,7 +88,7 @@ def _way(path: Path, formats: Mapping[str, types.NumberFormat], type_name: str, 
     return Way(
         f"gguf-{type_name}",
         lambda answers, tokenizer: measure(path, answers, tokenizer, context),
-        EQUAL_NATS if type_name in EXACT else ROUNDED_NATS,
+        EQUAL_NATS if type_name in UNROUNDED else ROUNDED_NATS,
         None if type_name in WITHOUT_REFERENCE else rounded,
         path.stat().st_size,
     )
