@@ -78,13 +78,19 @@ def save(run: Run, model: PeftModel, step: int) -> None:
 
 
 def export(
-    run: Run, to: Path, kind: ExportFormat = "merged", checkpoint: int = 0, type_name: GgufType = "f32"
+    run: Run,
+    to: Path,
+    kind: ExportFormat = "merged",
+    checkpoint: int = 0,
+    type_name: GgufType = "f32",
+    ollama: str = "",
+    lm_studio: bool = False,
 ) -> dict[str, Any]:
     """Export a run in this process, as the operation does."""
     folder = paths.tmp_dir() / f"operation-{to.name}"
     folder.mkdir(parents=True, exist_ok=True)
     with Host(Run(folder)) as host:
-        spec = ExportSpec(RunFolder(str(run.path)), checkpoint, kind, type_name, AbsolutePath(str(to)))
+        spec = ExportSpec(RunFolder(str(run.path)), checkpoint, kind, type_name, AbsolutePath(str(to)), ollama, lm_studio)
         return export_run(host, spec)
 
 

@@ -12,12 +12,14 @@ from gguf import GGMLQuantizationType
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name, slug
 from tunesmith_engine.export.adapter_card import base_model_license
 from tunesmith_engine.export.gguf import types
 from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
+from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, modelfile
 from tunesmith_engine.export.gguf.proof import ask_file, plain_token
 from tunesmith_engine.export.gguf.writing import HEADER_BYTES, GgufFile, Weights
 from tunesmith_engine.export.merged_card import UNKNOWN, gguf_card
@@ -76,6 +78,11 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     way = _way(staging.folder / name, file.formats, type_name, context_of(config))
     proof = verify(host, trained, folder, staging, way)
     use = f"```\nllama-cli -m {name}\n```"
+    if text := modelfile(name, load_tokenizer(folder), stops_of(folder)):
+        files.atomic_write_text(staging.folder / MODELFILE_NAME, text)
+        use += f"\n\n```\nollama create NAME -f {MODELFILE_NAME}\n```"
+    else:
+        host.warning("chat-template-unclear", Message("Ollama can't use this chat template, so there is no Modelfile."))
     files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
 
 

@@ -131,13 +131,17 @@ def _add_special(writer: GGUFWriter, tokenizer: Any, stops: list[int]) -> None: 
         number = getattr(tokenizer, f"{role}_token_id")
         if number is not None:
             add(number)
-    # What it does counts, not what its settings say.
     numbers = tokenizer("a")["input_ids"]
-    writer.add_add_bos_token(bool(numbers) and numbers[0] == tokenizer.bos_token_id)
+    writer.add_add_bos_token(adds_bos(tokenizer))
     writer.add_add_eos_token(bool(numbers) and numbers[-1] == tokenizer.eos_token_id)
     others = [number for number in [*template_stops(tokenizer), *stops] if number != tokenizer.eos_token_id]
     if others:
         writer.add_eot_token_id(others[0])
+
+
+def adds_bos(tokenizer: Any) -> bool:  # Any: a transformers tokenizer
+    """Return whether every text begins with a token of its own, by what the tokenizer does, not by its settings."""
+    return list(tokenizer("a")["input_ids"])[:1] == [tokenizer.bos_token_id]
 
 
 def template_stops(tokenizer: Any) -> list[int]:  # Any: a transformers tokenizer
