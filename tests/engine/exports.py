@@ -90,8 +90,8 @@ def export(
     folder = paths.tmp_dir() / f"operation-{to.name}"
     folder.mkdir(parents=True, exist_ok=True)
     with Host(Run(folder)) as host:
-        spec = ExportSpec(RunFolder(str(run.path)), checkpoint, kind, type_name, AbsolutePath(str(to)), ollama, lm_studio)
-        return export_run(host, spec)
+        place, folder_of = AbsolutePath(str(to)), RunFolder(str(run.path))
+        return export_run(host, ExportSpec(folder_of, checkpoint, kind, type_name, place, ollama, lm_studio))
 
 
 class _FullDisk(FaultyDisk):

@@ -176,7 +176,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("type_name", ["f32", "f16"])
+@pytest.mark.parametrize("type_name", [pytest.param("f32", marks=pytest.mark.long), "f16"])
 @pytest.mark.parametrize("name", list(MUTANTS))
 def test_a_file_that_differs_is_not_kept(
     name: str, type_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -194,8 +194,9 @@ def test_a_file_that_differs_is_not_kept(
 
 
 @pytest.mark.usefixtures("all_prompts")
-@pytest.mark.parametrize("kind", ["llama", "phi3"])
-@pytest.mark.parametrize("method", [{}, {"rslora": True, "rank": 3, "alpha": 5.0}])
+@pytest.mark.parametrize(
+    ("kind", "method"), [("llama", {}), ("phi3", {}), ("llama", {"rslora": True, "rank": 3, "alpha": 5.0})]
+)
 def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any], tmp_path: Path) -> None:
     run = _run(tmp_path, kind)
     run, _ = trained_run(Path(run.load_spec().model.path), **method)

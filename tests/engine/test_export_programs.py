@@ -24,8 +24,8 @@ from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, frame_of, mod
 pytestmark = pytest.mark.usefixtures("home", "unproven")
 
 LLAMA_3 = (
-    "{% for m in messages %}{% if loop.first %}{{ bos_token }}{% endif %}<|{{ m.role }}|>\n\n{{ m.content | trim }}<|over|>"
-    "{% endfor %}{% if add_generation_prompt %}<|assistant|>\n\n{% endif %}"
+    "{% for m in messages %}{% if loop.first %}{{ bos_token }}{% endif %}<|{{ m.role }}|>\n\n{{ m.content | trim }}"
+    "<|over|>{% endfor %}{% if add_generation_prompt %}<|assistant|>\n\n{% endif %}"
 )
 DEFAULT_SYSTEM = (
     "{% if messages[0].role != 'system' %}<|system|>You are kind.<|over|>\n{% endif %}{% for m in messages %}"
@@ -86,8 +86,9 @@ def test_ollama_renders_a_chat_as_the_template_does(name: str, begins: bool, tmp
     whole = [{"role": role, "content": content} for role, content in talk]
     for chat in (whole, whole[:1], system + whole, system + whole[:3]):
         expected = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
-        given = _by_ollama(text, chat)
-        assert (tokenizer.bos_token + given if begins and expected.startswith(tokenizer.bos_token) else given) == expected
+        # Ollama puts it there by itself.
+        expected = expected.removeprefix(tokenizer.bos_token) if begins else expected
+        assert _by_ollama(text, chat) == expected
 
 
 def test_stop_tokens_are_named(tmp_path: Path) -> None:
@@ -97,7 +98,9 @@ def test_stop_tokens_are_named(tmp_path: Path) -> None:
     assert re.findall(r'PARAMETER stop "(.*)"', text) == ["<|endoftext|>", "<|im_end|>", "<|im_start|>"]
 
 
-@pytest.mark.parametrize("template", [COUNTED, "{{ messages[5].content }}", "{{ messages[0].role }}", DEFAULT_SYSTEM + '"""'])
+@pytest.mark.parametrize(
+    "template", [COUNTED, "{{ messages[5].content }}", "{{ messages[0].role }}", DEFAULT_SYSTEM + '"""']
+)
 def test_a_template_that_ollama_can_not_say_has_no_modelfile(template: str, tmp_path: Path) -> None:
     assert modelfile("a.gguf", _tokenizer(tmp_path, template), []) is None
 

@@ -71,7 +71,8 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
     tokenizer = load_tokenizer(folder)
     model = trained.load_whole(folder)
     answers = trained_answers(model, tokenizer, lambda done, total: host.phase("verifying", done, total))
-    reference = rounded_reference(answers, model, way.rounded) if way.rounded else None
+    as_llama_cpp = way.format.startswith("gguf")
+    reference = rounded_reference(answers, model, way.rounded, as_llama_cpp=as_llama_cpp) if way.rounded else None
     # The export is loaded in its place.
     del model
     proof = {"format": way.format, **passed(way.measure(answers, tokenizer), way.nats, reference)}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,19 +79,17 @@ def frame_of(tokenizer: Tokenizer) -> Frame | None:
     except Exception:
         # Templates raise what they like.
         return None
-    try:
-        before, after, _ = _around(tokenizer, "su")
-    except Exception:
-        # Some say that they take no system prompt.
-        before = after = None
-    texts = [between, start] if after is None else [between, start, after]
-    asks = _common_end(texts)
-    shared = os.path.commonprefix([middle, end])
+    system: list[str] = []
+    # Some say that they take no system prompt.
+    with contextlib.suppress(Exception):
+        system = _around(tokenizer, "su")[:2]
+    asks = _common_end([between, start, *system[1:]])
+    shared = _common_start([middle, end])
     if last != end:
         return None
     frame = Frame(
         start.removesuffix(asks),
-        None if before is None or after is None else (before, after.removesuffix(asks)),
+        (system[0], system[1].removesuffix(asks)) if system else None,
         (asks, shared),
         (middle.removeprefix(shared), between.removesuffix(asks)),
         end.removeprefix(shared),
@@ -123,7 +122,12 @@ def _around(tokenizer: Tokenizer, speakers: str) -> list[str]:
 
 
 def _common_end(texts: Sequence[str]) -> str:
-    return os.path.commonprefix([text[::-1] for text in texts])[::-1]
+    return _common_start([text[::-1] for text in texts])[::-1]
+
+
+def _common_start(texts: Sequence[str]) -> str:
+    columns = itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*texts, strict=False))
+    return "".join(letters[0] for letters in columns)
 
 
 def _template(frame: Frame) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
-
 from tunesmith_core.messages import Message
 from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
 from tunesmith_engine.export.gguf.tokenizer import template_stops
@@ -16,8 +14,8 @@ from tunesmith_engine.export.proof import (
     Choice,
     Figures,
     Tokenizer,
-    agrees,
     chat,
+    choice,
     differs,
     figures_of,
     prompt_tokens,
@@ -88,18 +86,5 @@ def _same(one: tuple[int, dict[int, float]], other: tuple[int, dict[int, float]]
 
 
 def _compare(llama: LlamaCpp, answer: Answer) -> list[Choice]:
-    found = []
-    for place, expected in enumerate(answer.expected, answer.num_prompt):
-        given = llama.next_token(answer.tokens[:place])[1]
-        found.append((agrees(expected, max(given, key=lambda token: given[token])), _divergence(expected, given)))
-    return found
-
-
-def _divergence(expected: torch.Tensor, given: dict[int, float]) -> float:
-    """Return the divergence of what was told of the likeliest tokens, all others taken together."""
-    known = expected.double()[torch.tensor(list(given))].exp()
-    rest = max(0.0, 1.0 - float(known.sum()))
-    told = torch.tensor(list(given.values()), dtype=torch.float64)
-    others = max(1e-12, 1.0 - float(told.exp().sum()))
-    inner = float((known * (known.clamp_min(1e-300).log() - told)).sum())
-    return max(0.0, inner + (rest * math.log(rest / others) if rest > 1e-9 else 0.0))
+    places = enumerate(answer.expected, answer.num_prompt)
+    return [choice(expected, llama.next_token(answer.tokens[:place])[1]) for place, expected in places]
