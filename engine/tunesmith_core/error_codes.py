@@ -447,6 +447,12 @@ CODES: dict[str, ErrorCode] = {
         "A part of the model, or a layer with an adapter, is of a kind that this format or Tunesmith does not support.",
         "Export the adapter instead.",
     ),
+    "export-differs": ErrorCode(
+        RUN,
+        "The export is not equal to the trained model",
+        "The same prompts were put to both, and their tokens or probabilities differ.",
+        "Export in another format, and send us the report.",
+    ),
     "other-program-failed": ErrorCode(
         USER,
         "Another program did not take the export",

@@ -236,7 +236,7 @@ def passed(figures: Figures, nats: float, reference: Figures | None = None) -> d
         reference: of the trained model with rounded weights, None for a format that rounds nothing noticeable.
 
     Raises:
-        UserError: `export-unsupported` when it is not equal.
+        RunFailure: `export-differs` when it is not equal.
     """
     most = nats + (reference.mean_kl if reference else 0.0)
     least = 1.0 if nats <= EQUAL_NATS and not reference else 0.0
@@ -256,8 +256,5 @@ def passed(figures: Figures, nats: float, reference: Figures | None = None) -> d
 def differs(reason: str) -> TunesmithError:
     """Return the error about an export that is not what was trained."""
     return TunesmithError(
-        "export-unsupported",
-        "The export is not equal to the trained model, so it was not kept: {reason}.",
-        hint="Export in another format, and send us the report.",
-        reason=reason,
+        "export-differs", "The export is not equal to the trained model, so it was not kept: {reason}.", reason=reason
     )

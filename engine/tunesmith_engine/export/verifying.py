@@ -60,7 +60,7 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
         The figures of an export that is equal, None where there is too little memory to measure them.
 
     Raises:
-        UserError: `export-unsupported` when it is not equal, with what differs.
+        RunFailure: `export-differs` when it is not equal, with what differs.
     """
     num_numbers = sum(math.prod(tensor.shape) for tensor in read_weights(folder).values())
     if psutil.virtual_memory().available < num_numbers * BYTES_PER_NUMBER * SPARE_FACTOR + way.more_bytes:

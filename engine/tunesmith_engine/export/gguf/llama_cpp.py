@@ -32,7 +32,7 @@ class LlamaCpp:
             adapter: of the model, in a file of its own.
 
         Raises:
-            RunFailure: `export-unsupported` when llama.cpp can't load it.
+            RunFailure: `export-differs` when llama.cpp can't load it.
         """
         # Imported here: it is only needed to prove an export.
         import xllamacpp
