@@ -456,7 +456,7 @@ CODES: dict[str, ErrorCode] = {
     "other-program-failed": ErrorCode(
         USER,
         "Another program did not take the export",
-        "The program is not installed, is not running, or refuses the file. The export itself is complete.",
+        "The program is not installed, is not running, or refuses the file.",
         "Start the other program, then export again. What is exported already is not written again.",
     ),
     "adapter-not-restored": ErrorCode(

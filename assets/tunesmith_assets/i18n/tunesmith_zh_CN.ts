@@ -1140,6 +1140,26 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请改为导出适配器。</translation>
     </message>
     <message>
+        <source>The export is not equal to the trained model</source>
+        <translation>导出结果与训练后的模型不一致</translation>
+    </message>
+    <message>
+        <source>The same prompts were put to both, and their tokens or probabilities differ.</source>
+        <translation>向两者提出相同的提示后，得到的词元或概率不同。</translation>
+    </message>
+    <message>
+        <source>Export in another format, and send us the report.</source>
+        <translation>请以其他格式导出，并把报告发给我们。</translation>
+    </message>
+    <message>
+        <source>Another program did not take the export</source>
+        <translation>另一个程序没有接收导出结果</translation>
+    </message>
+    <message>
+        <source>Start the other program, then export again. What is exported already is not written again.</source>
+        <translation>请启动该程序，然后重新导出。已导出的内容不会重复写入。</translation>
+    </message>
+    <message>
         <source>The saved adapter is incomplete</source>
         <translation>保存的适配器不完整</translation>
     </message>
@@ -1894,6 +1914,10 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Adapters of rank {rank}: {names}.</source>
         <translation>秩为 {rank} 的适配器：{names}。</translation>
+    </message>
+    <message>
+        <source>Add --format gguf.</source>
+        <translation>请加上 --format gguf。</translation>
     </message>
     <message>
         <source>After step {step} the weight {name} is NaN or infinite. It was not saved.</source>
@@ -3859,6 +3883,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>无法读取模型</translation>
     </message>
     <message>
+        <source>Export the whole model as GGUF instead.</source>
+        <translation>请改为把整个模型导出为 GGUF。</translation>
+    </message>
+    <message>
         <source>If it is in another folder, pass that with --prefix.</source>
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
     </message>
@@ -3873,6 +3901,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Input/output error</source>
         <translation>输入/输出错误</translation>
+    </message>
+    <message>
+        <source>Install Ollama, then export again.</source>
+        <translation>请安装 Ollama，然后重新导出。</translation>
     </message>
     <message>
         <source>Install Python 3.11, 3.12 or 3.13 (not from conda or the Windows Store), then run this command with it.</source>
@@ -3947,6 +3979,10 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>保留：{path}（{what}）</translation>
     </message>
     <message>
+        <source>LM Studio was not found on this computer.</source>
+        <translation>在这台电脑上没有找到 LM Studio。</translation>
+    </message>
+    <message>
         <source>Let Windows manage the page file</source>
         <translation>让 Windows 管理页面文件</translation>
     </message>
@@ -3993,6 +4029,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Missing: {names}.</source>
         <translation>缺少：{names}。</translation>
+    </message>
+    <message>
+        <source>Move it, then export again.</source>
+        <translation>请把它移走，然后重新导出。</translation>
     </message>
     <message>
         <source>NVIDIA GPUs did not answer: CPU</source>
@@ -4105,6 +4145,22 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Of unknown origin, moved to {folder}.</source>
         <translation>来源不明，已移至 {folder}。</translation>
+    </message>
+    <message>
+        <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
+        <translation>Ollama 和 LM Studio 使用 GGUF 文件，但所选格式是 {format}。</translation>
+    </message>
+    <message>
+        <source>Ollama can&apos;t use this chat template, so there is no Modelfile.</source>
+        <translation>Ollama 无法使用此聊天模板，因此没有生成 Modelfile。</translation>
+    </message>
+    <message>
+        <source>Ollama did not create {name}: {reason}</source>
+        <translation>Ollama 没有创建 {name}：{reason}</translation>
+    </message>
+    <message>
+        <source>Ollama was not found on this computer.</source>
+        <translation>在这台电脑上没有找到 Ollama。</translation>
     </message>
     <message>
         <source>On Windows, Tunesmith-Setup.exe installs and removes the program.</source>
@@ -4345,6 +4401,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>启动</translation>
     </message>
     <message>
+        <source>Start LM Studio once, then export again.</source>
+        <translation>请先启动一次 LM Studio，然后重新导出。</translation>
+    </message>
+    <message>
         <source>Start the run again: no checkpoint was saved yet.</source>
         <translation>请重新开始运行：当时还没有保存检查点。</translation>
     </message>
@@ -4415,6 +4475,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The environment has to be rebuilt, but a run is using it.</source>
         <translation>环境需要重建，但有运行正在使用它。</translation>
+    </message>
+    <message>
+        <source>The export is not equal to the trained model, so it was not kept: {reason}.</source>
+        <translation>导出结果与训练后的模型不一致，因此没有保留：{reason}。</translation>
     </message>
     <message>
         <source>The last training test failed: {message}</source>
@@ -5163,6 +5227,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存检查点之后，训练好的权重所依赖的设置或文件有改动。</translation>
     </message>
     <message>
+        <source>The program is not installed, is not running, or refuses the file.</source>
+        <translation>该程序未安装、未运行，或拒绝了该文件。</translation>
+    </message>
+    <message>
         <source>Not enough memory</source>
         <translation>内存不足</translation>
     </message>
@@ -5201,10 +5269,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Export another checkpoint of the run.</source>
         <translation>请导出该运行的其他检查点。</translation>
-    </message>
-    <message>
-        <source>Export the merged model instead, and send us the report.</source>
-        <translation>请改为导出合并后的模型，并把报告发给我们。</translation>
     </message>
     <message>
         <source>Export the merged model instead.</source>
@@ -5335,10 +5399,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
     <message>
-        <source>The file is not equal to the trained model, so it was not kept: {reason}.</source>
-        <translation>该文件与训练好的模型不一致，因此没有保留：{reason}。</translation>
-    </message>
-    <message>
         <source>The frozen weights are multiplied in another precision from here on.</source>
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
     </message>
@@ -5435,6 +5495,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>符号链接层数过多</translation>
     </message>
     <message>
+        <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
+        <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
+    </message>
+    <message>
         <source>Wait until it ends, or choose another folder.</source>
         <translation>请等待它结束，或选择其他文件夹。</translation>
     </message>
@@ -5483,6 +5547,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
     </message>
     <message>
+        <source>handing over</source>
+        <translation>正在交给其他程序</translation>
+    </message>
+    <message>
         <source>in the safetensors header, {reason}</source>
         <translation>safetensors 文件头中{reason}</translation>
     </message>
@@ -5503,6 +5571,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>在 {count} 个位置中有 {share:.0%} 选择了相同的 token，散度为 {kl:.2g} nat</translation>
     </message>
     <message>
+        <source>it cuts a text into words in a way of its own</source>
+        <translation>它切分文本的方式不受支持</translation>
+    </message>
+    <message>
         <source>it has more tokens than the model</source>
         <translation>它的 token 比模型多</translation>
     </message>
@@ -5513,6 +5585,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>it merges nothing</source>
         <translation>它没有任何合并规则</translation>
+    </message>
+    <message>
+        <source>it prepares a text by {step}</source>
+        <translation>它用 {step} 预处理文本</translation>
     </message>
     <message>
         <source>it was saved by another run</source>
@@ -5535,8 +5611,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>它的滑动窗口位于其他层</translation>
     </message>
     <message>
+        <source>llama.cpp can&apos;t add this adapter to a model: {name} is more than two matrices of a layer.</source>
+        <translation>llama.cpp 无法把此适配器加到模型上：{name} 不只是某一层的两个矩阵。</translation>
+    </message>
+    <message>
         <source>llama.cpp can&apos;t load the file</source>
         <translation>llama.cpp 无法加载该文件</translation>
+    </message>
+    <message>
+        <source>llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same.</source>
+        <translation>对带组合符号的文字（如印地语），llama.cpp 切分出的词元不同。其他文本则相同。</translation>
     </message>
     <message>
         <source>llama.cpp cuts {text!r} into other tokens</source>
