@@ -135,12 +135,22 @@ def trained_answers(model: Model, tokenizer: Tokenizer, advance: Callable[[int, 
     for number, prompt in enumerate(PROMPTS):
         advance(number, len(PROMPTS))
         asked = prompt_tokens(tokenizer, prompt)[:room]
-        tokens, rows = list(asked), []
-        for _ in range(NUM_TOKENS):
-            rows.append(_log_probabilities(model, tokens, len(tokens) - 1)[0])
-            tokens.append(int(rows[-1].argmax()))
-        answers.append(Answer(tokens, len(asked), torch.stack(rows)))
+        tokens = _continued(model, asked)
+        answers.append(Answer(tokens, len(asked), _log_probabilities(model, tokens[:-1], len(asked) - 1)))
     return answers
+
+
+def _continued(model: Model, asked: list[int]) -> list[int]:
+    """Return tokens with the likeliest answer; where a type keeps what it computed, that is not computed again."""
+    tokens, given = list(asked), list(asked)
+    kept: dict[str, Any] = {}  # Any: a cache of transformers
+    for _ in range(NUM_TOKENS):
+        with torch.no_grad():
+            told = model(input_ids=torch.tensor([given]), use_cache=True, **kept)
+        tokens.append(int(told.logits[0, -1].argmax()))
+        cache = getattr(told, "past_key_values", None)
+        kept, given = ({}, tokens) if cache is None else ({"past_key_values": cache}, tokens[-1:])
+    return tokens
 
 
 def compare(answers: Iterable[Answer], model: Model, *, as_llama_cpp: bool = False) -> Figures:
