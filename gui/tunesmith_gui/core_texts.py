@@ -1556,6 +1556,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{sentence} would use this GPU. The installed build trains on the processor."),
     QT_TRANSLATE_NOOP("Core", "{sentence}."),
     QT_TRANSLATE_NOOP("Core", "{sentence}. The installed build is for {title}."),
+    QT_TRANSLATE_NOOP("Core", "{setting}: {value} is not between {least} and {most}."),
     QT_TRANSLATE_NOOP("Core", "{size} of compiled kernels at {folder}."),
     QT_TRANSLATE_NOOP("Core", "{size} of main memory{free}."),
     QT_TRANSLATE_NOOP("Core", "{size} on disk"),

@@ -4605,6 +4605,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{reason}</translation>
     </message>
     <message>
+        <source>{setting}: {value} is not between {least} and {most}.</source>
+        <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
+    </message>
+    <message>
         <source>damaged</source>
         <translation>已损坏</translation>
     </message>
