@@ -4713,6 +4713,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{reason}</translation>
     </message>
     <message>
+        <source>{setting}: {value} is not between {least} and {most}.</source>
+        <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
+    </message>
+    <message>
         <source>damaged</source>
         <translation>已损坏</translation>
     </message>
@@ -6453,6 +6457,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name} has another date than before. Only samples of it were compared: they are equal.</source>
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
+    </message>
+    <message>
+        <source>{name} has parts that run in plain PyTorch only.</source>
+        <translation type="unfinished"></translation>
     </message>
     <message>
         <source>{name} instead of CPython</source>

@@ -1,0 +1,114 @@
+"""Answers through transformers' own `generate`: for models that nothing faster serves, and to judge what is faster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
+
+from tunesmith_core.sampling import Sampling
+from tunesmith_engine.decode import OnTokens
+from tunesmith_engine.device import Compute
+from tunesmith_engine.model.inference import untouched_training
+
+REPORT_EVERY = 4
+"""Tokens between two reports."""
+NO_TOKEN = 2**31 - 1
+
+
+class PlainDecoder:
+    """Answers one row after another, so that no row's padding touches another's numbers."""
+
+    name = "plain"
+
+    def __init__(self, model: Any, compute: Compute) -> None:  # Any: a transformers model, maybe with PEFT's adapter
+        self._model, self._compute = model, compute
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        ends: Collection[int],
+        *,
+        with_adapter: bool = True,
+        on_tokens: OnTokens = lambda _row, _tokens: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> list[list[int]]:
+        """Do what `Decoder.generate` says."""
+        answers: list[list[int]] = []
+        model, device = self._model, self._compute.device
+        base_model_only = model.disable_adapter() if not with_adapter else contextlib.nullcontext()
+        with untouched_training(model, device), base_model_only, self._compute.autocast():
+            for row, prompt in enumerate(prompts):
+                torch.manual_seed(sampling.seed + row)
+                watch = _Watch(len(prompt), ends, lambda tokens, row=row: on_tokens(row, tokens), should_stop)
+                if not should_stop():
+                    self._continue(prompt, sampling, ends, watch)
+                answers.append(watch.tokens)
+        return answers
+
+    def _continue(self, prompt: Sequence[int], sampling: Sampling, ends: Collection[int], watch: _Watch) -> None:
+        input_ids = torch.tensor([list(prompt)], device=self._compute.device)
+        output = self._model.generate(
+            input_ids=input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            generation_config=_config(sampling, ends),
+            stopping_criteria=StoppingCriteriaList([watch]),
+        )
+        watch.take(output[0].tolist())
+
+
+class _Watch(StoppingCriteria):
+    """Reports new tokens on the way and ends an answer that nobody wants any more."""
+
+    def __init__(
+        self,
+        prompt_length: int,
+        ends: Collection[int],
+        report: Callable[[list[int]], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        self.tokens: list[int] = []
+        self._prompt_length, self._ends, self._report, self._should_stop = prompt_length, ends, report, should_stop
+
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # Any: transformers' own
+        stops = False
+        if (input_ids.shape[1] - self._prompt_length) % REPORT_EVERY == 0:
+            self.take(input_ids[0].tolist())
+            stops = self._should_stop()
+        return torch.full((1,), stops, device=input_ids.device)
+
+    def take(self, row: list[int]) -> None:
+        """Report what is new in a row of prompt and answer."""
+        answer = row[self._prompt_length :]
+        if answer and answer[-1] in self._ends:
+            answer.pop()
+        new = answer[len(self.tokens) :]
+        if new:
+            self.tokens = answer
+            self._report(new)
+
+
+def _config(sampling: Sampling, ends: Collection[int]) -> GenerationConfig:
+    end = sorted(ends)
+    chosen: dict[str, Any] = {"do_sample": False}  # Any: settings of transformers
+    if sampling.temperature > 0:
+        chosen = {
+            "do_sample": True,
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "min_p": sampling.min_p,
+        }
+    return GenerationConfig(
+        max_new_tokens=sampling.max_tokens,
+        use_cache=True,
+        repetition_penalty=sampling.repetition_penalty,
+        pad_token_id=end[0] if end else 0,
+        # With none transformers would take those of the model's own settings.
+        eos_token_id=end or [NO_TOKEN],
+        **chosen,
+    )
