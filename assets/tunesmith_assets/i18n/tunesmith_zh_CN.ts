@@ -6460,7 +6460,7 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
     <message>
         <source>{name} has parts that run in plain PyTorch only.</source>
-        <translation type="unfinished"></translation>
+        <translation>{name} 的部分内容只能用纯 PyTorch 运行。</translation>
     </message>
     <message>
         <source>{name} instead of CPython</source>
