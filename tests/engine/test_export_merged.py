@@ -229,7 +229,7 @@ def test_tokenizer_template_and_licence_come_along(tiny_model: Path, tmp_path: P
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoModel": "modeling_own.Own"}}))
     run, _ = trained_run(folder)
-    export(run, tmp_path / "merged")
+    assert export(run, tmp_path / "merged")["licence"] == "gemma"
     merged = tmp_path / "merged"
     chat = [{"role": "user", "content": "What is 1?"}]
     texts = [AutoTokenizer.from_pretrained(each).apply_chat_template(chat, tokenize=False) for each in (folder, merged)]

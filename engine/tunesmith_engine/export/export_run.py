@@ -18,7 +18,7 @@ from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
 from tunesmith_engine.export.adapter import write_adapter
-from tunesmith_engine.export.adapter_card import adapter_card
+from tunesmith_engine.export.adapter_card import adapter_card, base_model_license
 from tunesmith_engine.export.merged_card import merged_card, verdict
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel
 from tunesmith_engine.export.merging import Merging
@@ -39,7 +39,8 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
         spec: what and where to.
 
     Returns:
-        Path, format, step and bytes of the export, whether it was there already, its proof, and commands that use it.
+        Path, format, step and bytes of the export, whether it was there already, the base model's licence, the proof,
+        and commands that use it.
 
     Raises:
         TunesmithError: `nothing-to-export`, `export-target-taken`, `export-unsupported`, `disk-full` and what loading
@@ -85,6 +86,7 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
         "step": trained.step,
         "bytes": files.folder_bytes(target),
         "existed": exists,
+        "licence": base_model_license(folder),
         "commands": commands(spec.format, target, trained.spec.model.path),
         "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
