@@ -135,7 +135,8 @@ def after_step(host: Host, step: int, act: Callable[[], object]) -> None:
 @pytest.fixture
 def whole_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give small models of every type a vocabulary for all tokens of the small tokenizer."""
-    monkeypatch.setitem(causal_types.SMALL, "vocab_size", 272)
+    for name in ("vocab_size", "vocab_size_per_layer_input"):
+        monkeypatch.setitem(causal_types.SMALL, name, 272)
 
 
 @pytest.fixture

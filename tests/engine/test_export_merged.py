@@ -17,7 +17,7 @@ from tests.engine import causal_types
 from tests.engine.exports import LiveBytes, export, finished_run, trained_run
 from tests.engine.test_causal_types import AGREE
 from tunesmith_core.errors import TunesmithError
-from tunesmith_engine.export import export_run
+from tunesmith_engine.export import export_run, proof
 from tunesmith_engine.export.adapter import write_adapter
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.trained import find_trained
@@ -154,6 +154,19 @@ def test_the_proof_is_kept_beside_the_export(kind: Any, tiny_model: Path, tmp_pa
     card = (tmp_path / "out" / "README.md").read_text()
     assert "Compared with the trained model" in card
     assert f"{proof['agreement']:.1%} of 160 positions" in card
+
+
+def test_answers_are_the_same_without_what_was_kept(
+    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = causal_types.write_model("llama", tmp_path / "model", tiny_model)
+    _, model = trained_run(folder)
+    words = AutoTokenizer.from_pretrained(folder)
+    kept = proof.trained_answers(model, words, lambda *_: None)
+    monkeypatch.setattr(proof, "_continued_by_cache", lambda *_: [][0])
+    anew = proof.trained_answers(model, words, lambda *_: None)
+    assert [answer.tokens for answer in kept] == [answer.tokens for answer in anew]
+    assert {len(answer.tokens) - answer.num_prompt for answer in kept} == {proof.NUM_TOKENS}
 
 
 @pytest.mark.parametrize("kind", ["merged", "adapter"])

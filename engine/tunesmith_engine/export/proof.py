@@ -141,15 +141,25 @@ def trained_answers(model: Model, tokenizer: Tokenizer, advance: Callable[[int, 
 
 
 def _continued(model: Model, asked: list[int]) -> list[int]:
-    """Return tokens with the likeliest answer; where a type keeps what it computed, that is not computed again."""
+    """Return tokens with the likeliest answer."""
+    try:
+        return _continued_by_cache(model, asked)
+    except Exception:
+        # Types with states instead of keys and values keep them in ways of their own. Only the time differs.
+        tokens = list(asked)
+        for _ in range(NUM_TOKENS):
+            tokens.append(int(_log_probabilities(model, tokens, len(tokens) - 1).argmax()))
+        return tokens
+
+
+def _continued_by_cache(model: Model, asked: list[int]) -> list[int]:
     tokens, given = list(asked), list(asked)
     kept: dict[str, Any] = {}  # Any: a cache of transformers
     for _ in range(NUM_TOKENS):
         with torch.no_grad():
             told = model(input_ids=torch.tensor([given]), use_cache=True, **kept)
         tokens.append(int(told.logits[0, -1].argmax()))
-        cache = getattr(told, "past_key_values", None)
-        kept, given = ({}, tokens) if cache is None else ({"past_key_values": cache}, tokens[-1:])
+        kept, given = {"past_key_values": told.past_key_values}, tokens[-1:]
     return tokens
 
 
