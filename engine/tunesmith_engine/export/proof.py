@@ -258,7 +258,8 @@ def passed(figures: Figures, nats: float, reference: Figures | None = None) -> d
     Raises:
         RunFailure: `export-differs` when it is not equal.
     """
-    most = nats + (reference.mean_kl if reference else 0.0)
+    # The effects on logits add up, and the divergence grows with their square.
+    most = (math.sqrt(nats) + math.sqrt(reference.mean_kl)) ** 2 if reference else nats
     least = 1.0 if nats <= EQUAL_NATS and not reference else 0.0
     if not figures.mean_kl <= most or figures.agreement < least:
         raise differs(
