@@ -20,7 +20,6 @@ from tunesmith_core.report import facts, page
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
-from tunesmith_core.verdict import judge
 
 ANSWER_POLL_S = 0.1
 RUNS_HEADER = (Message("Run"), Message("State"), Message("Step"), Message("Loss"), Message("Model"), Message("Data"))
@@ -114,7 +113,7 @@ def _end(run: Run, status: RunStatus, as_json: bool) -> int:
         if not as_json:
             for name, path in status.artifacts.items():
                 terminal.say(Message("{name}: {path}", name=_ARTIFACTS.get(name, name), path=run.path / path))
-            terminal.say(judge(facts.read(run).held_out).sentence)
+            terminal.say(facts.verdict_on(facts.read(run)).sentence)
             terminal.say(Message("finished after {step} steps", step=status.step))
         return EXIT_DONE
     if status.state is RunState.STOPPED:
@@ -279,7 +278,7 @@ def show(arguments: Namespace) -> int:
     ]
     terminal.say("\n".join(f"{terminal.cell(said(label)) + ':':17}{terminal.cell(value)}" for label, value in lines))
     if status.state in (RunState.FINISHED, RunState.STOPPED):
-        terminal.say(judge(facts.read(run).held_out).sentence)
+        terminal.say(facts.verdict_on(facts.read(run)).sentence)
     if status.state is RunState.PAUSED:
         terminal.note(terminal.paused(status.pause_reason))
     damage = run.damage()

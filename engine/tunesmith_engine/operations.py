@@ -33,8 +33,9 @@ def preview(host: Host, spec: PreviewSpec) -> Answer:
 
 def prepare(host: Host, spec: PrepareSpec) -> Answer:
     """Write the rows of a run as tokens into the folder of the operation; return what else is known of them."""
+    from tunesmith_engine.data.asked import candidates
     from tunesmith_engine.data.prompts import sample_prompt_ids
-    from tunesmith_engine.data.rows_file import RowsWriter
+    from tunesmith_engine.data.rows_file import RowsWriter, read_questions
     from tunesmith_engine.methods import method_of
 
     method = method_of(spec.run.objective.kind)
@@ -44,7 +45,13 @@ def prepare(host: Host, spec: PrepareSpec) -> Answer:
         with RowsWriter(host.folder) as rows:
             prepared = method.prepare(spec.run, tokenizer, rows, portions)
         portions.about(Path(spec.folder))
-        return {**prepared.to_dict(), "prompts": sample_prompt_ids(spec.run, tokenizer, portions)}
+        places = candidates(len(prepared.eval))
+        questions = read_questions(host.folder, [prepared.eval[place] for place in places])
+        return {
+            **prepared.to_dict(),
+            "prompts": sample_prompt_ids(spec.run, tokenizer, portions),
+            "questions": {place: questions[prepared.eval[place]] for place in places},
+        }
 
 
 def prompt(host: Host, spec: PrepareSpec) -> list[int]:

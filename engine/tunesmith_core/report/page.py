@@ -14,10 +14,10 @@ from tunesmith_core.messages import Message, language, said
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import curves
-from tunesmith_core.report.facts import Facts, read
+from tunesmith_core.report.facts import Facts, read, verdict_on
 from tunesmith_core.runs import ADAPTER_FILES, Run, display_name
 from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
-from tunesmith_core.verdict import Verdict, judge
+from tunesmith_core.verdict import Verdict
 
 MAX_ANSWER_CHARACTERS = 4000
 
@@ -47,7 +47,7 @@ def write(run: Run, target: Path) -> Verdict:
         OSError: when the file can't be written.
     """
     spec, facts = run.load_spec(), read(run)
-    verdict = judge(facts.held_out)
+    verdict = verdict_on(facts)
     files.atomic_write_text(target, page(run, spec, facts, verdict))
     return verdict
 
