@@ -24,8 +24,8 @@ class NextStep:
     """One thing to do next.
 
     Attributes:
-        name: a key of `_WORDS`.
-        step: of the run that it is about.
+        name: "until-step", or a key of `_WORDS`.
+        step: of the run where "until-step" ends.
     """
 
     name: str
@@ -34,7 +34,7 @@ class NextStep:
     @property
     def label(self) -> Message:
         """The words of its button."""
-        return Message(_WORDS[self.name], step=self.step) if self.step else Message(_WORDS[self.name])
+        return _WORDS.get(self.name) or Message("Train until step {step}", step=self.step)
 
     def changes(self, spec: RunSpec, num_steps: int) -> Changes:
         """Return what it changes in the settings of a run of so many steps; nothing for a look at the rows."""
@@ -67,13 +67,12 @@ def _hold_out(_step: NextStep, spec: RunSpec, _num_steps: int) -> Changes:
 
 
 _WORDS = {
-    "until-step": "Train until step {step}",
-    "lower-rate": "Train at a lower rate",
-    "higher-rate": "Train at a higher rate",
-    "more-steps": "Train for more steps",
-    "fewer-epochs": "Train for fewer steps",
-    "hold-out": "Hold out more rows",
-    "look-at-rows": "Look at the rows",
+    "lower-rate": Message("Train at a lower rate"),
+    "higher-rate": Message("Train at a higher rate"),
+    "more-steps": Message("Train for more steps"),
+    "fewer-epochs": Message("Train for fewer steps"),
+    "hold-out": Message("Hold out more rows"),
+    "look-at-rows": Message("Look at the rows"),
 }
 _CHANGES: dict[str, Callable[[NextStep, RunSpec, int], Changes]] = {
     "until-step": _until_step,

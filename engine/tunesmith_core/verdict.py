@@ -166,7 +166,7 @@ def _repeated(measured: Measured) -> Verdict | None:
     if num < 2 or distinct >= REPEATED * num:
         return None
     sentence = Message(
-        "The model memorized a few rows: of {num_rows} training rows only {num_distinct} differ from each other.",
+        "The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.",
         num_rows=num,
         num_distinct=distinct,
     )
@@ -295,8 +295,11 @@ class _Finding:
             "is as likely under another row's question.",
             **self.values,
         )
-        advice = Message("Look at the rows: answers may not belong to their questions.")
-        return self._verdict(Outcome.INDEPENDENT, sentence, advice, NextStep("look-at-rows"))
+        advice = Message(
+            "Look at the rows: answers may not belong to their questions. If they do, train for more steps."
+        )
+        steps = (NextStep("look-at-rows"), NextStep("more-steps"))
+        return self._verdict(Outcome.INDEPENDENT, sentence, advice, *steps)
 
     def by_chance(self) -> Verdict | None:
         gain = self.measured.improvement

@@ -158,6 +158,8 @@ def test_what_a_resume_undid_is_forgotten() -> None:
             ("hello", {"resumed_from_step": 1}),
             ("step", {"step": 2, "loss": 1.0}),
             ("warning", {"message": None}),
+            ("answers", {"step": None, "answers": [{"prompt": "a"}]}),
+            ("answers", {"step": 2}),
         )
     ):
         facts.fold(Event(number, 0.0, kind, data))

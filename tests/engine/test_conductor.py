@@ -220,7 +220,8 @@ def test_a_run_tells_its_story_in_order(make: Make) -> None:
         *[*step, "step 2", "alive", "sample 2", *BACK, "checkpoint 2", *BACK],
         *[*step, "step 3"],
         *["phase evaluating 3 3 steps", "measures the adapter at 3", "alive", "phase training 3 3 steps", *BACK],
-        *["eval 3", "alive", "sample 3", *BACK],
+        *["eval 3", "phase evaluating 3 3 steps", "alive", "phase training 3 3 steps", *BACK],
+        *["alive", "sample 3", *BACK],
     ]
 
 
