@@ -257,7 +257,9 @@ def show(arguments: Namespace) -> int:
     run = open_run(arguments.run)
     status = run.status()
     if arguments.json:
-        terminal.say_json({"run": run.id, "path": str(run.path), **_fields(status)})
+        found = facts.read(run)
+        outcome = {"verdict": facts.verdict_on(found).to_dict(), "answers": [each.to_dict() for each in found.answers]}
+        terminal.say_json({"run": run.id, "path": str(run.path), **_fields(status), **outcome})
         return EXIT_DONE
     steps = f"{status.step} / {status.total_steps}" if status.total_steps else str(status.step)
     saved = status.last_checkpoint_step
@@ -302,7 +304,7 @@ def report(arguments: Namespace) -> int:
     path = arguments.to or run.report_path
     verdict = page.write(run, path)
     if arguments.json:
-        terminal.say_json({"run": run.id, "path": str(path), **dataclasses.asdict(verdict)})
+        terminal.say_json({"run": run.id, "path": str(path), **verdict.to_dict()})
     else:
         terminal.say(verdict.sentence)
         terminal.say(Message("report: {path}", path=path))

@@ -149,6 +149,18 @@ class Verdict:
     evidence: str = ""
     next_steps: tuple[NextStep, ...] = ()
 
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the verdict as JSON values."""
+        steps = [{"name": step.name, "step": step.step, "label": step.label} for step in self.next_steps]
+        return {
+            "outcome": self.outcome,
+            "sentence": self.sentence,
+            "evidence": self.evidence,
+            "advice": self.advice,
+            "best_step": self.best_step,
+            "next_steps": steps,
+        }
+
 
 def judge(measured: Measured) -> Verdict:
     """Say what came of a run: first what makes its measurements worthless, then what they say."""

@@ -21,6 +21,31 @@ class Answered:
     expected: str
     texts: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def before(self) -> str | None:
+        """What the base model answered, None where it was not asked."""
+        return self.texts.get(0)
+
+    @property
+    def last_step(self) -> int:
+        """Step of the newest answer."""
+        return max(self.texts, default=0)
+
+    @property
+    def now(self) -> str | None:
+        """The newest answer of the trained model, None before there is one."""
+        return self.texts[self.last_step] if self.last_step else None
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return question and answers as JSON values."""
+        return {
+            "prompt": self.prompt,
+            "expected": self.expected,
+            "before": self.before,
+            "now": self.now,
+            "step": self.last_step,
+        }
+
 
 def take_answers(answered: list[Answered], event: Event) -> None:
     """Add the answers of an event to what was answered before."""
