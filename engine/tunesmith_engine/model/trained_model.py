@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import torch
 from peft import PeftModel, load_peft_weights, set_peft_model_state_dict
 from safetensors.torch import load_file
 
+from tunesmith_core.devices import answering_on
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute, choose_compute
@@ -30,7 +30,7 @@ def inference_compute(spec: RunSpec, device: str = "auto") -> Compute:
     Raises:
         EnvironmentProblem: `torch-cpu-build` or `driver-missing` when a GPU is asked for and can't be used.
     """
-    return choose_compute(replace(spec, hardware=replace(spec.hardware, device=device)))
+    return choose_compute(answering_on(spec, device))
 
 
 def load_trained(trained: Trained, folder: Path, compute: Compute) -> PeftModel:

@@ -18,8 +18,10 @@ from tunesmith_core.protocol import Event
 from tunesmith_core.report.page import write as write_report
 from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
 from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.banners import banner_key, make_banner
+from tunesmith_gui.dashboard.evaluation_pane import EvaluationPane
 from tunesmith_gui.dashboard.examined import Examined, examine
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.log import LogPane
@@ -112,6 +114,8 @@ class DashboardPage(Page):
         self.log_pane = LogPane(self)
         self.log_pane.output_wanted.connect(self._read_output)
         self.log = self.log_pane.console
+        self.evaluation = EvaluationPane(self)
+        self.evaluation.asked.connect(self.ask)
         self.samples = SamplesPane(self)
         self.samples.asked.connect(self._sample)
         self.checkpoints = CheckpointsTable(self)
@@ -121,6 +125,7 @@ class DashboardPage(Page):
         loading = SafeLabel(self.tr("Loading the charts…"), tone="muted", parent=self)
         loading.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.panes.add("charts", self.tr("Charts"), loading)
+        self.panes.add("evaluation", self.tr("Evaluation"), self.evaluation)
         self.panes.add("log", self.tr("Log"), self.log_pane)
         self.panes.add("samples", self.tr("Samples"), self.samples)
         self.panes.add("checkpoints", self.tr("Checkpoints"), self.checkpoints)
@@ -279,6 +284,8 @@ class DashboardPage(Page):
         elif self.panes.key == "log":
             self.log.refresh()
         self.samples.show_model(self.model)
+        if self.panes.key == "evaluation":
+            self.evaluation.show_model(self.model)
         self.checkpoints.set_checkpoints(self.model.checkpoints)
         self.settings_pane.show_settings(self._spec, self.model)
         self._read_files()
@@ -386,6 +393,8 @@ class DashboardPage(Page):
                 self.panes.show_pane("log")
             case _ if action.startswith("retry:"):
                 self._retry(action.removeprefix("retry:"))
+            case _ if action.startswith("next:"):
+                self._next(int(action.removeprefix("next:")))
             case _ if action.startswith("fix:"):
                 self._fix(action.removeprefix("fix:"))
             case _:
@@ -407,6 +416,13 @@ class DashboardPage(Page):
         smaller = step.take(duplicate_spec(spec))
         if smaller is not None:
             self.context.runs.start(smaller, lambda new: self.navigate.emit("dashboard", new))
+
+    def _next(self, place: int) -> None:
+        """Open the form of another run with what the verdict advises."""
+        if (spec := self._spec_to_copy()) is not None:
+            step = self.model.verdict().next_steps[place]
+            changes = step.changes(spec, self.model.status.step)
+            self.navigate.emit("train", with_changes(duplicate_spec(spec), changes))
 
     def _fix(self, name: str) -> None:
         """Do what helps: on the Environment page, in the browser, or in the form of a new run."""
