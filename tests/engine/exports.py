@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel, get_peft_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -22,9 +22,12 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kind import AbsolutePath, RunFolder
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
+from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run, create_run
 from tunesmith_engine.device import choose_compute
 from tunesmith_engine.export.export_run import export_run
+from tunesmith_engine.export.staging import staging_folder
+from tunesmith_engine.export.trained import load_base
 from tunesmith_engine.failures import translate
 from tunesmith_engine.methods import method_of
 from tunesmith_engine.model.lora import trainable
@@ -43,6 +46,26 @@ def trained_run(model_folder: Path, **method: Any) -> tuple[Run, PeftModel]:
     run = create_run(spec)
     save(run, model, STEP)
     return run, model.eval()
+
+
+def finished_run(model_folder: Path, settings: LoraConfig) -> tuple[Run, PeftModel]:
+    """Return a finished run with an adapter of random trained weights that PEFT saved, and the model with it."""
+    spec = spec_of(model_folder)
+    run = create_run(spec)
+    model = get_peft_model(load_base(model_folder), settings)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in trainable(model).values():
+        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.1
+    model.save_pretrained(run.adapter_path, save_embedding_layers=False)
+    finish(run)
+    return run, model.eval()
+
+
+def finish(run: Run) -> None:
+    """Let a run say that it finished with its adapter."""
+    journal = JournalWriter(run.journal_path)
+    journal.write("result", status="finished", step=STEP, artifacts={"adapter": "adapter"})
+    journal.close()
 
 
 def save(run: Run, model: PeftModel, step: int) -> None:
@@ -65,6 +88,13 @@ def export(
         return export_run(host, spec)
 
 
+class _FullDisk(FaultyDisk):
+    """Takes nothing more, but lets go of what it has, as real ones do."""
+
+    def refuses(self, call: str) -> bool:
+        return super().refuses(call) and call not in ("unlink", "rmdir")
+
+
 def fill_disk(run: Run, target: Path, choose: Callable[[int], list[int]], **options: Any) -> int:
     """Export to a disk that is full from some write on, and check that this is told and nothing is left.
 
@@ -83,19 +113,17 @@ def fill_disk(run: Run, target: Path, choose: Callable[[int], list[int]], **opti
         export(run, target, **options)
     for number in choose(len(disk.calls)):
         place = target.with_name(f"{target.name}-{number}")
-        full = FaultyDisk(target.parent, first=number, count=10**6, torn=number % 2 == 0)
-        failure: Exception | None = None
+        full = _FullDisk(target.parent, first=number, count=10**6, torn=number % 2 == 0)
         with pytest.MonkeyPatch.context() as patches:
             install(full, patches)
-            try:
+            with pytest.raises((OSError, TunesmithError)) as failure:
                 export(run, place, **options)
-            except (OSError, TunesmithError) as error:
-                failure = error
-        if failure:
-            assert translate(failure).code == "disk-full", f"call {number}: {failure!r}"
-        # What can't be made durable after it got its name is whole all the same.
-        assert place.exists() or failure, f"call {number}"
-        assert not place.exists() or export(run, place, **options)["existed"], f"call {number}"
+        assert translate(failure.value).code == "disk-full", f"call {number}: {failure.value!r}"
+        assert not staging_folder(place).exists(), f"call {number}"
+        # The last one makes the name durable that a whole folder has by then.
+        is_last = number == len(disk.calls)
+        assert place.exists() is is_last, f"call {number}"
+        assert not is_last or export(run, place, **options)["existed"]
     return len(disk.calls)
 
 

@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from peft import PeftModel
+from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tests.engine import causal_types
-from tests.engine.exports import LiveBytes, export, trained_run
+from tests.engine.exports import LiveBytes, export, finished_run, trained_run
 from tests.engine.test_causal_types import AGREE
 from tunesmith_core.errors import TunesmithError
+from tunesmith_engine.export import export_run
+from tunesmith_engine.export.adapter import write_adapter
+from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.trained import find_trained
+from tunesmith_engine.model.lora import trainable
 
-pytestmark = pytest.mark.usefixtures("home")
+pytestmark = pytest.mark.usefixtures("home", "whole_vocabulary", "few_prompts")
 
 QUICK = ["gemma3_text", "gpt2", "llama", "phi3", "qwen3", "bloom"]
 IN_ANOTHER_FORM = (
@@ -89,6 +93,24 @@ def test_every_way_of_adapting_is_merged(
     check_equal(tmp_path / "merged", model)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rank_pattern": {"v_proj": 2}, "alpha_pattern": {"q_proj": 32}},
+        {"rank_pattern": {"v_proj": 2}, "use_dora": True, "use_rslora": True},
+        {"modules_to_save": ["lm_head", "norm"]},
+        {"modules_to_save": ["embed_tokens"]},
+    ],
+)
+def test_what_other_programs_train_is_merged(settings: dict[str, Any], tiny_model: Path, tmp_path: Path) -> None:
+    folder = causal_types.write_model("llama", tmp_path / "model", tiny_model)
+    run, model = finished_run(folder, LoraConfig(target_modules=["q_proj", "v_proj"], **settings))
+    proof = export(run, tmp_path / "merged")["proof"]
+    check_equal(tmp_path / "merged", model)
+    assert proof["passed"] is True
+    assert export(run, tmp_path / "adapter", "adapter")["proof"]["agreement"] == 1
+
+
 @pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
 def test_a_tied_weight_is_untied_when_one_of_both_was_trained(target: str, tiny_model: Path, tmp_path: Path) -> None:
     folder = causal_types.write_model("llama", tmp_path / "model", tiny_model, tie_word_embeddings=True)
@@ -110,6 +132,46 @@ def test_weights_that_stay_tied_are_written_once(tiny_model: Path, tmp_path: Pat
     export(run, tmp_path / "merged")
     assert "lm_head.weight" not in load_file(tmp_path / "merged" / "model.safetensors")
     check_equal(tmp_path / "merged", model)
+
+
+@pytest.mark.parametrize("target", ["lm_head", "embed_tokens"])
+def test_a_tied_weight_that_was_trained_passes_its_proof(target: str, tiny_model: Path, tmp_path: Path) -> None:
+    folder = causal_types.write_model("llama", tmp_path / "model", tiny_model, tie_word_embeddings=True)
+    run, _ = trained_run(folder, target_modules=[target, "q_proj"])
+    proof = export(run, tmp_path / "merged")["proof"]
+    assert proof["mean_kl"] == pytest.approx(proof["rounding"]["mean_kl"], rel=1e-3)
+    assert proof["rounding"]["mean_kl"] < 1e-3
+
+
+@pytest.mark.usefixtures("all_prompts")
+@pytest.mark.parametrize("kind", ["merged", "adapter"])
+def test_the_proof_is_kept_beside_the_export(kind: Any, tiny_model: Path, tmp_path: Path) -> None:
+    run, _ = trained_run(causal_types.write_model("llama", tmp_path / "model", tiny_model))
+    proof = export(run, tmp_path / "out", kind)["proof"]
+    assert json.loads((tmp_path / "out" / "proof.json").read_text()) == proof
+    assert (proof["format"], proof["passed"], proof["num_prompts"], proof["num_positions"]) == (kind, True, 20, 160)
+    assert proof["mean_kl"] < 1e-3
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "Compared with the trained model" in card
+    assert f"{proof['agreement']:.1%} of 160 positions" in card
+
+
+@pytest.mark.parametrize("kind", ["merged", "adapter"])
+def test_an_export_that_differs_is_not_kept(
+    kind: Any, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = trained_run(causal_types.write_model("llama", tmp_path / "model", tiny_model))
+    monkeypatch.setattr(Merging, "merged_as", lambda _self, _name, weight: weight)
+
+    def emptied(model: PeftModel, *given: Any) -> None:
+        for name, parameter in trainable(model).items():
+            parameter.data *= "layers.0" not in name
+        write_adapter(model, *given)
+
+    monkeypatch.setattr(export_run, "write_adapter", emptied)
+    with pytest.raises(TunesmithError, match="not equal to the trained model"):
+        export(run, tmp_path / "out", kind)
+    assert not (tmp_path / "out").exists()
 
 
 def test_separate_experts_under_an_adapter_are_refused_by_name(tiny_model: Path, tmp_path: Path) -> None:
@@ -141,6 +203,7 @@ def sharded(tiny_model: Path, folder: Path, num_shards: int) -> Path:
     return folder / "model"
 
 
+@pytest.mark.usefixtures("unproven")
 def test_eight_files_are_merged_in_less_memory_than_two_of_them(tiny_model: Path, tmp_path: Path) -> None:
     folder = sharded(tiny_model, tmp_path, 8)
     shards = sorted(path.stat().st_size for path in folder.glob("*.safetensors"))

@@ -18,7 +18,7 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-from tests.engine.exports import STEP, export, fill_disk, save, trained_run
+from tests.engine.exports import STEP, export, fill_disk, finish, save, trained_run
 from tests.engine.test_export_merged import check_equal, sharded
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
@@ -26,6 +26,8 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import JournalWriter
 from tunesmith_core.runs import Run
 from tunesmith_engine.export import merged_model, staging
+
+pytestmark = pytest.mark.usefixtures("whole_vocabulary", "unproven")
 
 POINTS = ["export.after-file", "export.after-note", "export.before-publish", "folder.before-rename"]
 PUBLISHED = "folder.after-rename"
@@ -213,7 +215,7 @@ def test_too_little_space_is_told_before_anything_is_written(
 def test_a_full_disk_is_named_at_some_writes(run: tuple[Run, PeftModel], target: Path) -> None:
     target.parent.mkdir()
     chooser = random.Random(0)
-    assert fill_disk(run[0], target, lambda count: sorted(chooser.sample(range(1, count + 1), 8))) > 20
+    assert fill_disk(run[0], target, lambda count: [*sorted(chooser.sample(range(1, count), 7)), count]) > 20
 
 
 @pytest.mark.long
@@ -225,6 +227,7 @@ def test_a_full_disk_is_named_at_every_write(run: tuple[Run, PeftModel], target:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(3600)
 def test_kills_at_random_moments_leave_nothing_that_looks_finished(
     run: tuple[Run, PeftModel], target: Path, capsys: Any
 ) -> None:
@@ -272,10 +275,7 @@ def test_a_finished_run_exports_its_adapter_without_checkpoints(
 ) -> None:
     export(run[0], tmp_path / "first", "adapter")
     (tmp_path / "first").rename(run[0].adapter_path)
-    result = {"status": "finished", "step": STEP, "artifacts": {"adapter": "adapter"}}
-    journal = JournalWriter(run[0].journal_path)
-    journal.write("result", **result)
-    journal.close()
+    finish(run[0])
     (run[0].checkpoints_path / f"step-{STEP:06d}" / "adapter.safetensors").unlink()
     export(run[0], target)
     check_equal(target, run[1])

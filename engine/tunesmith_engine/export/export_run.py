@@ -6,6 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
 from tunesmith_core import files
 from tunesmith_core.checkpoint_manifest import read_manifest
 from tunesmith_core.model_json import read_object
@@ -15,12 +19,14 @@ from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
 from tunesmith_engine.export.adapter import write_adapter
 from tunesmith_engine.export.adapter_card import adapter_card
-from tunesmith_engine.export.merged_card import merged_card
-from tunesmith_engine.export.merged_model import MergedModel
+from tunesmith_engine.export.merged_card import merged_card, verdict
+from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.progress import Progress
+from tunesmith_engine.export.proof import EQUAL_NATS, compare
 from tunesmith_engine.export.staging import PROOF_NAME, Staging, is_exported, staged
-from tunesmith_engine.export.trained import Trained, digest, find_trained
+from tunesmith_engine.export.trained import Trained, digest, find_trained, load_base
+from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.folder import load_tokenizer, model_folder
 
 
@@ -64,6 +70,10 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
                     from tunesmith_engine.export.gguf.export import write_gguf
 
                     write_gguf(host, trained, folder, staging, spec.type)
+                case "gguf-adapter":
+                    from tunesmith_engine.export.gguf.adapter import write_gguf_adapter
+
+                    write_gguf_adapter(host, trained, folder, staging)
             host.phase("publishing")
             staging.publish()
     return {
@@ -81,7 +91,15 @@ def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) 
     model = trained.load(folder)
     merged = MergedModel(folder, lambda names: Merging(model, names))
     progress = Progress(host, "merging", merged.num_bytes)
-    merged.write(staging, merged_card(trained, folder), progress.advance)
+    merged.write(staging, progress.advance)
+    way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder)), EQUAL_NATS, merged.rounded)
+    proof = verify(host, trained, folder, staging, way)
+    files.atomic_write_text(staging.folder / CARD_NAME, merged_card(trained, folder, proof))
+
+
+def _merged(folder: Path) -> Any:  # Any: a transformers model
+    """Load a merged model as anybody does, in float32 so that only its weights count."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
@@ -91,8 +109,17 @@ def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging)
         for path in sorted(trained.folder.iterdir()):
             if path.is_file():
                 shutil.copyfile(path, staging.folder / path.name)
-        return
-    write_adapter(trained.load(folder), load_tokenizer(folder), _adapter_card(trained, folder), staging.folder)
+    else:
+        write_adapter(trained.load(folder), load_tokenizer(folder), _adapter_card(trained, folder), staging.folder)
+    way = Way("adapter", lambda answers, _: compare(answers, _adapted(folder, staging.folder)), EQUAL_NATS)
+    proof = verify(host, trained, folder, staging, way)
+    card = staging.folder / CARD_NAME
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    files.atomic_write_text(card, f"{text}\n## Compared with the trained model\n\n{verdict(proof)}\n")
+
+
+def _adapted(base: Path, adapter: Path) -> Any:  # Any: a model of PEFT
+    return PeftModel.from_pretrained(load_base(base), str(adapter)).eval()
 
 
 def _adapter_card(trained: Trained, folder: Path) -> str:

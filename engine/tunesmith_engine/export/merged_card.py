@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from tunesmith_engine.export.adapter_card import base_model_license, losses_line, settings_table
 from tunesmith_engine.export.trained import Trained
+from tunesmith_engine.export.verifying import Proof
 
 UNKNOWN = "unknown"
 
-_USE_MERGED = """```python
+_USE_MERGED = """```
+vllm serve THIS_FOLDER
+```
+
+```python
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
@@ -18,33 +22,42 @@ model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER", dtype="auto")
 ```"""
 
 
-def merged_card(trained: Trained, base: Path) -> str:
+def merged_card(trained: Trained, base: Path, proof: Proof | None) -> str:
     """Return the card as Markdown with the front matter that model sites read.
 
     Args:
         trained: the weights that were merged.
         base: folder of the base model.
+        proof: how far the files are from the trained weights, None where that was not measured.
     """
-    return _card(trained, base, "transformers", _USE_MERGED)
+    return _card(trained, base, "transformers", f"{_USE_MERGED}\n\n{verdict(proof)}")
 
 
-def gguf_card(trained: Trained, base: Path, name: str, proof: dict[str, Any] | None) -> str:  # Any: JSON values
+def gguf_card(trained: Trained, base: Path, use: str, proof: Proof | None) -> str:
     """Return the card of a GGUF file, see `merged_card`.
 
     Args:
         trained: the weights that were merged.
         base: folder of the base model.
-        name: of the file.
+        use: how it is used, in Markdown.
         proof: how far the file is from the trained weights, None where that was not measured.
     """
-    verified = "The file was not compared with the trained model."
-    if proof:
-        verified = (
-            f"Compared with the trained model: llama.cpp chooses the same token at {proof['agreement']:.1%} of "
-            f"{proof['num_positions']} positions, with a mean divergence of {proof['mean_kl']:.2g} nats. Tokens, chat "
-            "template and stop tokens are the same."
-        )
-    return _card(trained, base, "gguf", f"```\nllama-cli -m {name}\n```\n\n{verified}")
+    return _card(trained, base, "gguf", f"{use}\n\n{verdict(proof)}")
+
+
+def verdict(proof: Proof | None) -> str:
+    """Return the sentences of a card about how far an export is from the trained weights."""
+    if not proof:
+        return "The export was not compared with the trained model."
+    where = "llama.cpp" if proof["format"].startswith("gguf") else "the export"
+    told = (
+        f"Compared with the trained model: {where} chooses the same token at {proof['agreement']:.1%} of "
+        f"{proof['num_positions']} positions in answers to {proof['num_prompts']} prompts, with a mean divergence of "
+        f"{proof['mean_kl']:.2g} nats."
+    )
+    if rounding := proof["rounding"]:
+        told += f" Rounding the weights to this format alone makes a divergence of {rounding['mean_kl']:.2g} nats."
+    return told + (" Tokens, chat template and stop tokens are the same." if where == "llama.cpp" else "")
 
 
 def _card(trained: Trained, base: Path, library: str, use: str) -> str:

@@ -115,16 +115,24 @@ class MergedModel:
         """Return the weights that the model has by its own names, without those of parts that are not trained."""
         return {each.in_model: each for weights in self.files.values() for each in weights.values() if each.in_model}
 
+    def rounded(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Return a weight, by its name in the model, as it is written."""
+        weight = self.weights().get(name)
+        return value.to(TORCH_TYPES[weight.tensor.dtype]) if weight and weight.tensor.dtype in TORCH_TYPES else value
+
     def read(self, weight: Weight) -> torch.Tensor:
         """Return a weight with the adapter in it, before it is rounded."""
-        return self._merging.merged_as(weight.in_model, self._read(weight.source))
+        return self._merging.merged_as(weight.in_model, self.read_base(weight))
 
-    def write(self, staging: Staging, card: str, advance: Callable[[int], None]) -> None:
-        """Write all files that are not finished.
+    def read_base(self, weight: Weight) -> torch.Tensor:
+        """Return a weight of the base model."""
+        return self._read(weight.source)
+
+    def write(self, staging: Staging, advance: Callable[[int], None]) -> None:
+        """Write all files that are not finished, but for the card.
 
         Args:
             staging: where to.
-            card: text of the card.
             advance: told the bytes of weights that were written or found.
 
         Raises:
@@ -146,7 +154,6 @@ class MergedModel:
                 "weight_map": {name: shard for shard, weights in self.files.items() for name in sorted(weights)},
             }
             files.atomic_write_json(staging.folder / INDEX_NAME, index)
-        files.atomic_write_text(staging.folder / CARD_NAME, card)
 
     def _write_shard(
         self, shard: str, weights: Mapping[str, Weight], path: Path, advance: Callable[[int], None]

@@ -86,8 +86,7 @@ class Trained:
 
     def load_whole(self, folder: Path) -> PeftModel:
         """Return the whole model in float32 on the CPU, its adapter beside its weights; see `load`."""
-        compute = Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads())
-        return self._filled(self._attached(load_model(folder, compute, four_bit=False)))
+        return self._filled(self._attached(load_base(folder)))
 
     def _attached(self, base: Any) -> PeftModel:  # Any: a transformers model
         return _with_adapter(base, self.folder) if self.is_adapter else attach_adapter(base, self.spec)
@@ -151,6 +150,11 @@ def find_trained(run: Run, step: int) -> Trained:
             problem=problem,
         )
     return Trained(run, spec, status, chosen, saved[chosen])
+
+
+def load_base(folder: Path) -> Any:  # Any: a transformers model
+    """Return a base model in float32 on the CPU."""
+    return load_model(folder, Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads()), four_bit=False)
 
 
 def _with_adapter(base: Any, folder: Path) -> PeftModel:  # Any: a transformers model

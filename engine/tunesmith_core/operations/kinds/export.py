@@ -7,7 +7,7 @@ from typing import Literal
 
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 
-ExportFormat = Literal["merged", "adapter", "gguf"]
+ExportFormat = Literal["merged", "adapter", "gguf", "gguf-adapter"]
 GgufType = Literal["f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
 
 
@@ -19,7 +19,7 @@ class ExportSpec:
         run: its folder.
         checkpoint: step of a checkpoint; 0 for the finished adapter, or the newest checkpoint where there is none.
         format: "merged" is the base model with the adapter in its weights, "gguf" the same as one file for llama.cpp,
-            "adapter" the adapter alone.
+            "adapter" the adapter alone, "gguf-adapter" the same for llama.cpp.
         type: number format of a GGUF file.
         to: the folder to be, "" for one inside the run.
     """

@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import shutil
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import psutil
+import torch
+from gguf import GGMLQuantizationType
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
-from tunesmith_core.messages import Message
-from tunesmith_core.model_folder import read_weights
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name, slug
 from tunesmith_engine.export.adapter_card import base_model_license
-from tunesmith_engine.export.gguf.types import BY_LIBGGUF, FILE_TYPES
+from tunesmith_engine.export.gguf import types
+from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
+from tunesmith_engine.export.gguf.proof import ask_file, plain_token
 from tunesmith_engine.export.gguf.writing import HEADER_BYTES, GgufFile, Weights
 from tunesmith_engine.export.merged_card import UNKNOWN, gguf_card
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, is_licence
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.progress import Progress
-from tunesmith_engine.export.staging import PROOF_NAME, Staging
+from tunesmith_engine.export.proof import EQUAL_NATS, ROUNDED_NATS, Answer, Figures, Tokenizer, context_of
+from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
+from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_config
 
-BYTES_PER_NUMBER = 4
-SPARE_FACTOR = 1.25
-"""Of the memory that the weights take, for all else that is computed."""
+UNROUNDED = ("f32", "f16", "bf16")
+"""Types whose numbers llama.cpp multiplies without rounding others to 8 bits."""
+
+WITHOUT_REFERENCE = ("f32", "f16", "q8_0")
+"""Types of which the divergence as a whole has a limit."""
 
 
 def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, type_name: str) -> None:
@@ -49,20 +52,20 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
         UserError: `export-unsupported` for what llama.cpp does not have or computes otherwise.
         EnvironmentProblem: `environment-damaged` in an environment that an earlier version has built.
     """
-    _check_libraries(type_name)
+    check_libraries(type_name)
     host.phase("converting")
     model = trained.load(folder)
     merged = MergedModel(folder, lambda names: Merging(model, names))
     weights = merged.weights()
-    tokenizer = load_tokenizer(folder)
+    config = load_config(folder)
     file = GgufFile(
-        load_config(folder),
-        tokenizer,
+        config,
+        load_tokenizer(folder),
         Weights({name: weight.tensor for name, weight in weights.items()}, lambda name: merged.read(weights[name])),
         type_name,
-        _stops(folder),
+        stops_of(folder),
     )
-    name = f"{slug(display_name(trained.run))}-{type_name}.gguf"
+    name = file_name(trained, type_name)
     staging.check_space(file.num_bytes + HEADER_BYTES)
     if not staging.holds(name):
         licence = base_model_license(folder).replace(UNKNOWN, "")
@@ -70,15 +73,43 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
         staging.finish(name, file.write(staging.part(name), display_name(trained.run), licence, progress.advance))
     for path in filter(is_licence, merged.copied()):
         shutil.copyfile(path, staging.folder / path.name)
-    proof = _proof(host, trained, folder, staging.folder / name, type_name, tokenizer)
-    if proof:
-        files.atomic_write_json(staging.folder / PROOF_NAME, proof)
-    files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, name, proof))
+    way = _way(staging.folder / name, file.formats, type_name, context_of(config))
+    proof = verify(host, trained, folder, staging, way)
+    use = f"```\nllama-cli -m {name}\n```"
+    files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
 
 
-def _check_libraries(type_name: str) -> None:
+def _way(path: Path, formats: Mapping[str, GGMLQuantizationType], type_name: str, context: int) -> Way:
+    """Return how a file is compared: what rounds more than q8_0 may lose what the reference quantizer loses."""
+
+    def rounded(name: str, weight: torch.Tensor) -> torch.Tensor:
+        return types.rounded(name, weight, formats[name]) if name in formats else weight
+
+    return Way(
+        f"gguf-{type_name}",
+        lambda answers, tokenizer: measure(path, answers, tokenizer, context),
+        EQUAL_NATS if type_name in UNROUNDED else ROUNDED_NATS,
+        None if type_name in WITHOUT_REFERENCE else rounded,
+        path.stat().st_size,
+    )
+
+
+def measure(
+    path: Path, answers: Sequence[Answer], tokenizer: Tokenizer, context: int, adapter: Path | None = None
+) -> Figures:
+    """Return how far a file in llama.cpp is from the trained model; see `ask_file`."""
+    with LlamaCpp(path, context, plain_token(tokenizer), adapter) as llama:
+        return ask_file(llama, answers, tokenizer)
+
+
+def file_name(trained: Trained, ending: str) -> str:
+    """Return the name of the file for a run's model."""
+    return f"{slug(display_name(trained.run))}-{ending}.gguf"
+
+
+def check_libraries(type_name: str) -> None:
     """Refuse to begin without the libraries that are needed at the end."""
-    needed = ["xllamacpp", *(["libgguf"] if FILE_TYPES[type_name].matrices in BY_LIBGGUF else [])]
+    needed = ["xllamacpp", *(["libgguf"] if types.FILE_TYPES[type_name].matrices in types.BY_LIBGGUF else [])]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise TunesmithError(
@@ -88,26 +119,7 @@ def _check_libraries(type_name: str) -> None:
         )
 
 
-def _proof(
-    host: Host, trained: Trained, folder: Path, path: Path, type_name: str, tokenizer: Any  # Any: of transformers
-) -> dict[str, Any] | None:  # Any: JSON values
-    """Return the figures of a file that is equal, None where there is too little memory to measure them."""
-    num_numbers = sum(math.prod(tensor.shape) for tensor in read_weights(folder).values())
-    if psutil.virtual_memory().available < num_numbers * BYTES_PER_NUMBER * SPARE_FACTOR + path.stat().st_size:
-        message = Message("There is too little memory to compare the file with the trained model. It was not verified.")
-        host.warning("memory-full", message)
-        return None
-    # Imported here: who has too little memory needs neither of both.
-    from tunesmith_engine.export.gguf.proof import LEAST_AGREEMENT, MOST_KL, prove
-
-    host.phase("verifying")
-    model = trained.load_whole(folder)
-    figures = prove(path, type_name, model, tokenizer, lambda done, total: host.phase("verifying", done, total))
-    limits = {"most_mean_kl": MOST_KL[type_name], "least_agreement": LEAST_AGREEMENT[type_name]}
-    return {"passed": True, "type": type_name, **asdict(figures), **limits}
-
-
-def _stops(folder: Path) -> list[int]:
+def stops_of(folder: Path) -> list[int]:
     """Return the numbers of the tokens that end an answer by generation_config.json."""
     path = folder / "generation_config.json"
     stops = read_object(path).get("eos_token_id") if path.is_file() else None

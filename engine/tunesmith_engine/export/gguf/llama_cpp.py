@@ -10,8 +10,8 @@ from typing import Any, Self
 
 import torch
 
-from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_engine.export.proof import differs
 
 MOST_LIKELY = 64
 """So many of the next tokens are told by name, and the rest together: all of a large vocabulary would take minutes."""
@@ -25,13 +25,14 @@ Answer = dict[str, Any]  # Any: JSON values
 class LlamaCpp:
     """A loaded file; a context manager."""
 
-    def __init__(self, path: Path, context: int, plain_token: int) -> None:
+    def __init__(self, path: Path, context: int, plain_token: int, adapter: Path | None = None) -> None:
         """Load a file.
 
         Args:
             path: of the file.
             context: tokens that fit.
             plain_token: number of a token that is text for itself; llama.cpp tells nothing of parts of a letter.
+            adapter: of the model, in a file of its own.
 
         Raises:
             RunFailure: `export-unsupported` when llama.cpp can't load it.
@@ -47,6 +48,8 @@ class LlamaCpp:
         parameters.n_gpu_layers = 0
         parameters.cpuparams.n_threads = max(1, torch.get_num_threads())
         parameters.verbosity = -1
+        if adapter:
+            parameters.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(adapter), 1.0)]
         # The library always listens. A socket in a private folder that is deleted at once can't be reached by anybody.
         folder = Path(tempfile.mkdtemp(prefix="ts-"))
         parameters.hostnames = [str(folder / "s.sock")]
@@ -110,13 +113,3 @@ class LlamaCpp:
 def _likeliest(answer: Answer) -> dict[int, float]:
     told = answer["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
     return {int(token["id"]): float(token["logprob"]) for token in told[:MOST_LIKELY] if token["logprob"] is not None}
-
-
-def differs(reason: str) -> TunesmithError:
-    """Return the error about a file that is not what was trained."""
-    return TunesmithError(
-        "export-unsupported",
-        "The file is not equal to the trained model, so it was not kept: {reason}.",
-        hint="Export the merged model instead, and send us the report.",
-        reason=reason,
-    )

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from gguf import GGML_QUANT_SIZES, LlamaFileType
 from gguf import GGMLQuantizationType as NumberFormat
-from gguf.quants import quantize
+from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from tunesmith_core.errors import TunesmithError
@@ -130,3 +130,8 @@ def encoded(name: str, weight: torch.Tensor, number_format: NumberFormat) -> NDA
         return np.asarray(quantize_rows(values.reshape(-1, values.shape[-1]), int(number_format)))
     numbers: NDArray[np.generic] = quantize(values, number_format)
     return numbers
+
+
+def rounded(name: str, weight: torch.Tensor, number_format: NumberFormat) -> torch.Tensor:
+    """Return a weight in float32 as a number format tells it; see `encoded`."""
+    return torch.from_numpy(dequantize(encoded(name, weight, number_format), number_format)).view(weight.shape)

@@ -92,6 +92,11 @@ class GgufFile:
         """Bytes of all weights."""
         return sum(entry.num_bytes for entry in self._entries.values())
 
+    @property
+    def formats(self) -> dict[str, GGMLQuantizationType]:
+        """Number format of each weight, by its name in the model."""
+        return {entry.source: entry.number_format for entry in self._entries.values()}
+
     def write(self, path: Path, name: str, licence: str, advance: Callable[[int], None]) -> str:
         """Write the file and make it durable.
 
