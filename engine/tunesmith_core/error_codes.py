@@ -1,8 +1,7 @@
 """The catalogue of error codes: one entry per cause, with the words a person reads.
 
 The first part names the 43 causes that field reports taught us; the second part is our own. A new code is added only
-for a cause that is not among them. `tests/core/test_errors.py` checks that every entry has a title, a cause and a
-next step.
+for a cause that is not among them. `tests/core/test_errors.py` checks that every entry is complete.
 """
 
 from __future__ import annotations
@@ -450,6 +449,24 @@ CODES: dict[str, ErrorCode] = {
         "The checkpoint no longer fits the run",
         "Settings or files that the trained weights belong to were changed since the checkpoint was saved.",
         "Change them back to resume, or duplicate the run to start again.",
+    ),
+    "nothing-to-export": ErrorCode(
+        USER,
+        "There is nothing to export yet",
+        "The run has no adapter and no complete checkpoint that could be exported.",
+        "Train until the first checkpoint is saved, then export again.",
+    ),
+    "export-target-taken": ErrorCode(
+        USER,
+        "There is something else in this place",
+        "An export never replaces a file or a folder.",
+        "Choose another folder, or move what is there now.",
+    ),
+    "export-unsupported": ErrorCode(
+        USER,
+        "This model can't be exported in this format",
+        "A part of the model, or a layer with an adapter, is of a kind that this format or Tunesmith does not support.",
+        "Export the adapter instead.",
     ),
     "adapter-not-restored": ErrorCode(
         RUN,

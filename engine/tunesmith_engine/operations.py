@@ -14,6 +14,7 @@ from tunesmith_core.operations.kinds.engine import (
     PreviewSpec,
     SelftestSpec,
 )
+from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
 
@@ -88,6 +89,13 @@ def import_gguf(_host: Host, spec: ImportSpec) -> Answer:
     from tunesmith_engine.gguf_import import import_gguf
 
     return import_gguf(Path(spec.source), Path(spec.target))
+
+
+def export(host: Host, spec: ExportSpec) -> Answer:
+    """Export what a run has trained; return where it is."""
+    from tunesmith_engine.export.export_run import export_run
+
+    return export_run(host, spec)
 
 
 def libraries(_host: Host, _spec: NoSpec) -> Answer:

@@ -1104,6 +1104,42 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请复制这个运行，重新开始。</translation>
     </message>
     <message>
+        <source>There is nothing to export yet</source>
+        <translation>还没有可以导出的内容</translation>
+    </message>
+    <message>
+        <source>The run has no adapter and no complete checkpoint that could be exported.</source>
+        <translation>该运行没有适配器，也没有可以导出的完整检查点。</translation>
+    </message>
+    <message>
+        <source>Train until the first checkpoint is saved, then export again.</source>
+        <translation>请训练到保存第一个检查点，然后重新导出。</translation>
+    </message>
+    <message>
+        <source>There is something else in this place</source>
+        <translation>该位置已有其他内容</translation>
+    </message>
+    <message>
+        <source>An export never replaces a file or a folder.</source>
+        <translation>导出从不替换已有的文件或文件夹。</translation>
+    </message>
+    <message>
+        <source>Choose another folder, or move what is there now.</source>
+        <translation>请选择其他文件夹，或移走现有内容。</translation>
+    </message>
+    <message>
+        <source>This model can&apos;t be exported in this format</source>
+        <translation>该模型无法以此格式导出</translation>
+    </message>
+    <message>
+        <source>A part of the model, or a layer with an adapter, is of a kind that this format or Tunesmith does not support.</source>
+        <translation>模型的某个部分，或带适配器的某一层，属于此格式或 Tunesmith 不支持的类型。</translation>
+    </message>
+    <message>
+        <source>Export the adapter instead.</source>
+        <translation>请改为导出适配器。</translation>
+    </message>
+    <message>
         <source>The saved adapter is incomplete</source>
         <translation>保存的适配器不完整</translation>
     </message>
@@ -1864,16 +1900,12 @@ Click a symbol in the legend to hide its line.</source>
         <translation>第 {step} 步之后，权重 {name} 变为 NaN 或无穷大，因此未保存。</translation>
     </message>
     <message>
+        <source>Another export to {path} is in progress.</source>
+        <translation>另一个导出正在写入 {path}。</translation>
+    </message>
+    <message>
         <source>Another process is using the run {run}.</source>
         <translation>另一个进程正在处理运行 {run}。</translation>
-    </message>
-    <message>
-        <source>Answers before and after</source>
-        <translation>训练前后的回答</translation>
-    </message>
-    <message>
-        <source>Ask it something that is not among the rows before you rely on it.</source>
-        <translation>正式使用前，请用数据之外的问题试一试。</translation>
     </message>
     <message>
         <source>At most {num_tokens:,} tokens pass through the model at once.</source>
@@ -4557,12 +4589,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
     </message>
     <message>
+        <source>{path} does not hold the trained weight {name}.</source>
+        <translation>{path} 中没有训练好的权重 {name}。</translation>
+    </message>
+    <message>
+        <source>{path} exists already and is not this export.</source>
+        <translation>{path} 已存在，但不是这次导出的内容。</translation>
+    </message>
+    <message>
         <source>{path} is missing or damaged.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
         <source>{path} is missing or empty.</source>
         <translation>{path} 缺失或为空。</translation>
+    </message>
+    <message>
+        <source>{path} is this export, but {names} changed since.</source>
+        <translation>{path} 是这次导出的内容，但 {names} 之后被改动过。</translation>
     </message>
     <message>
         <source>{path}: a token has the number {number}, which no model knows.</source>
@@ -4611,6 +4655,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>damaged</source>
         <translation>已损坏</translation>
+    </message>
+    <message>
+        <source>Exporting</source>
+        <translation>正在导出</translation>
+    </message>
+    <message>
+        <source>export the trained model of a run</source>
+        <translation>导出某次运行训练好的模型</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -5147,8 +5199,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
     </message>
     <message>
-        <source>Files</source>
-        <translation>文件</translation>
+        <source>Export an earlier checkpoint, or the adapter alone.</source>
+        <translation>请导出更早的检查点，或只导出适配器。</translation>
+    </message>
+    <message>
+        <source>Export another checkpoint of the run.</source>
+        <translation>请导出该运行的其他检查点。</translation>
+    </message>
+    <message>
+        <source>Export the merged model instead, and send us the report.</source>
+        <translation>请改为导出合并后的模型，并把报告发给我们。</translation>
+    </message>
+    <message>
+        <source>Export the merged model instead.</source>
+        <translation>请改为导出合并后的模型。</translation>
+    </message>
+    <message>
+        <source>Free some space, or choose a folder on another drive.</source>
+        <translation>请释放一些空间，或选择其他磁盘上的文件夹。</translation>
     </message>
     <message>
         <source>From here on, another share of adapter inputs is ignored at random.</source>
@@ -5171,52 +5239,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后各行会转换成不同的 token。</translation>
     </message>
     <message>
-        <source>Hold out a share of the rows and train again. A falling training loss alone may be memorizing.</source>
-        <translation>请留出一部分数据行后重新训练。仅训练损失下降可能只是死记硬背。</translation>
-    </message>
-    <message>
-        <source>Improved a little: the held-out loss fell from {before} to {after}.</source>
-        <translation>略有改善：留出数据的损失从 {before} 降到 {after}。</translation>
-    </message>
-    <message>
-        <source>Improved a lot: the held-out loss fell from {before} to {after}.</source>
-        <translation>明显改善：留出数据的损失从 {before} 降到 {after}。</translation>
-    </message>
-    <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
     </message>
     <message>
-        <source>Loss by step</source>
-        <translation>各步的损失</translation>
-    </message>
-    <message>
-        <source>Loss in nats per token</source>
-        <translation>损失（每个词元的奈特数）</translation>
-    </message>
-    <message>
-        <source>Lower the learning rate, and look at the rows: answers may not belong to their questions.</source>
-        <translation>请降低学习率，并检查数据：回答可能与问题不对应。</translation>
-    </message>
-    <message>
-        <source>Made by Tunesmith {version} on {date}.</source>
-        <translation>由 Tunesmith {version} 于 {date} 生成。</translation>
-    </message>
-    <message>
-        <source>More epochs or more rows may improve it further.</source>
-        <translation>增加训练轮数或数据行可能会进一步改善。</translation>
+        <source>Models of type {kind} can&apos;t be exported as GGUF. These can: {known}.</source>
+        <translation>{kind} 类型的模型无法导出为 GGUF。支持的类型：{known}。</translation>
     </message>
     <message>
         <source>Move adapter_config.json to another folder to train the model without the adapter, or choose a model into which the adapter was merged.</source>
         <translation>要在不带适配器的情况下训练该模型，请把 adapter_config.json 移到其他文件夹；或者选择已合并该适配器的模型。</translation>
-    </message>
-    <message>
-        <source>No improvement: the held-out loss was {before} and is {after}.</source>
-        <translation>没有改善：留出数据的损失原为 {before}，现为 {after}。</translation>
-    </message>
-    <message>
-        <source>Nobody knows whether the model improved: no held-out rows were measured before and after.</source>
-        <translation>无法得知模型是否改善：训练前后没有用留出的数据行测量。</translation>
     </message>
     <message>
         <source>Not an ordinary file</source>
@@ -5235,8 +5267,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>只影响在哪些步执行。</translation>
     </message>
     <message>
-        <source>Overfitting since step {step}: the held-out loss fell from {before} to {best} there and has risen to {after} since.</source>
-        <translation>自第 {step} 步起过拟合：留出数据的损失到那时从 {before} 降到 {best}，此后升到 {after}。</translation>
+        <source>Positions that are stretched by the method {method} can&apos;t be exported as GGUF.</source>
+        <translation>用 {method} 方法扩展的位置编码无法导出为 GGUF。</translation>
     </message>
     <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
@@ -5249,6 +5281,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.</source>
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
+    </message>
+    <message>
+        <source>Restore the named files, then export again.</source>
+        <translation>请恢复所列文件，然后重新导出。</translation>
     </message>
     <message>
         <source>Rounding differs, so the losses can differ slightly.</source>
@@ -5267,12 +5303,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
     </message>
     <message>
-        <source>Settings</source>
-        <translation>设置</translation>
-    </message>
-    <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The adapter changes {name}, for which the base model has no file.</source>
+        <translation>适配器改动了 {name}，但基础模型的文件中没有它。</translation>
+    </message>
+    <message>
+        <source>The adapter changes {name}, which the files of the base model hold in another form.</source>
+        <translation>适配器改动了 {name}，而基础模型的文件以另一种形式保存它。</translation>
+    </message>
+    <message>
+        <source>The adapter of {name} can&apos;t be merged into its weights.</source>
+        <translation>{name} 的适配器无法合并到权重中。</translation>
     </message>
     <message>
         <source>The checkpoint depends on settings that were changed. {names}.</source>
@@ -5295,6 +5339,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>The file is not equal to the trained model, so it was not kept: {reason}.</source>
+        <translation>该文件与训练好的模型不一致，因此没有保留：{reason}。</translation>
+    </message>
+    <message>
         <source>The frozen weights are multiplied in another precision from here on.</source>
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
     </message>
@@ -5309,10 +5357,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
-    </message>
-    <message>
-        <source>The model got worse: the held-out loss rose from {before} to {after}.</source>
-        <translation>模型变差了：留出数据的损失从 {before} 升到 {after}。</translation>
     </message>
     <message>
         <source>The remaining steps train on other rows.</source>
@@ -5339,12 +5383,32 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行会在另一步结束，学习率按新的长度变化。</translation>
     </message>
     <message>
+        <source>The run {run} has no adapter and no checkpoint.</source>
+        <translation>运行 {run} 没有适配器，也没有检查点。</translation>
+    </message>
+    <message>
+        <source>The run {run} has no checkpoint of step {step}. It has: {steps}.</source>
+        <translation>运行 {run} 没有第 {step} 步的检查点。现有：{steps}。</translation>
+    </message>
+    <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
     <message>
         <source>The system ended the training process because memory ran out.</source>
         <translation>内存耗尽，系统结束了训练进程。</translation>
+    </message>
+    <message>
+        <source>The tokenizer can&apos;t be exported as GGUF: it cuts a text into words in a way of its own.</source>
+        <translation>分词器无法导出为 GGUF：它用自己的方式把文本切分成词。</translation>
+    </message>
+    <message>
+        <source>The tokenizer can&apos;t be exported as GGUF: {reason}.</source>
+        <translation>分词器无法导出为 GGUF：{reason}。</translation>
+    </message>
+    <message>
+        <source>The training environment is missing {names}, which this format needs.</source>
+        <translation>训练环境缺少此格式所需的 {names}。</translation>
     </message>
     <message>
         <source>The training process ended with exit code {shown} and without a result.</source>
@@ -5355,6 +5419,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练用的行与之前不同，或转换成了不同的 token。</translation>
     </message>
     <message>
+        <source>The weight {name} has no place in a GGUF file of a model of type {kind}.</source>
+        <translation>在 {kind} 类型模型的 GGUF 文件中没有权重 {name} 的位置。</translation>
+    </message>
+    <message>
+        <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
+        <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
+    </message>
+    <message>
+        <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
+        <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
+    </message>
+    <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
     </message>
@@ -5363,24 +5439,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>符号链接层数过多</translation>
     </message>
     <message>
-        <source>Train for more steps or at a higher learning rate, and look at what is learned of the rows.</source>
-        <translation>请增加训练步数或提高学习率，并查看数据行中哪些内容会被学习。</translation>
+        <source>Wait until it ends, or choose another folder.</source>
+        <translation>请等待它结束，或选择其他文件夹。</translation>
     </message>
     <message>
-        <source>Train until step {step} only, or on more rows.</source>
-        <translation>请只训练到第 {step} 步，或使用更多数据行。</translation>
-    </message>
-    <message>
-        <source>Warnings</source>
-        <translation>警告</translation>
-    </message>
-    <message>
-        <source>What was trained</source>
-        <translation>训练内容</translation>
-    </message>
-    <message>
-        <source>Where it ran</source>
-        <translation>运行环境</translation>
+        <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
+        <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
     </message>
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
@@ -5395,12 +5459,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>模型文件夹中有一个适配器，无法确定它是否属于该模型</translation>
     </message>
     <message>
-        <source>and {count} more</source>
-        <translation>另有 {count} 项</translation>
+        <source>an answer does not end with {token!r}</source>
+        <translation>回答没有以 {token!r} 结束</translation>
     </message>
     <message>
-        <source>before training</source>
-        <translation>训练前</translation>
+        <source>and {count} more</source>
+        <translation>另有 {count} 项</translation>
     </message>
     <message>
         <source>by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}</source>
@@ -5415,24 +5479,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不含 JSON 对象，或结尾缺失</translation>
     </message>
     <message>
+        <source>converting</source>
+        <translation>正在转换</translation>
+    </message>
+    <message>
         <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
         <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
-    </message>
-    <message>
-        <source>device</source>
-        <translation>设备</translation>
-    </message>
-    <message>
-        <source>duration</source>
-        <translation>用时</translation>
-    </message>
-    <message>
-        <source>held-out loss</source>
-        <translation>留出数据的损失</translation>
-    </message>
-    <message>
-        <source>held-out rows</source>
-        <translation>留出的数据行</translation>
     </message>
     <message>
         <source>in the safetensors header, {reason}</source>
@@ -5451,12 +5503,56 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不是普通文件</translation>
     </message>
     <message>
+        <source>it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats</source>
+        <translation>在 {count} 个位置中有 {share:.0%} 选择了相同的 token，散度为 {kl:.2g} nat</translation>
+    </message>
+    <message>
+        <source>it has more tokens than the model</source>
+        <translation>它的 token 比模型多</translation>
+    </message>
+    <message>
+        <source>it is of the kind {kind}</source>
+        <translation>它属于 {kind} 类型</translation>
+    </message>
+    <message>
+        <source>it merges nothing</source>
+        <translation>它没有任何合并规则</translation>
+    </message>
+    <message>
         <source>it was saved by another run</source>
         <translation>由另一次运行保存</translation>
     </message>
     <message>
-        <source>kernels</source>
-        <translation>内核</translation>
+        <source>its attention has a sliding window</source>
+        <translation>它的注意力使用滑动窗口</translation>
+    </message>
+    <message>
+        <source>its attention is scaled in another way</source>
+        <translation>它的注意力缩放方式不同</translation>
+    </message>
+    <message>
+        <source>its logits are capped</source>
+        <translation>它的 logit 有上限</translation>
+    </message>
+    <message>
+        <source>its sliding windows are in other layers</source>
+        <translation>它的滑动窗口位于其他层</translation>
+    </message>
+    <message>
+        <source>llama.cpp can&apos;t load the file</source>
+        <translation>llama.cpp 无法加载该文件</translation>
+    </message>
+    <message>
+        <source>llama.cpp cuts {text!r} into other tokens</source>
+        <translation>llama.cpp 把 {text!r} 切分成不同的 token</translation>
+    </message>
+    <message>
+        <source>llama.cpp refuses a prompt: {reason}</source>
+        <translation>llama.cpp 拒绝了一个提示词：{reason}</translation>
+    </message>
+    <message>
+        <source>llama.cpp renders the chat template in another way</source>
+        <translation>llama.cpp 渲染聊天模板的结果不同</translation>
     </message>
     <message>
         <source>loss</source>
@@ -5469,6 +5565,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>memory used by {program}</source>
         <translation>占用显存：{program}</translation>
+    </message>
+    <message>
+        <source>merging</source>
+        <translation>正在合并</translation>
     </message>
     <message>
         <source>missing</source>
@@ -5659,10 +5759,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>需要评估数据</translation>
     </message>
     <message>
-        <source>no</source>
-        <translation>否</translation>
-    </message>
-    <message>
         <source>no model can be made of config.json and the weights</source>
         <translation>无法用 config.json 和权重建立模型</translation>
     </message>
@@ -5695,10 +5791,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不是有效的 JSON：应为“{character}”，实际是{what}。</translation>
     </message>
     <message>
-        <source>number format</source>
-        <translation>数值格式</translation>
-    </message>
-    <message>
         <source>number of rows to show (5)</source>
         <translation>要显示的行数（5）</translation>
     </message>
@@ -5723,16 +5815,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>选项</translation>
     </message>
     <message>
+        <source>other layers than usual know no positions</source>
+        <translation>不使用位置编码的层与通常不同</translation>
+    </message>
+    <message>
         <source>pad_token_id is {pad}, but the embedding in the weights has {rows} rows</source>
         <translation>pad_token_id 为 {pad}，而权重中的词嵌入只有 {rows} 行</translation>
     </message>
     <message>
         <source>part of conda</source>
         <translation>属于 conda</translation>
-    </message>
-    <message>
-        <source>perplexity</source>
-        <translation>困惑度</translation>
     </message>
     <message>
         <source>positional arguments</source>
@@ -5759,6 +5851,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>输出版本</translation>
     </message>
     <message>
+        <source>publishing</source>
+        <translation>正在完成</translation>
+    </message>
+    <message>
         <source>read every installed byte to find problems</source>
         <translation>读取每个已安装的字节来查找问题</translation>
     </message>
@@ -5777,10 +5873,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>repair everything without asking</source>
         <translation>不询问直接修复全部问题</translation>
-    </message>
-    <message>
-        <source>report: {path}</source>
-        <translation>报告：{path}</translation>
     </message>
     <message>
         <source>restored {path}</source>
@@ -5849,10 +5941,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>start a run and follow it</source>
         <translation>开始一个运行并跟踪它</translation>
-    </message>
-    <message>
-        <source>started</source>
-        <translation>开始时间</translation>
     </message>
     <message>
         <source>starting</source>
@@ -5955,10 +6043,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>文件看起来是没有字节顺序标记的 UTF-16 文本，请另存为 UTF-8。</translation>
     </message>
     <message>
-        <source>the file to write (report.html in the run&apos;s folder)</source>
-        <translation>要写入的文件（默认为运行文件夹中的 report.html）</translation>
-    </message>
-    <message>
         <source>the following arguments are required: %s</source>
         <translation>缺少以下参数：%s</translation>
     </message>
@@ -6051,24 +6135,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>用普通 PyTorch 训练，不用融合内核</translation>
     </message>
     <message>
-        <source>trained parameters</source>
-        <translation>训练的参数</translation>
-    </message>
-    <message>
         <source>trained {step} steps in {time}</source>
         <translation>训练了 {step} 步，用时 {time}</translation>
     </message>
     <message>
         <source>training</source>
         <translation>训练</translation>
-    </message>
-    <message>
-        <source>training loss</source>
-        <translation>训练损失</translation>
-    </message>
-    <message>
-        <source>training rows</source>
-        <translation>训练数据行</translation>
     </message>
     <message>
         <source>triton and triton-windows are both installed and overwrite each other&apos;s files.</source>
@@ -6115,6 +6187,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>值嵌套过深，或某个数字过长</translation>
     </message>
     <message>
+        <source>verifying</source>
+        <translation>正在验证</translation>
+    </message>
+    <message>
         <source>version {major}.{minor} is too old</source>
         <translation>版本 {major}.{minor} 过旧</translation>
     </message>
@@ -6143,16 +6219,8 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
-        <source>write a page about a run and what came of it</source>
-        <translation>生成一份关于运行及其结果的网页</translation>
-    </message>
-    <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
-    </message>
-    <message>
-        <source>yes</source>
-        <translation>是</translation>
     </message>
     <message>
         <source>{cause} ({code})</source>
@@ -6225,6 +6293,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{folder}: the base model predicts NaN, before any training.</source>
         <translation>{folder}：基础模型在训练之前的预测就是 NaN。</translation>
+    </message>
+    <message>
+        <source>{folder}: the export needs {size:.0f} MiB more, but only {free:.0f} MiB are free.</source>
+        <translation>{folder}：导出还需要 {size:.0f} MiB，但只有 {free:.0f} MiB 可用。</translation>
     </message>
     <message>
         <source>{folder}: the folder of wheels from the settings does not exist.</source>
@@ -7668,6 +7740,158 @@ in no list of processes. What is shown has no passwords.</source>
         <source>{num_skipped} of {num_rows}</source>
         <translation>{num_skipped} / {num_rows}</translation>
     </message>
+    <message>
+        <source>Answers before and after</source>
+        <translation>训练前后的回答</translation>
+    </message>
+    <message>
+        <source>Ask it something that is not among the rows before you rely on it.</source>
+        <translation>正式使用前，请用数据之外的问题试一试。</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Hold out a share of the rows and train again. A falling training loss alone may be memorizing.</source>
+        <translation>请留出一部分数据行后重新训练。仅训练损失下降可能只是死记硬背。</translation>
+    </message>
+    <message>
+        <source>Improved a little: the held-out loss fell from {before} to {after}.</source>
+        <translation>略有改善：留出数据的损失从 {before} 降到 {after}。</translation>
+    </message>
+    <message>
+        <source>Improved a lot: the held-out loss fell from {before} to {after}.</source>
+        <translation>明显改善：留出数据的损失从 {before} 降到 {after}。</translation>
+    </message>
+    <message>
+        <source>Loss by step</source>
+        <translation>各步的损失</translation>
+    </message>
+    <message>
+        <source>Loss in nats per token</source>
+        <translation>损失（每个词元的奈特数）</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the rows: answers may not belong to their questions.</source>
+        <translation>请降低学习率，并检查数据：回答可能与问题不对应。</translation>
+    </message>
+    <message>
+        <source>Made by Tunesmith {version} on {date}.</source>
+        <translation>由 Tunesmith {version} 于 {date} 生成。</translation>
+    </message>
+    <message>
+        <source>More epochs or more rows may improve it further.</source>
+        <translation>增加训练轮数或数据行可能会进一步改善。</translation>
+    </message>
+    <message>
+        <source>No improvement: the held-out loss was {before} and is {after}.</source>
+        <translation>没有改善：留出数据的损失原为 {before}，现为 {after}。</translation>
+    </message>
+    <message>
+        <source>Nobody knows whether the model improved: no held-out rows were measured before and after.</source>
+        <translation>无法得知模型是否改善：训练前后没有用留出的数据行测量。</translation>
+    </message>
+    <message>
+        <source>Overfitting since step {step}: the held-out loss fell from {before} to {best} there and has risen to {after} since.</source>
+        <translation>自第 {step} 步起过拟合：留出数据的损失到那时从 {before} 降到 {best}，此后升到 {after}。</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>The model got worse: the held-out loss rose from {before} to {after}.</source>
+        <translation>模型变差了：留出数据的损失从 {before} 升到 {after}。</translation>
+    </message>
+    <message>
+        <source>Train for more steps or at a higher learning rate, and look at what is learned of the rows.</source>
+        <translation>请增加训练步数或提高学习率，并查看数据行中哪些内容会被学习。</translation>
+    </message>
+    <message>
+        <source>Train until step {step} only, or on more rows.</source>
+        <translation>请只训练到第 {step} 步，或使用更多数据行。</translation>
+    </message>
+    <message>
+        <source>Warnings</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>What was trained</source>
+        <translation>训练内容</translation>
+    </message>
+    <message>
+        <source>Where it ran</source>
+        <translation>运行环境</translation>
+    </message>
+    <message>
+        <source>before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>device</source>
+        <translation>设备</translation>
+    </message>
+    <message>
+        <source>duration</source>
+        <translation>用时</translation>
+    </message>
+    <message>
+        <source>held-out loss</source>
+        <translation>留出数据的损失</translation>
+    </message>
+    <message>
+        <source>held-out rows</source>
+        <translation>留出的数据行</translation>
+    </message>
+    <message>
+        <source>kernels</source>
+        <translation>内核</translation>
+    </message>
+    <message>
+        <source>no</source>
+        <translation>否</translation>
+    </message>
+    <message>
+        <source>number format</source>
+        <translation>数值格式</translation>
+    </message>
+    <message>
+        <source>perplexity</source>
+        <translation>困惑度</translation>
+    </message>
+    <message>
+        <source>report: {path}</source>
+        <translation>报告：{path}</translation>
+    </message>
+    <message>
+        <source>started</source>
+        <translation>开始时间</translation>
+    </message>
+    <message>
+        <source>the file to write (report.html in the run&apos;s folder)</source>
+        <translation>要写入的文件（默认为运行文件夹中的 report.html）</translation>
+    </message>
+    <message>
+        <source>trained parameters</source>
+        <translation>训练的参数</translation>
+    </message>
+    <message>
+        <source>training loss</source>
+        <translation>训练损失</translation>
+    </message>
+    <message>
+        <source>training rows</source>
+        <translation>训练数据行</translation>
+    </message>
+    <message>
+        <source>write a page about a run and what came of it</source>
+        <translation>生成一份关于运行及其结果的网页</translation>
+    </message>
+    <message>
+        <source>yes</source>
+        <translation>是</translation>
+    </message>
 </context>
 <context>
     <name>Dashboard</name>
@@ -7744,10 +7968,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>删除…</translation>
     </message>
     <message>
-        <source>Report</source>
-        <translation>报告</translation>
-    </message>
-    <message>
         <source>Copy path</source>
         <translation>复制路径</translation>
     </message>
@@ -7806,6 +8026,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Nothing was trained yet. Resuming begins again.</source>
         <translation>尚未完成任何训练。继续时将从头开始。</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>报告</translation>
     </message>
 </context>
 <context>

@@ -1,0 +1,111 @@
+"""Takes what a run has trained out of it, into a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import files
+from tunesmith_core.checkpoint_manifest import read_manifest
+from tunesmith_core.model_json import read_object
+from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.protocol import read_journal
+from tunesmith_core.runs import Run
+from tunesmith_engine.export.adapter import write_adapter
+from tunesmith_engine.export.adapter_card import adapter_card
+from tunesmith_engine.export.merged_card import merged_card
+from tunesmith_engine.export.merged_model import MergedModel
+from tunesmith_engine.export.merging import Merging
+from tunesmith_engine.export.progress import Progress
+from tunesmith_engine.export.staging import PROOF_NAME, Staging, is_exported, staged
+from tunesmith_engine.export.trained import Trained, digest, find_trained
+from tunesmith_engine.model.folder import load_tokenizer, model_folder
+
+
+def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON values
+    """Export a run.
+
+    Args:
+        host: told how far it is.
+        spec: what and where to.
+
+    Returns:
+        Path, format, step and bytes of the export, and whether it was there already.
+
+    Raises:
+        TunesmithError: `nothing-to-export`, `export-target-taken`, `export-unsupported`, `disk-full` and what loading
+            finds. Nothing is left then.
+    """
+    run = Run(Path(spec.run))
+    trained = find_trained(run, spec.checkpoint)
+    folder = model_folder(trained.spec.model)
+    base = trained.check_base(folder)
+    kind = f"gguf-{spec.type}" if spec.format == "gguf" else spec.format
+    target = Path(spec.to) if spec.to else run.path / "exports" / f"step-{trained.step:06d}-{kind}"
+    identity = {
+        "format": kind,
+        "run": run.created_at,
+        "step": trained.step,
+        "weights": digest(trained),
+        "base_model": {name: note.sampled for name, note in base.notes.items()},
+    }
+    exists = is_exported(target, identity)
+    if not exists:
+        with staged(target, identity) as staging:
+            match spec.format:
+                case "merged":
+                    _write_merged(host, trained, folder, staging)
+                case "adapter":
+                    _write_adapter(host, trained, folder, staging)
+                case "gguf":
+                    # Imported here: other formats need no GGUF.
+                    from tunesmith_engine.export.gguf.export import write_gguf
+
+                    write_gguf(host, trained, folder, staging, spec.type)
+            host.phase("publishing")
+            staging.publish()
+    return {
+        "path": str(target),
+        "format": kind,
+        "step": trained.step,
+        "bytes": files.folder_bytes(target),
+        "existed": exists,
+        "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
+    }
+
+
+def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
+    host.phase("merging")
+    model = trained.load(folder)
+    merged = MergedModel(folder, lambda names: Merging(model, names))
+    progress = Progress(host, "merging", merged.num_bytes)
+    merged.write(staging, merged_card(trained, folder), progress.advance)
+
+
+def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
+    host.phase("saving")
+    staging.check_space(2 * trained.weights_path.stat().st_size)
+    if trained.is_adapter:
+        for path in sorted(trained.folder.iterdir()):
+            if path.is_file():
+                shutil.copyfile(path, staging.folder / path.name)
+        return
+    write_adapter(trained.load(folder), load_tokenizer(folder), _adapter_card(trained, folder), staging.folder)
+
+
+def _adapter_card(trained: Trained, folder: Path) -> str:
+    """Return the card of an adapter from a checkpoint, as the end of its run would write it."""
+    setups = [event.data for event in read_journal(trained.run.journal_path) if event.type == "setup"]
+    rows = setups[-1] if setups else {}
+    return adapter_card(
+        trained.spec,
+        model_folder=folder,
+        data_hash=str(read_manifest(trained.folder).fingerprint.get("data", "unknown")),
+        num_train_rows=rows.get("num_train_rows") or 0,
+        num_eval_rows=rows.get("num_eval_rows") or 0,
+        step=trained.step,
+        eval_loss_before=None,
+        eval_loss_after=None,
+    )

@@ -1,0 +1,80 @@
+"""The cards of a merged model and of a GGUF file: which base model and run it is of, and under which licence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tunesmith_engine.export.adapter_card import base_model_license, losses_line, settings_table
+from tunesmith_engine.export.trained import Trained
+
+UNKNOWN = "unknown"
+
+_USE_MERGED = """```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER", dtype="auto")
+```"""
+
+
+def merged_card(trained: Trained, base: Path) -> str:
+    """Return the card as Markdown with the front matter that model sites read.
+
+    Args:
+        trained: the weights that were merged.
+        base: folder of the base model.
+    """
+    return _card(trained, base, "transformers", _USE_MERGED)
+
+
+def gguf_card(trained: Trained, base: Path, name: str, proof: dict[str, Any] | None) -> str:  # Any: JSON values
+    """Return the card of a GGUF file, see `merged_card`.
+
+    Args:
+        trained: the weights that were merged.
+        base: folder of the base model.
+        name: of the file.
+        proof: how far the file is from the trained weights, None where that was not measured.
+    """
+    verified = "The file was not compared with the trained model."
+    if proof:
+        verified = (
+            f"Compared with the trained model: llama.cpp chooses the same token at {proof['agreement']:.1%} of "
+            f"{proof['num_positions']} positions, with a mean divergence of {proof['mean_kl']:.2g} nats. Tokens, chat "
+            "template and stop tokens are the same."
+        )
+    return _card(trained, base, "gguf", f"```\nllama-cli -m {name}\n```\n\n{verified}")
+
+
+def _card(trained: Trained, base: Path, library: str, use: str) -> str:
+    spec, status = trained.spec, trained.status
+    licence = base_model_license(base)
+    front = f"license: {licence}\n" if licence != UNKNOWN else ""
+    # The last loss of the run is not that of an earlier checkpoint.
+    is_last = trained.step == status.step
+    return f"""---
+{front}base_model: {spec.model.path}
+base_model_relation: finetune
+library_name: {library}
+tags: [tunesmith]
+---
+
+# {spec.name or "Merged model"}
+
+The base model with an adapter merged into its weights, trained with Tunesmith for {trained.step} steps.
+
+- Base model: {spec.model.path}{f" at {spec.model.revision}" if spec.model.revision else ""}
+- Licence of the base model: {licence}; it holds for this model too
+- Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
+- Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
+
+{losses_line(status.first_eval_loss, status.eval_loss if is_last else None)}
+## Use
+
+{use}
+
+## Settings
+
+{settings_table(spec)}
+"""
