@@ -16,13 +16,14 @@ from functools import partial
 from pathlib import Path
 
 import tunesmith_core
-from tunesmith_core import cli_runs, cli_specs, environments, files, paths, settings, terminal
+from tunesmith_core import cli_evaluate, cli_runs, cli_specs, environments, files, paths, settings, terminal
 from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, EnvironmentProblem, TunesmithError, wrap
 from tunesmith_core.messages import Message, use_language
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
 from tunesmith_core.operations.command import run as run_kind
 from tunesmith_core.operations.kind import all_kinds
+from tunesmith_core.operations.kinds.evaluate import EVALUATE
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
 
@@ -67,7 +68,8 @@ def make_parser() -> Parser:
     add("presets", cli_specs.list_presets, "list the presets", json=True)
     for kind in all_kinds().values():
         if kind.help:
-            add_kind_arguments(add(kind.name, partial(run_kind, kind), kind.help, json=True), kind)
+            command = cli_evaluate.evaluate if kind is EVALUATE else partial(run_kind, kind)
+            add_kind_arguments(add(kind.name, command, kind.help, json=True), kind)
     add("version", version, "print the version")
     for name, help_text in SETUP_COMMANDS.items():
         commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
@@ -93,7 +95,6 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
     )
     add_for_run("sample", cli_runs.sample, "ask the model being trained").add_argument("prompt", metavar="PROMPT")
     add_for_run("checkpoint", cli_runs.checkpoint, "save a run in progress now")
-    add_for_run("evaluate", cli_runs.evaluate, "evaluate a run in progress now")
     add_for_run("report", cli_runs.report, "write a page about a run and what came of it", json=True).add_argument(
         "--to", type=Path, metavar="FILE", help="the file to write (report.html in the run's folder)"
     )

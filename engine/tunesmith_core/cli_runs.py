@@ -167,9 +167,9 @@ def checkpoint(arguments: Namespace) -> int:
     return EXIT_DONE
 
 
-def evaluate(arguments: Namespace) -> int:
-    """Ask for an evaluation now."""
-    answer = _ask(open_run(arguments.run), "evaluate", lambda event: event.type == "eval")
+def evaluate(run: Run) -> int:
+    """Ask a run in progress for an evaluation now."""
+    answer = _ask(run, "evaluate", lambda event: event.type == "eval")
     terminal.say(
         Message(
             "loss {loss} at step {step}", loss=terminal.number(answer.data.get("loss")), step=answer.data.get("step")

@@ -14,6 +14,7 @@ from tunesmith_core.operations.kinds.engine import (
     PreviewSpec,
     SelftestSpec,
 )
+from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
@@ -103,6 +104,13 @@ def export(host: Host, spec: ExportSpec) -> Answer:
     from tunesmith_engine.export.export_run import export_run
 
     return export_run(host, spec)
+
+
+def evaluate(host: Host, spec: EvaluateSpec) -> Answer:
+    """Compare what a run has trained with its base model; return every figure."""
+    from tunesmith_engine.evaluation.evaluate import evaluate
+
+    return evaluate(host, spec)
 
 
 def libraries(_host: Host, _spec: NoSpec) -> Answer:
