@@ -253,6 +253,7 @@ def test_evaluate_tells_the_loss(
 ) -> None:
     run = create_run(make_spec("e"))
     monkeypatch.setattr(cli_runs, "_ask", lambda *_: Event(1, 0.0, "eval", {"loss": 1.5, "step": 3}))
+    monkeypatch.setattr(Run, "is_supervised", lambda _run: True)
     assert cli.main(["evaluate", run.id]) == 0
     assert capsys.readouterr().out == "loss 1.5000 at step 3\n"
 

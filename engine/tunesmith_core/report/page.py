@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 import tunesmith_core
-from tunesmith_core import files, terminal
+from tunesmith_core import evaluations, files, terminal
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.messages import Message, language, said
 from tunesmith_core.plain_text import visible
@@ -64,6 +64,7 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
             f"<h1>{_text(name)}</h1><p class=soft>{_text(made)}</p>",
             f"<p class=verdict>{'<br>'.join(map(_text, _told(verdict)))}</p>",
             _section(Message("Loss in nats per token"), curves(facts.training, facts.held_out) + _losses(facts)),
+            _section(Message("Evaluation"), _evaluation(evaluations.newest(run))),
             _section(Message("Answers before and after"), _answers(facts)),
             _section(Message("Samples"), _samples(facts)),
             _section(Message("What was trained"), _rows(_trained(run, spec, facts))),
@@ -108,6 +109,24 @@ def _losses(facts: Facts) -> str:
 def _perplexity(loss: float) -> str:
     # Beyond that nobody compares them, and e^loss soon has no number.
     return f"{math.exp(loss):.2f}" if loss < 20 else "> 10^8"
+
+
+def _evaluation(found: evaluations.Values) -> str:
+    """The figures of the newest evaluation, and why they were chosen."""
+    if not found:
+        return ""
+    labels = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"))
+    head = "".join(f"<th>{_text(label)}</th>" for label in labels)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in (evaluations.METRICS.get(name, name), *values))}</tr>"
+        for name, *values in evaluations.figures(found)
+    )
+    reasons = "".join(
+        f"<p class=soft>{_text(evaluations.METRICS.get(each['name'], each['name']))}: {_text(each['reason'])}</p>"
+        for each in found["metrics"]
+    )
+    step = f"<p class=soft>{_text(Message('step {step}', step=found['step']))}</p>"
+    return f"{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
 
 
 def _told(verdict: Verdict) -> list[str]:
