@@ -222,8 +222,8 @@ def _unmeasured(measured: Measured) -> Verdict | None:
     sentence = Message("Nobody knows whether the model improved: no held-out rows were measured before and after.")
     if measured.epochs >= MANY_EPOCHS and measured.num_rows <= FEW_ROWS:
         sentence = Message(
-            "The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were "
-            "measured.",
+            "The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows "
+            "were measured.",
             num_rows=measured.num_rows,
             epochs=f"{measured.epochs:.3g}",
         )
@@ -255,10 +255,12 @@ class _Finding:
 
     def _verdict(self, outcome: Outcome, sentence: Message, advice: Message, *steps: NextStep) -> Verdict:
         improvement = self.measured.improvement
-        evidence = ""
+        evidence: str = ""
         if improvement:
-            words = "Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high})."
-            evidence = Message(words, **improvement.values())
+            evidence = Message(
+                "Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).",
+                **improvement.values(),
+            )
         return Verdict(outcome, sentence, advice, self.best_step, evidence, steps)
 
     def worse(self) -> Verdict:
@@ -303,8 +305,8 @@ class _Finding:
         if dependence.high > INDEPENDENT * gain.mean:
             return None
         sentence = Message(
-            "No improvement that depends on the question: the held-out loss fell from {before} to {after}, but an answer "
-            "is as likely under another row's question.",
+            "No improvement that depends on the question: the held-out loss fell from {before} to {after}, but an "
+            "answer is as likely under another row's question.",
             **self.values,
         )
         advice = Message(

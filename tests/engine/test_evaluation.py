@@ -111,7 +111,7 @@ def test_a_run_is_measured_and_the_figures_are_kept(tiny_spec: Make, new_run: Ne
     assert losses["after"] == pytest.approx(held_out[12], rel=1e-5)
     assert losses["gain"]["low"] <= losses["gain"]["mean"] <= losses["gain"]["high"]
     assert losses["perplexity_after"] < losses["perplexity_before"]
-    assert [each["name"] for each in found["metrics"]][0] == "number_match"
+    assert found["metrics"][0]["name"] == "number_match"
     assert all(0 <= each[key] <= 1 for each in found["metrics"] for key in ("before", "after", "p"))
     assert found["general"]["rows"] == 30
     kept = json.loads(Path(found["path"]).read_text(encoding="utf-8"))

@@ -3859,6 +3859,22 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>无法读取模型</translation>
     </message>
     <message>
+        <source>Choose another checkpoint of the run.</source>
+        <translation>请选择该次训练的另一个检查点。</translation>
+    </message>
+    <message>
+        <source>Export in another format, and send us the report.</source>
+        <translation>请换一种格式导出，并把报告发给我们。</translation>
+    </message>
+    <message>
+        <source>Export the whole model as GGUF instead.</source>
+        <translation>请改为把整个模型导出为 GGUF。</translation>
+    </message>
+    <message>
+        <source>Hold out more rows</source>
+        <translation>留出更多数据行</translation>
+    </message>
+    <message>
         <source>If it is in another folder, pass that with --prefix.</source>
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
     </message>
@@ -3963,6 +3979,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
 不带参数时列出全部；`diff A B` 比较两个环境，可用名称、名称开头，或 “previous” 和 “current”。</translation>
     </message>
     <message>
+        <source>Look at the rows</source>
+        <translation>查看数据行</translation>
+    </message>
+    <message>
+        <source>Look at the rows: answers may not belong to their questions. If they do, train for more steps.</source>
+        <translation>请查看数据行：答案可能与问题不对应。如果对应无误，请训练更多步。</translation>
+    </message>
+    <message>
         <source>Looking for NVIDIA GPUs took too long.</source>
         <translation>查找 NVIDIA 显卡超时。</translation>
     </message>
@@ -3997,6 +4021,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>NVIDIA GPUs did not answer: CPU</source>
         <translation>NVIDIA 显卡没有响应：CPU</translation>
+    </message>
+    <message>
+        <source>Name a file of rows to measure on, or train again with an evaluation split.</source>
+        <translation>请指定用于评估的数据文件，或设置评估比例后重新训练。</translation>
     </message>
     <message>
         <source>Name the cause of a failure from any error output: tunesmith explain LOGFILE, or - for what comes in.</source>
@@ -4043,6 +4071,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>此日志中没有发现错误。如果有操作失败，请查看相应部分的日志。</translation>
     </message>
     <message>
+        <source>No improvement that depends on the question: the held-out loss fell from {before} to {after}, but an answer is as likely under another row&apos;s question.</source>
+        <translation>没有与问题相关的提升：留出数据的损失从 {before} 降到 {after}，但换成别的行的问题，同一答案的概率并无差别。</translation>
+    </message>
+    <message>
+        <source>No improvement that is certain: the held-out loss fell from {before} to {after}, which may be chance.</source>
+        <translation>没有可以确定的提升：留出数据的损失从 {before} 降到 {after}，可能只是偶然。</translation>
+    </message>
+    <message>
         <source>No problems found ({num_checks} checks in {time}).</source>
         <translation>没有发现问题（{num_checks} 项检查，用时 {time}）。</translation>
     </message>
@@ -4055,6 +4091,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>文件或文件夹不存在</translation>
     </message>
     <message>
+        <source>Nobody knows whether the model improved: {num_leaked} of {num_rows} held-out rows are training rows too, word for word or nearly.</source>
+        <translation>无法判断模型是否有提升：{num_rows} 行留出数据中有 {num_leaked} 行与训练数据相同或几乎相同。</translation>
+    </message>
+    <message>
         <source>None found that could block compiled kernels.</source>
         <translation>没有发现可能拦截已编译内核的软件。</translation>
     </message>
@@ -4065,6 +4105,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>None.</source>
         <translation>没有。</translation>
+    </message>
+    <message>
+        <source>None. Only held-out rows are asked, and this run has asked none.</source>
+        <translation>无。只会提问留出的数据行，而这次训练没有提问。</translation>
     </message>
     <message>
         <source>Not a directory</source>
@@ -4121,6 +4165,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Other GPU</source>
         <translation>其他显卡</translation>
+    </message>
+    <message>
+        <source>Overfitting: after {epochs} times over {num_rows} rows the training loss is {training}, but the held-out loss is {after}.</source>
+        <translation>过拟合：{num_rows} 行数据训练 {epochs} 遍后，训练损失为 {training}，但留出数据的损失为 {after}。</translation>
+    </message>
+    <message>
+        <source>Overfitting: the training loss is {training}, so the rows are known by heart, but the held-out loss is {after}.</source>
+        <translation>过拟合：训练损失为 {training}，说明模型已背下这些数据行，但留出数据的损失为 {after}。</translation>
     </message>
     <message>
         <source>PEFT can&apos;t restore this adapter in {name}, the class that the base model&apos;s config.json names. Load the base model with AutoModelForCausalLM, as the adapter&apos;s card shows.</source>
@@ -4209,6 +4261,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Remove broken environments ({size})</source>
         <translation>删除损坏的环境（{size}）</translation>
+    </message>
+    <message>
+        <source>Remove repeated rows from the data and add different ones, then train again.</source>
+        <translation>请删除重复的数据行，补充不同的数据，然后重新训练。</translation>
+    </message>
+    <message>
+        <source>Remove repeated rows, or choose evaluation data that the model is not trained on.</source>
+        <translation>请删除重复的数据行，或选择未用于训练的评估数据。</translation>
     </message>
     <message>
         <source>Remove {size}</source>
@@ -4301,6 +4361,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Runs now use {name}. Run the same command to switch back.</source>
         <translation>运行现在使用 {name}。再次运行同一命令可切换回去。</translation>
+    </message>
+    <message>
+        <source>Samples</source>
+        <translation>样例</translation>
     </message>
     <message>
         <source>Saves {saved_bytes}: {changes}</source>
@@ -4415,6 +4479,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The environment has to be rebuilt, but a run is using it.</source>
         <translation>环境需要重建，但有运行正在使用它。</translation>
+    </message>
+    <message>
+        <source>The export is not equal to the trained model, so it was not kept: {reason}.</source>
+        <translation>导出结果与训练后的模型不一致，因此没有保留：{reason}。</translation>
     </message>
     <message>
         <source>The last training test failed: {message}</source>
@@ -4655,6 +4723,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>damaged</source>
         <translation>已损坏</translation>
+    </message>
+    <message>
+        <source>Evaluating</source>
+        <translation>正在评估</translation>
+    </message>
+    <message>
+        <source>compare the trained model of a run with its base model; a run in progress measures its held-out loss</source>
+        <translation>将训练后的模型与其基础模型比较；正在进行的训练则测量留出数据的损失</translation>
     </message>
     <message>
         <source>Exporting</source>
@@ -4951,10 +5027,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>首次启动时的环境</translation>
     </message>
     <message>
-        <source>evaluate a run in progress now</source>
-        <translation>立即评估正在进行的运行</translation>
-    </message>
-    <message>
         <source>evaluating</source>
         <translation>评估</translation>
     </message>
@@ -5207,10 +5279,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请导出该运行的其他检查点。</translation>
     </message>
     <message>
-        <source>Export the merged model instead, and send us the report.</source>
-        <translation>请改为导出合并后的模型，并把报告发给我们。</translation>
-    </message>
-    <message>
         <source>Export the merged model instead.</source>
         <translation>请改为导出合并后的模型。</translation>
     </message>
@@ -5265,6 +5333,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Only the steps at which this happens change.</source>
         <translation>只影响在哪些步执行。</translation>
+    </message>
+    <message>
+        <source>Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).</source>
+        <translation>在 {rows} 行留出数据上，损失下降了 {mean}（95% 区间：{low} 至 {high}）。</translation>
     </message>
     <message>
         <source>Positions that are stretched by the method {method} can&apos;t be exported as GGUF.</source>
@@ -5339,10 +5411,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
     </message>
     <message>
-        <source>The file is not equal to the trained model, so it was not kept: {reason}.</source>
-        <translation>该文件与训练好的模型不一致，因此没有保留：{reason}。</translation>
-    </message>
-    <message>
         <source>The frozen weights are multiplied in another precision from here on.</source>
         <translation>此后冻结权重以另一种精度参与乘法。</translation>
     </message>
@@ -5355,8 +5423,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后学习率按另一条曲线变化。</translation>
     </message>
     <message>
+        <source>The learning rate is too high. Train again with a fifth of it.</source>
+        <translation>学习率过高。请用五分之一的学习率重新训练。</translation>
+    </message>
+    <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
+    </message>
+    <message>
+        <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
+        <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
+    </message>
+    <message>
+        <source>The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.</source>
+        <translation>模型只是背下了少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行互不相同。</translation>
     </message>
     <message>
         <source>The remaining steps train on other rows.</source>
@@ -5391,6 +5471,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行 {run} 没有第 {step} 步的检查点。现有：{steps}。</translation>
     </message>
     <message>
+        <source>The run {run} holds out no rows.</source>
+        <translation>训练 {run} 没有留出数据行。</translation>
+    </message>
+    <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
@@ -5411,6 +5495,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练环境缺少此格式所需的 {names}。</translation>
     </message>
     <message>
+        <source>The training loss was still falling at the end. Train for more steps.</source>
+        <translation>结束时训练损失仍在下降。请训练更多步。</translation>
+    </message>
+    <message>
         <source>The training process ended with exit code {shown} and without a result.</source>
         <translation>训练进程以退出码 {shown} 结束，没有结果。</translation>
     </message>
@@ -5427,6 +5515,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
     </message>
     <message>
+        <source>There was not enough memory for an answer. It was skipped.</source>
+        <translation>内存不足，无法生成回答，已跳过。</translation>
+    </message>
+    <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
         <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
     </message>
@@ -5437,6 +5529,38 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Too many levels of symbolic links</source>
         <translation>符号链接层数过多</translation>
+    </message>
+    <message>
+        <source>Train at a higher rate</source>
+        <translation>提高学习率再训练</translation>
+    </message>
+    <message>
+        <source>Train at a lower rate</source>
+        <translation>降低学习率再训练</translation>
+    </message>
+    <message>
+        <source>Train for fewer steps</source>
+        <translation>训练更少步</translation>
+    </message>
+    <message>
+        <source>Train for more steps</source>
+        <translation>训练更多步</translation>
+    </message>
+    <message>
+        <source>Train for more steps, and hold out more rows to measure it.</source>
+        <translation>请训练更多步，并留出更多数据行来测量。</translation>
+    </message>
+    <message>
+        <source>Train on more rows, or for fewer epochs.</source>
+        <translation>请用更多数据训练，或减少训练轮数。</translation>
+    </message>
+    <message>
+        <source>Train until step {step}</source>
+        <translation>训练到第 {step} 步</translation>
+    </message>
+    <message>
+        <source>Training diverged: the training loss rose from {first} to {last}.</source>
+        <translation>训练发散：训练损失从 {first} 升到 {last}。</translation>
     </message>
     <message>
         <source>Wait until it ends, or choose another folder.</source>
@@ -5455,6 +5579,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>added_tokens 中的 {token} 不是词元</translation>
     </message>
     <message>
+        <source>after</source>
+        <translation>之后</translation>
+    </message>
+    <message>
         <source>an adapter is in the folder of the model, and it is not clear whether it belongs to it</source>
         <translation>模型文件夹中有一个适配器，无法确定它是否属于该模型</translation>
     </message>
@@ -5465,6 +5593,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>and {count} more</source>
         <translation>另有 {count} 项</translation>
+    </message>
+    <message>
+        <source>answering</source>
+        <translation>正在回答</translation>
+    </message>
+    <message>
+        <source>before</source>
+        <translation>之前</translation>
     </message>
     <message>
         <source>by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}</source>
@@ -5485,6 +5621,42 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
         <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
+    </message>
+    <message>
+        <source>difference, 95% interval</source>
+        <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>evaluation: {path}</source>
+        <translation>评估结果：{path}</translation>
+    </message>
+    <message>
+        <source>every expected answer is a JSON object or list</source>
+        <translation>所有预期答案都是 JSON 对象或列表</translation>
+    </message>
+    <message>
+        <source>every expected answer is short and holds a number</source>
+        <translation>所有预期答案都很短且含有数字</translation>
+    </message>
+    <message>
+        <source>exact match</source>
+        <translation>完全匹配</translation>
+    </message>
+    <message>
+        <source>expected</source>
+        <translation>预期</translation>
+    </message>
+    <message>
+        <source>expected answers are short</source>
+        <translation>预期答案较短</translation>
+    </message>
+    <message>
+        <source>expected answers are texts</source>
+        <translation>预期答案是文本</translation>
+    </message>
+    <message>
+        <source>general questions</source>
+        <translation>常识问题</translation>
     </message>
     <message>
         <source>in the safetensors header, {reason}</source>
@@ -5539,6 +5711,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>它的滑动窗口位于其他层</translation>
     </message>
     <message>
+        <source>llama.cpp can&apos;t add this adapter to a model: {name} is more than two matrices of a layer.</source>
+        <translation>llama.cpp 无法把此适配器加到模型上：{name} 不只是某一层的两个矩阵。</translation>
+    </message>
+    <message>
         <source>llama.cpp can&apos;t load the file</source>
         <translation>llama.cpp 无法加载该文件</translation>
     </message>
@@ -5561,6 +5737,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>marker of the short folder</source>
         <translation>短路径文件夹的标记</translation>
+    </message>
+    <message>
+        <source>measured</source>
+        <translation>指标</translation>
     </message>
     <message>
         <source>memory used by {program}</source>
@@ -5887,6 +6067,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行一开始就返回</translation>
     </message>
     <message>
+        <source>right JSON</source>
+        <translation>JSON 正确</translation>
+    </message>
+    <message>
+        <source>right choice</source>
+        <translation>选项正确</translation>
+    </message>
+    <message>
+        <source>right number</source>
+        <translation>数字正确</translation>
+    </message>
+    <message>
         <source>run every check and test</source>
         <translation>运行全部检查和测试</translation>
     </message>
@@ -6013,6 +6205,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the end-of-text token {token} has the number {number}, but the model knows only {rows} tokens</source>
         <translation>文本结束词元 {token} 的编号是 {number}，但模型只认识 {rows} 个词元</translation>
+    </message>
+    <message>
+        <source>the expected answers are {count} choices</source>
+        <translation>预期答案是 {count} 个选项</translation>
     </message>
     <message>
         <source>the file contains no JSON object</source>
@@ -6183,6 +6379,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>uv：{path}，下载自软件包索引</translation>
     </message>
     <message>
+        <source>valid JSON</source>
+        <translation>JSON 有效</translation>
+    </message>
+    <message>
         <source>values are nested too deeply, or a number is too long</source>
         <translation>值嵌套过深，或某个数字过长</translation>
     </message>
@@ -6217,6 +6417,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>with --plan: print JSON for programs</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
+    </message>
+    <message>
+        <source>word F1</source>
+        <translation>词级 F1</translation>
     </message>
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
@@ -8177,6 +8381,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>图表</translation>
     </message>
     <message>
+        <source>Evaluation</source>
+        <translation>评估</translation>
+    </message>
+    <message>
         <source>Log</source>
         <translation>日志</translation>
     </message>
@@ -8994,6 +9202,100 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
 </context>
 <context>
+    <name>EvaluationCard</name>
+    <message>
+        <source>Compared with the base model</source>
+        <translation>与基础模型比较</translation>
+    </message>
+    <message>
+        <source>Evaluate</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Measured</source>
+        <translation>指标</translation>
+    </message>
+    <message>
+        <source>Before</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>After</source>
+        <translation>训练后</translation>
+    </message>
+    <message>
+        <source>Difference, 95% interval</source>
+        <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>Answers the held-out rows with and without the adapter, and compares them.</source>
+        <translation>分别在使用和不使用适配器的情况下回答留出的数据行，并进行比较。</translation>
+    </message>
+    <message>
+        <source>Measured at step %1</source>
+        <translation>在第 %1 步测得</translation>
+    </message>
+    <message>
+        <source>Starting…</source>
+        <translation>正在启动…</translation>
+    </message>
+    <message>
+        <source>The evaluation was canceled.</source>
+        <translation>评估已取消。</translation>
+    </message>
+    <message>
+        <source>%1: %2 of %3</source>
+        <translation>%1：%2 / %3</translation>
+    </message>
+</context>
+<context>
+    <name>EvaluationPane</name>
+    <message>
+        <source>This run holds out no rows, so there are no answers to compare. Set an evaluation split to see answers before and after training.</source>
+        <translation>这次训练没有留出数据行，因此没有可比较的回答。设置评估比例后，即可看到训练前后的回答。</translation>
+    </message>
+    <message>
+        <source>Answers to held-out rows appear here, before and after training, side by side.</source>
+        <translation>留出数据行在训练前后的回答会并排显示在这里。</translation>
+    </message>
+    <message>
+        <source>This run has no answers to compare.</source>
+        <translation>这次训练没有可比较的回答。</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>报告</translation>
+    </message>
+    <message>
+        <source>After step %1</source>
+        <translation>第 %1 步之后</translation>
+    </message>
+    <message>
+        <source>After training</source>
+        <translation>训练后</translation>
+    </message>
+    <message>
+        <source>Before</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>Expected</source>
+        <translation>预期</translation>
+    </message>
+    <message>
+        <source>Not asked yet</source>
+        <translation>尚未提问</translation>
+    </message>
+    <message>
+        <source>(empty)</source>
+        <translation>（空）</translation>
+    </message>
+</context>
+<context>
     <name>ExplainLogDialog</name>
     <message>
         <source>Explain a log</source>
@@ -9581,6 +9883,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Evaluating</source>
         <translation>正在评估</translation>
+    </message>
+    <message>
+        <source>Answering</source>
+        <translation>正在回答</translation>
     </message>
     <message>
         <source>Saving</source>

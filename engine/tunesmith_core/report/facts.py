@@ -50,7 +50,9 @@ class Answered:
 def take_answers(answered: list[Answered], event: Event) -> None:
     """Add the answers of an event to what was answered before."""
     step = event.data.get("step")
-    for told in event.data.get("answers") or () if _is_step(step) else ():
+    if not isinstance(step, int):
+        return
+    for told in event.data.get("answers") or ():
         prompt, expected, answer = (told.get(name, "") for name in ("prompt", "expected", "answer"))
         known = next((each for each in answered if (each.prompt, each.expected) == (prompt, expected)), None)
         if known is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -92,17 +92,18 @@ def _questions(data: PreparedData, most: int) -> list[Asked]:
     return found[::step]
 
 
-def difference(before: Sequence[float], after: Sequence[float]) -> Values:
+def difference(before: Iterable[float], after: Iterable[float]) -> Values:
     """Return the means before and after, the 95 % interval of the gain, and how likely chance alone gives as much.
 
     The probability is that of a paired permutation test: with each row's two values exchanged at random.
     """
-    gains = np.array(after, dtype=np.float64) - np.array(before, dtype=np.float64)
+    old, new = (np.array(list(values), dtype=np.float64) for values in (before, after))
+    gains = new - old
     flips = np.random.default_rng(0).choice([-1.0, 1.0], size=(NUM_FLIPS, len(gains)))
     as_large = np.abs((flips * gains).mean(axis=1)) >= abs(gains.mean()) - 1e-12
     return {
-        "before": float(np.mean(before)),
-        "after": float(np.mean(after)),
+        "before": float(old.mean()),
+        "after": float(new.mean()),
         "gain": interval(gains, np.ones(len(gains))),
         "p": float((as_large.sum() + 1) / (NUM_FLIPS + 1)),
     }

@@ -9,6 +9,7 @@ from tunesmith_core.report.facts import Answered
 from tunesmith_core.runs import RunState
 from tunesmith_core.verdict import Verdict
 from tunesmith_gui.dashboard.banners import next_actions
+from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number
@@ -36,8 +37,11 @@ class EvaluationPane(QWidget):
         self._column.setContentsMargins(0, 0, 0, 0)
         self._column.setSpacing(SPACE * 3 // 2)
         self._shown: object = None
+        self._verdict = QWidget(self)
         self._content = QWidget(self)
-        self._column.addWidget(self._content)
+        self.measured = EvaluationCard(self)
+        for widget in (self._verdict, self.measured, self._content):
+            self._column.addWidget(widget)
         self._column.addStretch(1)
 
     def show_model(self, model: DashboardModel) -> None:
@@ -48,20 +52,25 @@ class EvaluationPane(QWidget):
         if shown == self._shown:
             return
         self._shown = shown
+        self.measured.setVisible(verdict is not None)
+        old, self._verdict = self._verdict, QWidget(self) if verdict is None else self._verdict_card(verdict, self)
+        self._replace(old, self._verdict)
+        self._verdict.setVisible(verdict is not None)
         fresh = QWidget(self)
         column = QVBoxLayout(fresh)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE * 3 // 2)
-        if verdict is not None:
-            column.addWidget(self._verdict_card(verdict, fresh))
         for asked in model.answers:
             column.addWidget(self._answers_card(asked, fresh))
         if not model.answers:
             column.addWidget(SafeLabel(self._words_without(model), tone="muted", wrap=True, parent=fresh))
-        self._column.replaceWidget(self._content, fresh)
-        self._content.setParent(None)
-        self._content.deleteLater()
-        self._content = fresh
+        old, self._content = self._content, fresh
+        self._replace(old, fresh)
+
+    def _replace(self, old: QWidget, fresh: QWidget) -> None:
+        self._column.replaceWidget(old, fresh)
+        old.setParent(None)
+        old.deleteLater()
 
     def _words_without(self, model: DashboardModel) -> str:
         if model.setup.get("num_eval_rows") == 0:
@@ -85,7 +94,8 @@ class EvaluationPane(QWidget):
     def _answers_card(self, asked: Answered, parent: QWidget) -> Card:
         card = Card(parent=parent)
         card.setAccessibleName(asked.prompt[:_LETTERS])
-        card.body.addWidget(SafeLabel(asked.prompt, role="strong", wrap=True, selectable=True, most=_LETTERS, parent=card))
+        question = SafeLabel(asked.prompt, role="strong", wrap=True, selectable=True, most=_LETTERS, parent=card)
+        card.body.addWidget(question)
         grid = QGridLayout()
         grid.setHorizontalSpacing(SPACE * 2)
         grid.setVerticalSpacing(SPACE // 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
@@ -13,6 +13,7 @@ from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.evaluations import newest
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.protocol import Event
 from tunesmith_core.report.page import write as write_report
@@ -184,6 +185,8 @@ class DashboardPage(Page):
         self.files.set_files([])
         self.settings_pane.clear()
         self.samples.prompt.clear()
+        self.evaluation.measured.set_run(self.run.path)
+        self._read_evaluation(self.run)
         self.log.set_lines(self.model.log)
         self.log_pane.show_output(EngineOutput("", "none"))
         self._read_output()
@@ -255,6 +258,13 @@ class DashboardPage(Page):
         before, self._said = self._said, now
         if before is not None and self._tick.isActive():
             self._announcer.say(fill(self.tr("%1: %2"), self._name, doing_words(status)))
+
+    def _read_evaluation(self, run: Run) -> None:
+        def take(found: dict[str, Any]) -> None:  # Any: JSON values
+            if run is self.run and found:
+                self.evaluation.measured.set_found(found)
+
+        self.run_in_background(lambda: newest(run), take)
 
     def _read_output(self) -> None:
         run = self.run

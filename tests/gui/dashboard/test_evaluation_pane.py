@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QPushButton
 
 from tests.gui.run_folders import make_run, texts
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.evaluations import save
+from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.dashboard import evaluation_card
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
 
@@ -77,3 +82,61 @@ def test_the_verdict_leads_to_another_run(page: DashboardPage, qtbot: Any) -> No
     with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
         page.ask("next:1")
     assert asked.args[1].schedule.max_steps == page._spec.schedule.max_steps
+
+
+FOUND = {
+    "step": 30,
+    "losses": {"before": 2.0, "after": 1.0, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
+    "metrics": [],
+    "general": None,
+}
+
+
+class Task(QObject):
+    """An operation that a test tells what happens."""
+
+    happened, succeeded, failed = Signal(object), Signal(object), Signal(object)
+    made: ClassVar[list[Task]] = []
+
+    def __init__(self, kind: object, spec: EvaluateSpec, parent: QObject) -> None:
+        super().__init__(parent)
+        self.kind, self.spec, self.state = kind, spec, ""
+        Task.made.append(self)
+
+    def start(self) -> None:
+        self.state = "started"
+
+    def cancel(self) -> None:
+        self.state = "canceled"
+
+
+def test_a_run_is_measured_with_a_button(page: DashboardPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation_card, "OperationTask", Task)
+    card = page.evaluation.measured
+    assert page.run is not None
+    card.evaluate.click()
+    task = Task.made[-1]
+    assert (task.kind, task.spec.run, task.state) == (EVALUATE, str(page.run.path), "started")
+    assert card.evaluate.isHidden()
+    task.happened.emit(Event(1, 0.0, "phase", {"name": "answering", "done": 3, "total": 50}))
+    assert "Answering: 3 of 50" in texts(card)
+    task.happened.emit(Event(2, 0.0, "phase", {"name": "model"}))
+    task.happened.emit(Event(2, 0.0, "log", {}))
+    task.succeeded.emit(FOUND)
+    shown = texts(card)
+    assert all(words in shown for words in ("2.000", "1.000", "-1.000 (-1.500 … -0.500)", "Measured at step 30"))
+    assert card.cancel.isHidden()
+    card.evaluate.click()
+    Task.made[-1].failed.emit(TunesmithError("usage", "The run holds out no rows."))
+    assert "The run holds out no rows." in texts(card)
+    card.evaluate.click()
+    card.cancel.click()
+    assert Task.made[-1].state == "canceled"
+    assert "The evaluation was canceled." in texts(card)
+
+
+def test_figures_are_kept_with_the_run(context: Any, open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("kept", "happy")
+    save(run, FOUND)
+    page = open_dashboard(run)
+    qtbot.waitUntil(lambda: "Measured at step 30" in texts(page.evaluation.measured), timeout=5000)

@@ -38,6 +38,6 @@ EVALUATE = Kind(
     spec=EvaluateSpec,
     function="tunesmith_engine.operations:evaluate",
     help="compare the trained model of a run with its base model; a run in progress measures its held-out loss",
-    # An answer under way is not interrupted.
+    # An answer in progress is not interrupted.
     grace_s=30.0,
 )
