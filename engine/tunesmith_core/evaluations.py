@@ -62,7 +62,8 @@ def figures(values: Values) -> list[tuple[str, str, str, str]]:
     if values.get("general"):
         rows.append(("general", values["general"]))
     return [
-        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"])) for name, each in rows
+        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]))
+        for name, each in rows
     ]
 
 
