@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tunesmith_engine.data.example import Example
+from tunesmith_engine.data.example import IGNORED_LABEL, Example
 
 WINDOW = 5
 """Tokens that are compared together."""
@@ -41,42 +42,65 @@ def num_leaked(train: Sequence[Example], held_out: Sequence[Example]) -> int:
     return len(held_out) - len(others) + _num_near(train, others[:MOST_ROWS])
 
 
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Runs of a few tokens within rows.
+
+    Attributes:
+        numbers: one for each content, [windows].
+        rows: places of their rows, [windows].
+        in_prompt: whether the last token is not learned, [windows].
+    """
+
+    numbers: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    in_prompt: NDArray[np.bool_]
+
+
 def _num_near(train: Sequence[Example], held_out: Sequence[Example]) -> int:
     if not held_out:
         return 0
-    wanted, wanted_rows = _windows(held_out)
+    wanted = _windows(held_out)
     num_tokens = np.cumsum([len(example.input_ids) for example in train])
     searched = train[: max(1, int(np.searchsorted(num_tokens, MOST_TOKENS)))]
-    found, found_rows = _windows(searched)
-    is_hit = np.isin(found, wanted)
+    found = _windows(searched)
+    is_hit = np.isin(found.numbers, wanted.numbers)
     rows_with: dict[int, set[int]] = defaultdict(set)
-    for window, row in zip(found[is_hit].tolist(), found_rows[is_hit].tolist(), strict=True):
+    for window, row in zip(found.numbers[is_hit].tolist(), found.rows[is_hit].tolist(), strict=True):
         rows_with[window].add(row)
     most = max(2, min(MOST_COMMON, int(COMMON * len(searched))))
-    own: dict[int, set[int]] = defaultdict(set)
-    for window, row in zip(wanted.tolist(), wanted_rows.tolist(), strict=True):
+    own: dict[int, dict[int, bool]] = defaultdict(dict)
+    for window, row, in_prompt in zip(
+        wanted.numbers.tolist(), wanted.rows.tolist(), wanted.in_prompt.tolist(), strict=True
+    ):
         if len(rows_with[window]) <= most:
-            own[row].add(window)
+            own[row][window] = in_prompt
     return sum(_has_copy(windows, rows_with) for windows in own.values())
 
 
-def _has_copy(windows: set[int], rows_with: dict[int, set[int]]) -> bool:
+def _has_copy(windows: dict[int, bool], rows_with: dict[int, set[int]]) -> bool:
+    """Return whether a training row has nearly the same prompt, and is nearly the same as a whole.
+
+    The same answer to another question is no copy.
+    """
     if len(windows) < LEAST_WINDOWS:
         return False
-    shared = Counter(row for window in windows for row in rows_with[window])
-    return any(num >= ALIKE * len(windows) for _, num in shared.most_common(1))
+    asked = [window for window, in_prompt in windows.items() if in_prompt]
+    shared, shared_asked = (Counter(row for window in part for row in rows_with[window]) for part in (windows, asked))
+    return any(
+        num >= ALIKE * len(windows) and shared_asked[row] >= ALIKE * len(asked) for row, num in shared.items()
+    )
 
 
-def _windows(examples: Sequence[Example]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a number for each run of a few tokens within a row, and the places of their rows."""
-    lengths = [len(example.input_ids) for example in examples]
+def _windows(examples: Sequence[Example]) -> _Windows:
     tokens = np.concatenate([example.input_ids for example in examples]).astype(np.int64)
-    rows = np.repeat(np.arange(len(examples)), lengths)
-    num = len(tokens) - WINDOW + 1
-    if num <= 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    in_prompt = np.concatenate([example.labels for example in examples]) == IGNORED_LABEL
+    rows = np.repeat(np.arange(len(examples)), [len(example.input_ids) for example in examples])
+    num = max(0, len(tokens) - WINDOW + 1)
     factors = np.random.default_rng(0).integers(1 << 62, size=WINDOW)
-    with np.errstate(over="ignore"):
-        hashes = sum((tokens[place : place + num] + 1) * factors[place] for place in range(WINDOW))
-    is_within = rows[:num] == rows[WINDOW - 1 :]
-    return np.asarray(hashes)[is_within], rows[:num][is_within]
+    hashes = np.zeros(num, np.int64)
+    for place in range(WINDOW):
+        # It wraps around, as a hash may.
+        hashes += (tokens[place : place + num] + 1) * factors[place]
+    is_within = rows[:num] == rows[WINDOW - 1 :][:num]
+    return _Windows(hashes[is_within], rows[:num][is_within], in_prompt[WINDOW - 1 :][:num][is_within])
