@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-MAX_TOKENS = 48
+MAX_TOKENS = 32
 
 QUESTIONS: tuple[tuple[str, str], ...] = (
     ("What is the capital of France?", "paris"),

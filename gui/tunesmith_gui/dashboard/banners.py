@@ -160,7 +160,7 @@ def _interrupted(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
 
 def outcome_text(model: DashboardModel, verdict: Verdict, folder: Path) -> str:
     """What came of it, what to do next, and where the adapter lies."""
-    parts = [core_text(text) for text in (verdict.sentence, verdict.evidence, verdict.advice) if text]
+    parts = [core_text(verdict.sentence), core_text(verdict.advice)]
     adapter = model.status.artifacts.get("adapter")
     if adapter:
         parts.append(fill(translate("Dashboard", "Adapter: %1"), str(folder / adapter)))
