@@ -16,7 +16,7 @@ from tunesmith_core import files, launch, paths, terminal, trash
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.protocol import Event, JournalReader
-from tunesmith_core.report import facts, page
+from tunesmith_core.report import facts, page, pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
@@ -302,7 +302,8 @@ def report(arguments: Namespace) -> int:
     """Write the report of a run and say what came of it."""
     run = open_run(arguments.run)
     path = arguments.to or run.report_path
-    verdict = page.write(run, path)
+    write = pdf.write_pdf if path.suffix.lower() == pdf.SUFFIX else page.write
+    verdict = write(run, path)
     if arguments.json:
         terminal.say_json({"run": run.id, "path": str(path), **verdict.to_dict()})
     else:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core import cli, settings
+from tunesmith_core import cli, environments, settings
 from tunesmith_core.base_model import FileNote
 from tunesmith_core.checkpoint_manifest import Manifest
 from tunesmith_core.messages import Message
 from tunesmith_core.protocol import Event, JournalWriter
-from tunesmith_core.report import page
+from tunesmith_core.report import page, pdf
 from tunesmith_core.report.curves import MAX_POINTS, curves
 from tunesmith_core.report.facts import Facts, read
 from tunesmith_core.runs import Run, create_run
@@ -232,3 +232,27 @@ def test_a_level_curve_and_what_is_no_number() -> None:
     assert 'points="44.0,216.0 716.0,216.0"' in curves({}, {0: 1.0, 4: 1.0})
     assert curves({1: float("nan"), 2: 1.0}, {}) == ""
     assert "<svg" in curves({0: 1.0}, {0: 2.0}), "steps from 0 to 0 have no width"
+
+
+def test_a_report_is_printed_by_the_windows_libraries(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = iter([0, 0, 1])
+    monkeypatch.setattr(environments, "window_python", lambda: "python")
+
+    def call(command: list[str], env: dict[str, str]) -> int:
+        assert command[0] == "python"
+        assert command[-3:] == ["tunesmith_gui.report_pdf", str(run.report_path), str(run.path / "report.pdf")]
+        assert "PATH" in env
+        assert "Improved a lot" in run.report_path.read_text(encoding="utf-8")
+        (run.path / "report.pdf").write_bytes(b"%PDF")
+        return next(codes)
+
+    monkeypatch.setattr(pdf.subprocess, "call", call)
+    target = tmp_path / "told.PDF"
+    assert cli.main(["report", run.id, "--to", str(target)]) == 0
+    assert target.read_bytes() == b"%PDF"
+    assert cli.main(["report", run.id, "--to", str(run.path / "report.pdf")]) == 0
+    assert cli.main(["report", run.id, "--to", str(tmp_path / "other.pdf")]) == 1
+    assert "could not be printed" in capsys.readouterr().err
+    assert not (tmp_path / "other.pdf").exists()

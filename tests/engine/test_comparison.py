@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -31,7 +33,7 @@ class Path:
         return torch.tensor(per_token * example.num_trained_tokens)
 
 
-def measured(rows: list[Example], path: Path | None = None, most: int = 10**9) -> dict | None:
+def measured(rows: list[Example], path: Path | None = None, most: int = 10**9) -> dict[str, Any] | None:
     path = path or Path()
     return compare(torch.nn.Linear(1, 1), path, rows, CPU, lambda: path.num_measured >= most)  # type: ignore[arg-type]
 

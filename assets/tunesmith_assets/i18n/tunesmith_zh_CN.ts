@@ -5447,6 +5447,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>其余的更新按新的值计算。</translation>
     </message>
     <message>
+        <source>The report could not be printed (exit code {code}).</source>
+        <translation>报告无法打印（退出代码 {code}）。</translation>
+    </message>
+    <message>
         <source>The rows come in another order, and rows that were trained can now be held out for evaluation.</source>
         <translation>行的顺序有变化，训练过的行现在可能被留作评估。</translation>
     </message>
@@ -6193,6 +6197,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>text_config must be an object, not {value}</source>
         <translation>text_config 必须是对象，而不是 {value}</translation>
+    </message>
+    <message>
+        <source>the HTML or PDF file to write (report.html in the run&apos;s folder)</source>
+        <translation>要写入的 HTML 或 PDF 文件（默认为运行文件夹中的 report.html）</translation>
     </message>
     <message>
         <source>the NVIDIA driver does not answer</source>
@@ -8073,10 +8081,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>开始时间</translation>
     </message>
     <message>
-        <source>the file to write (report.html in the run&apos;s folder)</source>
-        <translation>要写入的文件（默认为运行文件夹中的 report.html）</translation>
-    </message>
-    <message>
         <source>trained parameters</source>
         <translation>训练的参数</translation>
     </message>
@@ -8415,6 +8419,18 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The settings of the run are still loading.</source>
         <translation>运行的设置还在读取中。</translation>
+    </message>
+    <message>
+        <source>PDF files (*.pdf)</source>
+        <translation>PDF 文件 (*.pdf)</translation>
+    </message>
+    <message>
+        <source>Save as PDF…</source>
+        <translation>另存为 PDF…</translation>
+    </message>
+    <message>
+        <source>Saved</source>
+        <translation>已保存</translation>
     </message>
     <message>
         <source>Copied</source>
@@ -9269,6 +9285,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Report</source>
         <translation>报告</translation>
+    </message>
+    <message>
+        <source>Save as PDF…</source>
+        <translation>另存为 PDF…</translation>
     </message>
     <message>
         <source>After step %1</source>

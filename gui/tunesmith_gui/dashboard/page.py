@@ -17,6 +17,7 @@ from tunesmith_core.evaluations import newest
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.protocol import Event
 from tunesmith_core.report.page import write as write_report
+from tunesmith_core.report.pdf import write_pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
@@ -41,6 +42,7 @@ from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 if TYPE_CHECKING:
     from tunesmith_gui.dashboard.charts import DashboardCharts
@@ -459,8 +461,17 @@ class DashboardPage(Page):
                 self._copy(command_line(folder))
         elif action == "report":
             self.run_in_background(lambda: _write_report(folder), QDesktopServices.openUrl)
+        elif action == "report_pdf":
+            self._save_pdf(Run(folder))
         elif action == "copy_path":
             self._copy(str(folder / self.model.status.artifacts.get("adapter", "")))
+
+    def _save_pdf(self, run: Run) -> None:
+        kind = self.tr("PDF files (*.pdf)")
+        path = ask_where_to_save(self.window(), self.tr("Save as PDF…"), f"{run.id}.pdf", kind)
+        if path is not None:
+            saved = self.tr("Saved")
+            self.run_in_background(lambda: write_pdf(run, path), lambda _verdict: self.notify.emit("ok", saved))
 
     def _copy(self, text: str) -> None:
         QGuiApplication.clipboard().setText(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -15,6 +16,7 @@ from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.dashboard import evaluation_card
+from tunesmith_gui.dashboard import page as page_module
 from tunesmith_gui.dashboard.model import pack
 from tunesmith_gui.dashboard.page import DashboardPage
 
@@ -140,3 +142,15 @@ def test_figures_are_kept_with_the_run(context: Any, open_dashboard: Any, qtbot:
     save(run, FOUND)
     page = open_dashboard(run)
     qtbot.waitUntil(lambda: "Measured at step 30" in texts(page.evaluation.measured), timeout=5000)
+
+
+def test_the_report_is_saved_as_a_pdf(
+    page: DashboardPage, qtbot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = iter([None, tmp_path / "told.pdf"])
+    monkeypatch.setattr(page_module, "ask_where_to_save", lambda *_: next(chosen))
+    page.ask("report_pdf")
+    with qtbot.waitSignal(page.notify, timeout=30_000) as told:
+        page.ask("report_pdf")
+    assert told.args == ["ok", "Saved"]
+    assert (tmp_path / "told.pdf").read_bytes().startswith(b"%PDF")
