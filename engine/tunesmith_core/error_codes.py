@@ -6,28 +6,7 @@ for a cause that is not among them. `tests/core/test_errors.py` checks that ever
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-USER, ENVIRONMENT, RUN, BUG = "UserError", "EnvironmentProblem", "RunFailure", "BugError"
-"""Who can act: the person, a repair, a changed run or us. Names of the classes in `errors`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorCode:
-    """What is said about a cause in general; the error itself adds the values of the case.
-
-    Attributes:
-        kind: who can act, which decides the class of the error and the exit code.
-        title: a few words, without a full stop.
-        cause: why this happens, one or two sentences.
-        action: the next step.
-    """
-
-    kind: str
-    title: str
-    cause: str
-    action: str
-
+from tunesmith_core.error_code import BUG, ENVIRONMENT, RUN, USER, ErrorCode
 
 CODES: dict[str, ErrorCode] = {
     # Environment and GPU
@@ -467,6 +446,18 @@ CODES: dict[str, ErrorCode] = {
         "This model can't be exported in this format",
         "A part of the model, or a layer with an adapter, is of a kind that this format or Tunesmith does not support.",
         "Export the adapter instead.",
+    ),
+    "export-differs": ErrorCode(
+        RUN,
+        "The export is not equal to the trained model",
+        "The same prompts were put to both, and their tokens or probabilities differ.",
+        "Export in another format, and send us the report.",
+    ),
+    "other-program-failed": ErrorCode(
+        USER,
+        "Another program did not take the export",
+        "The program is not installed, is not running, or refuses the file.",
+        "Start the other program, then export again. What is exported already is not written again.",
     ),
     "adapter-not-restored": ErrorCode(
         RUN,

@@ -78,14 +78,20 @@ def save(run: Run, model: PeftModel, step: int) -> None:
 
 
 def export(
-    run: Run, to: Path, kind: ExportFormat = "merged", checkpoint: int = 0, type_name: GgufType = "f32"
+    run: Run,
+    to: Path,
+    kind: ExportFormat = "merged",
+    checkpoint: int = 0,
+    type_name: GgufType = "f32",
+    ollama: str = "",
+    lm_studio: bool = False,
 ) -> dict[str, Any]:
     """Export a run in this process, as the operation does."""
     folder = paths.tmp_dir() / f"operation-{to.name}"
     folder.mkdir(parents=True, exist_ok=True)
     with Host(Run(folder)) as host:
-        spec = ExportSpec(RunFolder(str(run.path)), checkpoint, kind, type_name, AbsolutePath(str(to)))
-        return export_run(host, spec)
+        place, folder_of = AbsolutePath(str(to)), RunFolder(str(run.path))
+        return export_run(host, ExportSpec(folder_of, checkpoint, kind, type_name, place, ollama, lm_studio))
 
 
 class _FullDisk(FaultyDisk):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import random
 import sys
@@ -17,7 +18,7 @@ import torch
 from libgguf import GGMLQuantizationType as LibggufFormat
 from libgguf.libgguf_numpy import libgguf_numpy
 from peft import LoraConfig, get_peft_model
-from tokenizers import AddedToken, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from transformers import AutoTokenizer
 
 from tests.engine import causal_types
@@ -36,6 +37,8 @@ from tunesmith_engine.export.gguf.adapter import lora_parts
 from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
 from tunesmith_engine.export.gguf.tensors import laid_out
 from tunesmith_engine.export.gguf.types import FILE_TYPES, encoded, formats_of
+from tunesmith_engine.export.gguf.unigram import add_unigram
+from tunesmith_engine.export.gguf.vocabulary import Vocabulary
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.trained import load_base
 from tunesmith_engine.model.load import load_config
@@ -135,6 +138,16 @@ def test_every_kind_of_tokenizer_is_the_same(words: str, tmp_path: Path) -> None
     _check_equal(_run(tmp_path, words=words, begins=words in ("llama-3", "gemma")), tmp_path / "out")
 
 
+def test_what_llama_cpp_cuts_elsewhere_is_told(tmp_path: Path) -> None:
+    for words, is_told in (("tekken", True), ("qwen-2", False)):
+        target = tmp_path / words / "out"
+        export(_run(tmp_path / words, words=words), target, "gguf", type_name="f16")
+        assert ("combining marks" in (target / "README.md").read_text(encoding="utf-8")) is is_told
+        events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
+        assert ("export-differs" in [each.data["code"] for each in events if each.type == "warning"]) is is_told
+        (paths.tmp_dir() / "operation-out" / "events.jsonl").unlink()
+
+
 @pytest.mark.parametrize("type_name", ["f16", "bf16", "q8_0", "q6_k"])
 def test_files_of_fewer_bits_pass(type_name: str, tmp_path: Path) -> None:
     run = _run(tmp_path, hidden_size=256, intermediate_size=256)
@@ -176,7 +189,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("type_name", ["f32", "f16"])
+@pytest.mark.parametrize("type_name", [pytest.param("f32", marks=pytest.mark.long), "f16"])
 @pytest.mark.parametrize("name", list(MUTANTS))
 def test_a_file_that_differs_is_not_kept(
     name: str, type_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -189,13 +202,14 @@ def test_a_file_that_differs_is_not_kept(
     monkeypatch.setattr(*MUTANTS[name])
     with pytest.raises(TunesmithError, match="not equal to the trained model") as refusal:
         export(run, tmp_path / "out", "gguf", type_name=type_name)
-    assert refusal.value.code == "export-unsupported"
+    assert refusal.value.code == "export-differs"
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.usefixtures("all_prompts")
-@pytest.mark.parametrize("kind", ["llama", "phi3"])
-@pytest.mark.parametrize("method", [{}, {"rslora": True, "rank": 3, "alpha": 5.0}])
+@pytest.mark.parametrize(
+    ("kind", "method"), [("llama", {}), ("phi3", {}), ("llama", {"rslora": True, "rank": 3, "alpha": 5.0})]
+)
 def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any], tmp_path: Path) -> None:
     run = _run(tmp_path, kind)
     run, _ = trained_run(Path(run.load_spec().model.path), **method)
@@ -320,6 +334,48 @@ def test_tokenizers_that_llama_cpp_does_not_have_are_refused(problem: str, tiny_
     with pytest.raises(TunesmithError, match=problem) as refusal:
         tokenizer.add_tokenizer(writer, words, 100 if problem == "more tokens" else NUM_ROWS, [])
     assert refusal.value.code == "export-unsupported"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"normalizer": {"type": "Lowercase"}}, "prepares a text by Lowercase"),
+        ({"normalizer": {"type": "Strip", "strip_left": False, "strip_right": True}}, "prepares a text by Strip"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "way of its own"),
+    ],
+)
+def test_unigram_tokenizers_that_llama_cpp_does_not_have_are_refused(changes: dict[str, Any], problem: str) -> None:
+    values = json.loads(KINDS["unigram"]().to_str()) | changes
+    with pytest.raises(TunesmithError, match=problem):
+        add_unigram(gguf.GGUFWriter(None, "llama"), values, Vocabulary(["a"] * NUM_ROWS, [1] * NUM_ROWS))
+
+
+def test_a_table_of_characters_is_written() -> None:
+    steps: list[dict[str, Any]] = [
+        {"type": "Precompiled", "precompiled_charsmap": "AAEC"},
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"},
+    ]
+    values = json.loads(KINDS["unigram"]().to_str()) | {"normalizer": {"type": "Sequence", "normalizers": steps}}
+    writer = gguf.GGUFWriter(None, "llama")
+    add_unigram(writer, values, Vocabulary(["a"] * NUM_ROWS, [1] * NUM_ROWS))
+    written = {key: each.value for key, each in writer.kv_data[0].items()}
+    assert written["tokenizer.ggml.model"] == "t5"
+    assert bytes(written["tokenizer.ggml.precompiled_charsmap"]) == b"\0\1\2"
+    assert written["tokenizer.ggml.remove_extra_whitespaces"] is True
+
+
+def test_a_kind_of_tokenizer_that_is_not_there_is_named(tmp_path: Path) -> None:
+    words = AutoTokenizer.from_pretrained(_written(tmp_path, "unigram"))
+    text = words.backend_tokenizer.to_str().replace('"byte_fallback":false', '"byte_fallback":true')
+    words._tokenizer = Tokenizer.from_str(text)
+    with pytest.raises(TunesmithError, match="of the kind Unigram"):
+        tokenizer.add_tokenizer(gguf.GGUFWriter(None, "llama"), words, NUM_ROWS, [])
+
+
+def _written(folder: Path, words: str) -> Path:
+    write_tokenizer(words, folder)
+    return folder
 
 
 def test_names_that_change_tokens_are_not_written(tmp_path: Path) -> None:

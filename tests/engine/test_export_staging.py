@@ -50,7 +50,7 @@ class Killed(BaseException):
 def run(home: Path, tiny_model: Path, tmp_path: Path) -> tuple[Run, PeftModel]:
     """A run on a model of three files, and what it has trained."""
     assert home.is_dir()
-    return trained_run(sharded(tiny_model, tmp_path, NUM_SHARDS))
+    return trained_run(sharded(tiny_model, tmp_path, NUM_SHARDS, 2))
 
 
 @pytest.fixture

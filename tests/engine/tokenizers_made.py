@@ -33,6 +33,12 @@ def _byte_level(*steps: pre_tokenizers.PreTokenizer, uses_regex: bool = False) -
     return core
 
 
+def _taking_whole_words(core: Tokenizer) -> Tokenizer:
+    values = json.loads(core.to_str())
+    values["model"]["ignore_merges"] = True
+    return Tokenizer.from_str(json.dumps(values))
+
+
 def _split(pattern: str) -> pre_tokenizers.PreTokenizer:
     return pre_tokenizers.Split(Regex(pattern), "isolated")
 
@@ -55,11 +61,29 @@ def _sentencepiece(prefix: bool) -> Tokenizer:
     return core
 
 
+def _unigram() -> Tokenizer:
+    """Unigram as T5 has it, but for its table of characters."""
+    core = Tokenizer(models.Unigram())
+    core.normalizer = normalizers.Replace(Regex(" {2,}"), "▁")
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Metaspace()
+    core.train_from_iterator(
+        TEXTS * 20,
+        trainers.UnigramTrainer(
+            vocab_size=VOCABULARY - 100, special_tokens=["<unk>"], unk_token="<unk>", show_progress=False
+        ),
+    )
+    return core
+
+
 KINDS: dict[str, Callable[[], Tokenizer]] = {
     "gpt-2": lambda: _byte_level(uses_regex=True),
     "smollm": lambda: _byte_level(pre_tokenizers.Digits(individual_digits=True), uses_regex=True),
     "llama-3": lambda: _byte_level(_split(known.LLAMA_3)),
     "qwen-2": lambda: _byte_level(_split(known.QWEN_2)),
+    "gpt-4o": lambda: _byte_level(_split(known.GPT_4O)),
+    "tekken": lambda: _taking_whole_words(_byte_level(_split(known.TEKKEN))),
+    "unigram": _unigram,
     "llama-2": lambda: _sentencepiece(prefix=True),
     "gemma": lambda: _sentencepiece(prefix=False),
 }
@@ -83,6 +107,7 @@ def write_tokenizer(kind: str, folder: Path, *, begins: bool = False) -> int:
         bos_token=SPECIAL[1],
         eos_token=SPECIAL[0],
         pad_token=SPECIAL[0],
+        unk_token="<unk>" if core.token_to_id("<unk>") is not None else None,
         chat_template=CHAT_TEMPLATE,
         clean_up_tokenization_spaces=False,
     )

@@ -5239,6 +5239,26 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存检查点之后，训练好的权重所依赖的设置或文件有改动。</translation>
     </message>
     <message>
+        <source>The export is not equal to the trained model</source>
+        <translation>导出结果与训练后的模型不一致</translation>
+    </message>
+    <message>
+        <source>The same prompts were put to both, and their tokens or probabilities differ.</source>
+        <translation>向两者提出相同的提示后，得到的词元或概率不同。</translation>
+    </message>
+    <message>
+        <source>Another program did not take the export</source>
+        <translation>另一个程序没有接收导出结果</translation>
+    </message>
+    <message>
+        <source>The program is not installed, is not running, or refuses the file.</source>
+        <translation>该程序未安装、未运行，或拒绝了该文件。</translation>
+    </message>
+    <message>
+        <source>Start the other program, then export again. What is exported already is not written again.</source>
+        <translation>请启动该程序，然后重新导出。已导出的内容不会重复写入。</translation>
+    </message>
+    <message>
         <source>Not enough memory</source>
         <translation>内存不足</translation>
     </message>
@@ -5253,6 +5273,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Continue. If you need exactly the same numbers, stop without saving, undo the named changes and resume.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
+    </message>
+    <message>
+        <source>Add --format gguf.</source>
+        <translation>请加上 --format gguf。</translation>
     </message>
     <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
@@ -5307,8 +5331,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后各行会转换成不同的 token。</translation>
     </message>
     <message>
+        <source>Install Ollama, then export again.</source>
+        <translation>请安装 Ollama，然后重新导出。</translation>
+    </message>
+    <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
+    </message>
+    <message>
+        <source>LM Studio was not found on this computer.</source>
+        <translation>在这台电脑上没有找到 LM Studio。</translation>
     </message>
     <message>
         <source>Models of type {kind} can&apos;t be exported as GGUF. These can: {known}.</source>
@@ -5319,8 +5351,28 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>要在不带适配器的情况下训练该模型，请把 adapter_config.json 移到其他文件夹；或者选择已合并该适配器的模型。</translation>
     </message>
     <message>
+        <source>Move it, then export again.</source>
+        <translation>请把它移走，然后重新导出。</translation>
+    </message>
+    <message>
         <source>Not an ordinary file</source>
         <translation>不是普通文件</translation>
+    </message>
+    <message>
+        <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
+        <translation>Ollama 和 LM Studio 使用 GGUF 文件，但所选格式是 {format}。</translation>
+    </message>
+    <message>
+        <source>Ollama can&apos;t use this chat template, so there is no Modelfile.</source>
+        <translation>Ollama 无法使用此聊天模板，因此没有生成 Modelfile。</translation>
+    </message>
+    <message>
+        <source>Ollama did not create {name}: {reason}</source>
+        <translation>Ollama 没有创建 {name}：{reason}</translation>
+    </message>
+    <message>
+        <source>Ollama was not found on this computer.</source>
+        <translation>在这台电脑上没有找到 Ollama。</translation>
     </message>
     <message>
         <source>Only the samples change.</source>
@@ -5373,6 +5425,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Set the context length to {positions} tokens or less.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
+    </message>
+    <message>
+        <source>Start LM Studio once, then export again.</source>
+        <translation>请先启动一次 LM Studio，然后重新导出。</translation>
     </message>
     <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
@@ -5567,6 +5623,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练发散：训练损失从 {first} 升到 {last}。</translation>
     </message>
     <message>
+        <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
+        <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
+    </message>
+    <message>
         <source>Wait until it ends, or choose another folder.</source>
         <translation>请等待它结束，或选择其他文件夹。</translation>
     </message>
@@ -5663,6 +5723,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>常识问题</translation>
     </message>
     <message>
+        <source>handing over</source>
+        <translation>正在交给其他程序</translation>
+    </message>
+    <message>
         <source>in the safetensors header, {reason}</source>
         <translation>safetensors 文件头中{reason}</translation>
     </message>
@@ -5683,6 +5747,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>在 {count} 个位置中有 {share:.0%} 选择了相同的 token，散度为 {kl:.2g} nat</translation>
     </message>
     <message>
+        <source>it cuts a text into words in a way of its own</source>
+        <translation>它切分文本的方式不受支持</translation>
+    </message>
+    <message>
         <source>it has more tokens than the model</source>
         <translation>它的 token 比模型多</translation>
     </message>
@@ -5693,6 +5761,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>it merges nothing</source>
         <translation>它没有任何合并规则</translation>
+    </message>
+    <message>
+        <source>it prepares a text by {step}</source>
+        <translation>它用 {step} 预处理文本</translation>
     </message>
     <message>
         <source>it was saved by another run</source>
@@ -5721,6 +5793,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>llama.cpp can&apos;t load the file</source>
         <translation>llama.cpp 无法加载该文件</translation>
+    </message>
+    <message>
+        <source>llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same.</source>
+        <translation>对带组合符号的文字（如印地语），llama.cpp 切分出的词元不同。其他文本则相同。</translation>
     </message>
     <message>
         <source>llama.cpp cuts {text!r} into other tokens</source>
@@ -6585,6 +6661,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name} has another date than before. Only samples of it were compared: they are equal.</source>
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
+    </message>
+    <message>
+        <source>{name} has parts that run in plain PyTorch only.</source>
+        <translation>{name} 的部分内容只能用纯 PyTorch 运行。</translation>
     </message>
     <message>
         <source>{name} instead of CPython</source>

@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser, kind: Kind) -> None:
         if field.default is dataclasses.MISSING:
             parser.add_argument(field.name, type=read, metavar=field.name.upper())
         elif value_type is bool:
-            parser.add_argument(f"--{field.name}", action="store_true")
+            parser.add_argument(f"--{field.name.replace('_', '-')}", action="store_true")
         else:
             parser.add_argument(
                 f"--{field.name.replace('_', '-')}",

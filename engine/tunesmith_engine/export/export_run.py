@@ -26,6 +26,7 @@ from tunesmith_engine.export.progress import Progress
 from tunesmith_engine.export.proof import EQUAL_NATS, compare
 from tunesmith_engine.export.staging import PROOF_NAME, Staging, is_exported, staged
 from tunesmith_engine.export.trained import Trained, digest, find_trained, load_base
+from tunesmith_engine.export.using import Takers, commands
 from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.folder import load_tokenizer, model_folder
 
@@ -38,12 +39,13 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
         spec: what and where to.
 
     Returns:
-        Path, format, step and bytes of the export, and whether it was there already.
+        Path, format, step and bytes of the export, whether it was there already, its proof, and commands that use it.
 
     Raises:
         TunesmithError: `nothing-to-export`, `export-target-taken`, `export-unsupported`, `disk-full` and what loading
-            finds. Nothing is left then.
+            finds. Nothing is left then. `other-program-failed` after the export is complete.
     """
+    takers = Takers(spec)
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)
     folder = model_folder(trained.spec.model)
@@ -77,11 +79,13 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
             host.phase("publishing")
             staging.publish()
     return {
+        **takers.hand_over(host, target),
         "path": str(target),
         "format": kind,
         "step": trained.step,
         "bytes": files.folder_bytes(target),
         "existed": exists,
+        "commands": commands(spec.format, target, trained.spec.model.path),
         "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
 

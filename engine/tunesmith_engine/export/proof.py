@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ from tunesmith_core.messages import Message
 
 NUM_TOKENS = 8
 """Of each answer."""
+
+MOST_LIKELY = 64
+"""So many of the next tokens llama.cpp tells, and the rest together: all of a large vocabulary would take minutes."""
 
 CONTEXT = 512
 CLOSE_NATS = 1e-2
@@ -82,7 +85,7 @@ class Figures:
         num_prompts: that both were asked.
         num_positions: at which both were asked for the next token.
         agreement: share of them at which both choose the same.
-        mean_kl: mean Kullback-Leibler divergence in nats.
+        mean_kl: mean Kullback-Leibler divergence in nats; for llama.cpp of the likeliest tokens, see MOST_LIKELY.
         max_kl: the largest.
     """
 
@@ -132,30 +135,64 @@ def trained_answers(model: Model, tokenizer: Tokenizer, advance: Callable[[int, 
     for number, prompt in enumerate(PROMPTS):
         advance(number, len(PROMPTS))
         asked = prompt_tokens(tokenizer, prompt)[:room]
-        tokens, rows = list(asked), []
-        for _ in range(NUM_TOKENS):
-            rows.append(_log_probabilities(model, tokens, len(tokens) - 1)[0])
-            tokens.append(int(rows[-1].argmax()))
-        answers.append(Answer(tokens, len(asked), torch.stack(rows)))
+        tokens = _continued(model, asked)
+        answers.append(Answer(tokens, len(asked), _log_probabilities(model, tokens[:-1], len(asked) - 1)))
     return answers
 
 
-def compare(answers: Iterable[Answer], model: Model) -> Figures:
-    """Return how far a model in transformers is from the trained one."""
+def _continued(model: Model, asked: list[int]) -> list[int]:
+    """Return tokens with the likeliest answer; where a type keeps what it computed, that is not computed again."""
+    tokens, given = list(asked), list(asked)
+    kept: dict[str, Any] = {}  # Any: a cache of transformers
+    for _ in range(NUM_TOKENS):
+        with torch.no_grad():
+            told = model(input_ids=torch.tensor([given]), use_cache=True, **kept)
+        tokens.append(int(told.logits[0, -1].argmax()))
+        cache = getattr(told, "past_key_values", None)
+        kept, given = ({}, tokens) if cache is None else ({"past_key_values": cache}, tokens[-1:])
+    return tokens
+
+
+def compare(answers: Iterable[Answer], model: Model, *, as_llama_cpp: bool = False) -> Figures:
+    """Return how far a model in transformers is from the trained one.
+
+    Args:
+        answers: of the trained model.
+        model: in evaluation mode on the CPU.
+        as_llama_cpp: whether only as much is looked at as llama.cpp tells, so that its figures can be compared.
+    """
+    choose = _likeliest_choice if as_llama_cpp else _choice
     found = []
     for answer in answers:
         given = _log_probabilities(model, answer.tokens[:-1], answer.num_prompt - 1)
-        found.append([_choice(*pair) for pair in zip(answer.expected, given, strict=True)])
+        found.append([choose(*pair) for pair in zip(answer.expected, given, strict=True)])
     return figures_of(found)
+
+
+def _likeliest_choice(expected: torch.Tensor, given: torch.Tensor) -> Choice:
+    best = given.topk(min(MOST_LIKELY, len(given)))
+    return choice(expected, dict(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+
+
+def choice(expected: torch.Tensor, given: Mapping[int, float]) -> Choice:
+    """Return what was told of the likeliest tokens beside what was expected, all other tokens taken together."""
+    expected = expected.double()
+    known = expected[torch.tensor(list(given))].exp()
+    rest = max(0.0, 1.0 - float(known.sum()))
+    told = torch.tensor(list(given.values()), dtype=torch.float64)
+    others = max(1e-12, 1.0 - float(told.exp().sum()))
+    inner = float((known * (known.clamp_min(1e-300).log() - told)).sum())
+    kl = max(0.0, inner + (rest * math.log(rest / others) if rest > 1e-9 else 0.0))
+    return _agrees(expected, max(given, key=lambda token: given[token])), kl
 
 
 def _choice(expected: torch.Tensor, given: torch.Tensor) -> Choice:
     expected, given = expected.double(), given.double()
     inner = torch.where(expected.isfinite(), expected.exp() * (expected - given), 0.0)
-    return agrees(expected, int(given.argmax())), max(0.0, float(inner.sum()))
+    return _agrees(expected, int(given.argmax())), max(0.0, float(inner.sum()))
 
 
-def agrees(expected: torch.Tensor, chosen: int) -> bool:
+def _agrees(expected: torch.Tensor, chosen: int) -> bool:
     """Return whether a token is the likeliest one, or as likely."""
     return bool(expected.max() - expected[chosen] < CLOSE_NATS)
 
@@ -167,7 +204,11 @@ def _log_probabilities(model: Model, tokens: list[int], first: int) -> torch.Ten
 
 
 def rounded_reference(
-    answers: Iterable[Answer], model: PeftModel, rounded: Callable[[str, torch.Tensor], torch.Tensor]
+    answers: Iterable[Answer],
+    model: PeftModel,
+    rounded: Callable[[str, torch.Tensor], torch.Tensor],
+    *,
+    as_llama_cpp: bool,
 ) -> Figures:
     """Return how far the trained model is from itself once its weights are rounded as the format rounds them.
 
@@ -175,12 +216,13 @@ def rounded_reference(
         answers: of the model.
         model: the trained one, which is changed: PEFT merges the adapter, independently of the export.
         rounded: returns a weight, by its name in the model without an adapter, as the format tells it.
+        as_llama_cpp: see `compare`.
     """
     _separate_tied(model)
     merged = model.merge_and_unload()
     for name, weight in merged.named_parameters():
         weight.data = rounded(name, weight.data).to(weight.dtype)
-    return compare(answers, merged)
+    return compare(answers, merged, as_llama_cpp=as_llama_cpp)
 
 
 def _separate_tied(model: PeftModel) -> None:
@@ -204,7 +246,7 @@ def passed(figures: Figures, nats: float, reference: Figures | None = None) -> d
         reference: of the trained model with rounded weights, None for a format that rounds nothing noticeable.
 
     Raises:
-        UserError: `export-unsupported` when it is not equal.
+        RunFailure: `export-differs` when it is not equal.
     """
     most = nats + (reference.mean_kl if reference else 0.0)
     least = 1.0 if nats <= EQUAL_NATS and not reference else 0.0
@@ -224,8 +266,5 @@ def passed(figures: Figures, nats: float, reference: Figures | None = None) -> d
 def differs(reason: str) -> TunesmithError:
     """Return the error about an export that is not what was trained."""
     return TunesmithError(
-        "export-unsupported",
-        "The export is not equal to the trained model, so it was not kept: {reason}.",
-        hint="Export in another format, and send us the report.",
-        reason=reason,
+        "export-differs", "The export is not equal to the trained model, so it was not kept: {reason}.", reason=reason
     )

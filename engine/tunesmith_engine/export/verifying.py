@@ -60,7 +60,7 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
         The figures of an export that is equal, None where there is too little memory to measure them.
 
     Raises:
-        UserError: `export-unsupported` when it is not equal, with what differs.
+        RunFailure: `export-differs` when it is not equal, with what differs.
     """
     num_numbers = sum(math.prod(tensor.shape) for tensor in read_weights(folder).values())
     if psutil.virtual_memory().available < num_numbers * BYTES_PER_NUMBER * SPARE_FACTOR + way.more_bytes:
@@ -71,7 +71,8 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
     tokenizer = load_tokenizer(folder)
     model = trained.load_whole(folder)
     answers = trained_answers(model, tokenizer, lambda done, total: host.phase("verifying", done, total))
-    reference = rounded_reference(answers, model, way.rounded) if way.rounded else None
+    as_llama_cpp = way.format.startswith("gguf")
+    reference = rounded_reference(answers, model, way.rounded, as_llama_cpp=as_llama_cpp) if way.rounded else None
     # The export is loaded in its place.
     del model
     proof = {"format": way.format, **passed(way.measure(answers, tokenizer), way.nats, reference)}

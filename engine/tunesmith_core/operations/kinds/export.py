@@ -22,6 +22,8 @@ class ExportSpec:
             "adapter" the adapter alone, "gguf-adapter" the same for llama.cpp.
         type: number format of a GGUF file.
         to: the folder to be, "" for one inside the run.
+        ollama: name of a model that Ollama makes of a GGUF file, "" for none.
+        lm_studio: whether a GGUF file is put where LM Studio finds it.
     """
 
     run: RunFolder
@@ -29,6 +31,8 @@ class ExportSpec:
     format: ExportFormat = "merged"
     type: GgufType = "q8_0"
     to: AbsolutePath = AbsolutePath("")
+    ollama: str = ""
+    lm_studio: bool = False
 
 
 EXPORT = Kind(

@@ -12,13 +12,16 @@ from gguf import GGMLQuantizationType
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name, slug
 from tunesmith_engine.export.adapter_card import base_model_license
 from tunesmith_engine.export.gguf import types
 from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
+from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, modelfile
 from tunesmith_engine.export.gguf.proof import ask_file, plain_token
+from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
 from tunesmith_engine.export.gguf.writing import HEADER_BYTES, GgufFile, Weights
 from tunesmith_engine.export.merged_card import UNKNOWN, gguf_card
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, is_licence
@@ -57,10 +60,10 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     model = trained.load(folder)
     merged = MergedModel(folder, lambda names: Merging(model, names))
     weights = merged.weights()
-    config = load_config(folder)
+    config, tokenizer = load_config(folder), load_tokenizer(folder)
     file = GgufFile(
         config,
-        load_tokenizer(folder),
+        tokenizer,
         Weights({name: weight.tensor for name, weight in weights.items()}, lambda name: merged.read(weights[name])),
         type_name,
         stops_of(folder),
@@ -76,6 +79,17 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     way = _way(staging.folder / name, file.formats, type_name, context_of(config))
     proof = verify(host, trained, folder, staging, way)
     use = f"```\nllama-cli -m {name}\n```"
+    if is_blind_to_marks(tokenizer):
+        message = Message(
+            "llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same."
+        )
+        host.warning("export-differs", message)
+        use += f"\n\n{message}"
+    if text := modelfile(name, tokenizer, stops_of(folder)):
+        files.atomic_write_text(staging.folder / MODELFILE_NAME, text)
+        use += f"\n\n```\nollama create NAME -f {MODELFILE_NAME}\n```"
+    else:
+        host.warning("chat-template-unclear", Message("Ollama can't use this chat template, so there is no Modelfile."))
     files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
 
 

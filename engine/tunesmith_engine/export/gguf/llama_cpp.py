@@ -11,10 +11,7 @@ from typing import Any, Self
 import torch
 
 from tunesmith_core.messages import Message
-from tunesmith_engine.export.proof import differs
-
-MOST_LIKELY = 64
-"""So many of the next tokens are told by name, and the rest together: all of a large vocabulary would take minutes."""
+from tunesmith_engine.export.proof import MOST_LIKELY, differs
 
 FORCING = 1000.0
 """Added to the logit of a token, which makes it the next one whatever the model says."""
@@ -35,7 +32,7 @@ class LlamaCpp:
             adapter: of the model, in a file of its own.
 
         Raises:
-            RunFailure: `export-unsupported` when llama.cpp can't load it.
+            RunFailure: `export-differs` when llama.cpp can't load it.
         """
         # Imported here: it is only needed to prove an export.
         import xllamacpp

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from gguf import GGUFWriter, TokenType
 
-from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
-from tunesmith_engine.export.gguf.pre_tokenizer import pre_tokenizer
-
-Values = dict[str, Any]  # Any: JSON values
-SPACE = "\u2581"
+from tunesmith_engine.export.gguf.pre_tokenizer import BLIND_TO_MARKS, pre_tokenizer
+from tunesmith_engine.export.gguf.unigram import add_unigram
+from tunesmith_engine.export.gguf.vocabulary import SPACE, Values, Vocabulary, refused
 
 WORDS_OF_NAMES = ("phi-3", "phi3", "jina-v2", "modern-bert")
 PHI_3_TOKENS = {"</s>", "<unk>", "<s>", "<|endoftext|>"}
 OTHER_NAME = "Fine-tuned model"
-
-
-@dataclass(slots=True)
-class Vocabulary:
-    """Tokens by number, with what each is and how much it counts."""
-
-    tokens: list[str]
-    types: list[int]
-    scores: list[float]
 
 
 def add_tokenizer(writer: GGUFWriter, tokenizer: Any, num_rows: int, stops: list[int]) -> None:  # Any: of transformers
@@ -41,25 +29,18 @@ def add_tokenizer(writer: GGUFWriter, tokenizer: Any, num_rows: int, stops: list
     Raises:
         UserError: `export-unsupported` for a kind of tokenizer that is not known here.
     """
-    values: Values = json.loads(tokenizer.backend_tokenizer.to_str())
+    values = _values(tokenizer)
     model = values["model"]
-    if model["type"] != "BPE":
-        raise refused(Message("it is of the kind {kind}", kind=model["type"]))
-    merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
-    if not merges:
-        raise refused(Message("it merges nothing"))
-    if max([*model["vocab"].values(), *(token["id"] for token in values["added_tokens"])]) >= num_rows:
+    if max([*_numbers(model).values(), *(token["id"] for token in values["added_tokens"])]) >= num_rows:
         raise refused(Message("it has more tokens than the model"))
     vocabulary = _vocabulary(values, num_rows)
-    if model.get("byte_fallback"):
-        writer.add_tokenizer_model("llama")
-        vocabulary.scores = _scores(vocabulary.tokens, merges)
-        writer.add_token_scores(vocabulary.scores)
-        writer.add_add_space_prefix(tokenizer.tokenize("a")[0].startswith(SPACE))
-    else:
-        writer.add_tokenizer_model("gpt2")
-        writer.add_tokenizer_pre(pre_tokenizer(values))
-        writer.add_token_merges([" ".join(pair) for pair in merges])
+    match model["type"]:
+        case "BPE":
+            _add_bpe(writer, tokenizer, values, vocabulary)
+        case "Unigram" if not model.get("byte_fallback"):
+            add_unigram(writer, values, vocabulary)
+        case other:
+            raise refused(Message("it is of the kind {kind}", kind=other))
     writer.add_token_list(vocabulary.tokens)
     writer.add_token_types(vocabulary.types)
     _add_special(writer, tokenizer, stops)
@@ -70,6 +51,40 @@ def add_tokenizer(writer: GGUFWriter, tokenizer: Any, num_rows: int, stops: list
             if isinstance(template, dict)
             else template
         )
+
+
+def _add_bpe(writer: GGUFWriter, tokenizer: Any, values: Values, vocabulary: Vocabulary) -> None:
+    model = values["model"]
+    merges = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+    if not merges:
+        raise refused(Message("it merges nothing"))
+    if _is_byte_level(model):
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre(pre_tokenizer(values))
+        writer.add_token_merges([" ".join(pair) for pair in merges])
+    else:
+        writer.add_tokenizer_model("llama")
+        writer.add_token_scores(_scores(vocabulary.tokens, merges))
+        writer.add_add_space_prefix(tokenizer.tokenize("a")[0].startswith(SPACE))
+
+
+def _is_byte_level(model: Values) -> bool:
+    """Return whether all bytes are letters of a tokenizer, not only what it falls back to."""
+    return model["type"] == "BPE" and not model.get("byte_fallback")
+
+
+def _values(tokenizer: Any) -> Values:  # Any: a transformers tokenizer
+    """Return what tokenizer.json says."""
+    values: Values = json.loads(tokenizer.backend_tokenizer.to_str())
+    return values
+
+
+def _numbers(model: Values) -> dict[str, int]:
+    """Return the numbers of the tokens by their text."""
+    vocabulary = model["vocab"]
+    if isinstance(vocabulary, dict):
+        return vocabulary
+    return {text: number for number, (text, *_) in enumerate(vocabulary)}
 
 
 def name_in_file(name: str, tokenizer: Any, model_type: str) -> str:  # Any: a transformers tokenizer
@@ -86,21 +101,11 @@ def name_in_file(name: str, tokenizer: Any, model_type: str) -> str:  # Any: a t
     return OTHER_NAME if any(word in name.lower() for word in WORDS_OF_NAMES) else name
 
 
-def refused(reason: str) -> TunesmithError:
-    """Return the error about a tokenizer that llama.cpp does not have."""
-    return TunesmithError(
-        "export-unsupported",
-        "The tokenizer can't be exported as GGUF: {reason}.",
-        hint="Export the merged model instead.",
-        reason=reason,
-    )
-
-
 def _vocabulary(values: Values, num_rows: int) -> Vocabulary:
     tokens = [f"[PAD{number}]" for number in range(num_rows)]
     types = [int(TokenType.UNUSED)] * num_rows
     falls_back = bool(values["model"].get("byte_fallback"))
-    for text, number in values["model"]["vocab"].items():
+    for text, number in _numbers(values["model"]).items():
         is_byte = falls_back and len(text) == 6 and text.startswith("<0x") and text.endswith(">")
         tokens[number], types[number] = text, int(TokenType.BYTE if is_byte else TokenType.NORMAL)
     for token in values["added_tokens"]:
@@ -109,7 +114,7 @@ def _vocabulary(values: Values, num_rows: int) -> Vocabulary:
     unknown = values["model"].get("unk_token")
     if falls_back and unknown in tokens:
         types[tokens.index(unknown)] = int(TokenType.UNKNOWN)
-    return Vocabulary(tokens, types, [])
+    return Vocabulary(tokens, types)
 
 
 def _scores(tokens: list[str], merges: list[list[str]]) -> list[float]:
@@ -131,13 +136,23 @@ def _add_special(writer: GGUFWriter, tokenizer: Any, stops: list[int]) -> None: 
         number = getattr(tokenizer, f"{role}_token_id")
         if number is not None:
             add(number)
-    # What it does counts, not what its settings say.
     numbers = tokenizer("a")["input_ids"]
-    writer.add_add_bos_token(bool(numbers) and numbers[0] == tokenizer.bos_token_id)
+    writer.add_add_bos_token(adds_bos(tokenizer))
     writer.add_add_eos_token(bool(numbers) and numbers[-1] == tokenizer.eos_token_id)
     others = [number for number in [*template_stops(tokenizer), *stops] if number != tokenizer.eos_token_id]
     if others:
         writer.add_eot_token_id(others[0])
+
+
+def is_blind_to_marks(tokenizer: Any) -> bool:  # Any: a transformers tokenizer
+    """Return whether llama.cpp is known to cut scripts with combining marks elsewhere than a tokenizer does."""
+    values = _values(tokenizer)
+    return _is_byte_level(values["model"]) and pre_tokenizer(values) in BLIND_TO_MARKS
+
+
+def adds_bos(tokenizer: Any) -> bool:  # Any: a transformers tokenizer
+    """Return whether every text begins with a token of its own, by what the tokenizer does, not by its settings."""
+    return list(tokenizer("a")["input_ids"])[:1] == [tokenizer.bos_token_id]
 
 
 def template_stops(tokenizer: Any) -> list[int]:  # Any: a transformers tokenizer
