@@ -310,9 +310,10 @@ class _Finding:
             **self.values,
         )
         advice = Message(
-            "Look at the rows: answers may not belong to their questions. If they do, train for more steps."
+            "Look at the rows: answers may not belong to their questions. If they do, lower the learning rate or train "
+            "for more steps."
         )
-        steps = (NextStep("look-at-rows"), NextStep("more-steps"))
+        steps = (NextStep("look-at-rows"), NextStep("lower-rate"), NextStep("more-steps"))
         return self._verdict(Outcome.INDEPENDENT, sentence, advice, *steps)
 
     def by_chance(self) -> Verdict | None:

@@ -606,7 +606,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "List the environments on this computer with their packages, or show how two of them differ.\n\nWithout words they are listed; `diff A B` compares two, by name, by its beginning, or \"previous\" and \"current\"."),
     QT_TRANSLATE_NOOP("Core", "Long paths"),
     QT_TRANSLATE_NOOP("Core", "Look at the rows"),
-    QT_TRANSLATE_NOOP("Core", "Look at the rows: answers may not belong to their questions. If they do, train for more steps."),
+    QT_TRANSLATE_NOOP("Core", "Look at the rows: answers may not belong to their questions. If they do, lower the learning rate or train for more steps."),
     QT_TRANSLATE_NOOP("Core", "Looking for NVIDIA GPUs took too long."),
     QT_TRANSLATE_NOOP("Core", "Looking up security software took too long."),
     QT_TRANSLATE_NOOP("Core", "Looking up the runtime took too long."),

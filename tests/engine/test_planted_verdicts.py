@@ -114,13 +114,14 @@ def test_shuffled_labels_are_no_improvement(outcome: Told) -> None:
     verdict = outcome(shuffled(good_rows(160)))
     assert verdict.outcome is Outcome.INDEPENDENT
     assert "No improvement that depends on the question" in verdict.sentence
-    assert steps_of(verdict) == ["look-at-rows", "more-steps"]
+    assert steps_of(verdict) == ["look-at-rows", "lower-rate", "more-steps"]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(8))
 def test_right_and_shuffled_labels_are_told_apart_whatever_the_shuffle(outcome: Told, seed: int) -> None:
-    assert outcome(good_rows(160, seed)).outcome is Outcome.MUCH
+    # From random weights, which answers there are is learned first; at a high rate, nothing else ever is.
+    assert outcome(good_rows(160, seed), steps=150, rate=5e-3).outcome is Outcome.MUCH
     assert outcome(shuffled(good_rows(160, seed), seed)).outcome is Outcome.INDEPENDENT
 
 

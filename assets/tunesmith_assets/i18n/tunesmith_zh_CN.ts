@@ -3983,10 +3983,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>查看数据行</translation>
     </message>
     <message>
-        <source>Look at the rows: answers may not belong to their questions. If they do, train for more steps.</source>
-        <translation>请查看数据行：答案可能与问题不对应。如果对应无误，请训练更多步。</translation>
-    </message>
-    <message>
         <source>Looking for NVIDIA GPUs took too long.</source>
         <translation>查找 NVIDIA 显卡超时。</translation>
     </message>
@@ -5341,6 +5337,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>LM Studio was not found on this computer.</source>
         <translation>在这台电脑上没有找到 LM Studio。</translation>
+    </message>
+    <message>
+        <source>Look at the rows: answers may not belong to their questions. If they do, lower the learning rate or train for more steps.</source>
+        <translation>请查看数据行：答案可能与问题不对应。如果对应无误，请降低学习率或训练更多步。</translation>
     </message>
     <message>
         <source>Models of type {kind} can&apos;t be exported as GGUF. These can: {known}.</source>
