@@ -1,34 +1,12 @@
 """The catalogue of error codes: one entry per cause, with the words a person reads.
 
 The first part names the 43 causes that field reports taught us; the second part is our own. A new code is added only
-for a cause that is not among them. `tests/core/test_errors.py` checks that every entry has a title, a cause and a
-next step.
+for a cause that is not among them. `tests/core/test_errors.py` checks that every entry is complete.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-USER, ENVIRONMENT, RUN, BUG = "UserError", "EnvironmentProblem", "RunFailure", "BugError"
-"""Who can act: the person, a repair, a changed run or us. Names of the classes in `errors`."""
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorCode:
-    """What is said about a cause in general; the error itself adds the values of the case.
-
-    Attributes:
-        kind: who can act, which decides the class of the error and the exit code.
-        title: a few words, without a full stop.
-        cause: why this happens, one or two sentences.
-        action: the next step.
-    """
-
-    kind: str
-    title: str
-    cause: str
-    action: str
-
+from tunesmith_core.error_code import BUG, ENVIRONMENT, RUN, USER, ErrorCode
 
 CODES: dict[str, ErrorCode] = {
     # Environment and GPU
@@ -450,6 +428,36 @@ CODES: dict[str, ErrorCode] = {
         "The checkpoint no longer fits the run",
         "Settings or files that the trained weights belong to were changed since the checkpoint was saved.",
         "Change them back to resume, or duplicate the run to start again.",
+    ),
+    "nothing-to-export": ErrorCode(
+        USER,
+        "There is nothing to export yet",
+        "The run has no adapter and no complete checkpoint that could be exported.",
+        "Train until the first checkpoint is saved, then export again.",
+    ),
+    "export-target-taken": ErrorCode(
+        USER,
+        "There is something else in this place",
+        "An export never replaces a file or a folder.",
+        "Choose another folder, or move what is there now.",
+    ),
+    "export-unsupported": ErrorCode(
+        USER,
+        "This model can't be exported in this format",
+        "A part of the model, or a layer with an adapter, is of a kind that this format or Tunesmith does not support.",
+        "Export the adapter instead.",
+    ),
+    "export-differs": ErrorCode(
+        RUN,
+        "The export is not equal to the trained model",
+        "The same prompts were put to both, and their tokens or probabilities differ.",
+        "Export in another format, and send us the report.",
+    ),
+    "other-program-failed": ErrorCode(
+        USER,
+        "Another program did not take the export",
+        "The program is not installed, is not running, or refuses the file.",
+        "Start the other program, then export again. What is exported already is not written again.",
     ),
     "adapter-not-restored": ErrorCode(
         RUN,

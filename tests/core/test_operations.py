@@ -20,6 +20,7 @@ import pytest
 
 from tests.core.test_supervisor import gone, wait_for
 from tunesmith_core import environments, files, paths
+from tunesmith_core.command_line import Parser
 from tunesmith_core.errors import EnvironmentProblem, RunFailure, TunesmithError, UserError
 from tunesmith_core.operations import command, host, kind, kinds, runner
 from tunesmith_core.operations.folder import Operation, OperationState, OperationStatus
@@ -35,10 +36,12 @@ from tunesmith_core.operations.kinds.engine import (
     PreviewSpec,
     SelftestSpec,
 )
+from tunesmith_core.operations.kinds.export import EXPORT
 from tunesmith_core.operations.kinds.setup import SETUP, SetupSpec
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.process_identity import ProcessIdentity, current
 from tunesmith_core.protocol import Event, post_command, read_journal
+from tunesmith_core.runs import create_run
 from tunesmith_core.spec import RunSpec
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -509,3 +512,24 @@ def test_a_child_that_does_not_know_its_kind_says_so() -> None:
     assert outcome.error is not None
     assert (outcome.error.code, outcome.exit_code) == ("bug", 1)
     assert "newer" in outcome.error.message
+
+
+@pytest.mark.usefixtures("home")
+def test_the_command_line_reads_runs_and_paths_for_a_child_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = create_run(RunSpec(name="mine"))
+    parser = Parser(prog="tunesmith export")
+    command.add_arguments(parser, EXPORT)
+    monkeypatch.chdir(tmp_path)
+    read = vars(parser.parse_args(["mine-01", "--to", "out", "--checkpoint", "3", "--lm-studio"]))
+    assert (read["run"], read["checkpoint"], read["format"]) == (str(run.path), 3, "merged")
+    assert (read["lm_studio"], read["ollama"]) == (True, "")
+    assert read["to"] == str(tmp_path / "out")
+    monkeypatch.chdir(run.path.parent)
+    assert vars(parser.parse_args([f"..{os.sep}runs{os.sep}mine-01"]))["run"].endswith(run.id)
+    with pytest.raises(TunesmithError) as unknown:
+        parser.parse_args(["other"])
+    assert unknown.value.code == "run-not-found"
+    with pytest.raises(TunesmithError, match="zip"):
+        parser.parse_args(["mine-01", "--format", "zip"])

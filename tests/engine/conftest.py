@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import masking_utils, modeling_utils
 
+from tests.engine import causal_types
 from tests.engine.prepared import conduct_here
 from tests.tiny_model import build_tiny_model, write_chats
 from tunesmith_core.operations import host as host_module
@@ -17,6 +18,7 @@ from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.runs import Run, create_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine import phases, preparation
+from tunesmith_engine.export import proof, verifying
 from tunesmith_engine.host import Host
 
 
@@ -128,3 +130,27 @@ def after_step(host: Host, step: int, act: Callable[[], object]) -> None:
             act()
 
     host.event = watched  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def whole_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give small models of every type a vocabulary for all tokens of the small tokenizer."""
+    monkeypatch.setitem(causal_types.SMALL, "vocab_size", 272)
+
+
+@pytest.fixture
+def few_prompts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask fewer prompts where they only take time: all are asked where figures are judged and in the long tier."""
+    if not (request.node.get_closest_marker("long") or "all_prompts" in request.fixturenames):
+        monkeypatch.setattr(proof, "PROMPTS", proof.PROMPTS[:2])
+
+
+@pytest.fixture
+def unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave exports unproven, as on a computer without memory for a whole model."""
+    monkeypatch.setattr(verifying, "SPARE_FACTOR", 1e12)
+
+
+@pytest.fixture
+def all_prompts() -> None:
+    """Makes a test ask every prompt."""

@@ -21,7 +21,7 @@ from tunesmith_core.environments import engine_environment, module_command
 from tunesmith_core.model_cards import read_model_card
 from tunesmith_core.operations.folder import Operation, OperationStatus
 from tunesmith_core.operations.host import serve
-from tunesmith_core.operations.kind import Kind
+from tunesmith_core.operations.kind import AbsolutePath, Kind
 from tunesmith_core.operations.kinds.engine import (
     IMPORT,
     LIBRARIES,
@@ -171,7 +171,7 @@ def _write_gguf(path: Path) -> None:
 def test_gguf_becomes_a_model_folder(call: Call, tmp_path: Path) -> None:
     source, target = tmp_path / "tiny.gguf", tmp_path / "models" / "tiny"
     _write_gguf(source)
-    code, result = call(IMPORT, ImportSpec(str(source), str(target)))
+    code, result = call(IMPORT, ImportSpec(AbsolutePath(str(source)), AbsolutePath(str(target))))
     assert code == 0, result
     assert result == {"path": str(target), "bytes": files.folder_bytes(target)}
     model = AutoModelForCausalLM.from_pretrained(target)
@@ -181,7 +181,7 @@ def test_gguf_becomes_a_model_folder(call: Call, tmp_path: Path) -> None:
     assert read_model_card(target).licence == "apache-2.0"
     assert "quantization_config" not in json.loads((target / "config.json").read_text())
     assert [path.name for path in target.parent.iterdir()] == ["tiny"]
-    code, result = call(IMPORT, ImportSpec(str(source), str(target)))
+    code, result = call(IMPORT, ImportSpec(AbsolutePath(str(source)), AbsolutePath(str(target))))
     assert code != 0
 
 

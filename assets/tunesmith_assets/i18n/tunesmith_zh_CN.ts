@@ -1104,6 +1104,42 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请复制这个运行，重新开始。</translation>
     </message>
     <message>
+        <source>There is nothing to export yet</source>
+        <translation>还没有可以导出的内容</translation>
+    </message>
+    <message>
+        <source>The run has no adapter and no complete checkpoint that could be exported.</source>
+        <translation>该运行没有适配器，也没有可以导出的完整检查点。</translation>
+    </message>
+    <message>
+        <source>Train until the first checkpoint is saved, then export again.</source>
+        <translation>请训练到保存第一个检查点，然后重新导出。</translation>
+    </message>
+    <message>
+        <source>There is something else in this place</source>
+        <translation>该位置已有其他内容</translation>
+    </message>
+    <message>
+        <source>An export never replaces a file or a folder.</source>
+        <translation>导出从不替换已有的文件或文件夹。</translation>
+    </message>
+    <message>
+        <source>Choose another folder, or move what is there now.</source>
+        <translation>请选择其他文件夹，或移走现有内容。</translation>
+    </message>
+    <message>
+        <source>This model can&apos;t be exported in this format</source>
+        <translation>该模型无法以此格式导出</translation>
+    </message>
+    <message>
+        <source>A part of the model, or a layer with an adapter, is of a kind that this format or Tunesmith does not support.</source>
+        <translation>模型的某个部分，或带适配器的某一层，属于此格式或 Tunesmith 不支持的类型。</translation>
+    </message>
+    <message>
+        <source>Export the adapter instead.</source>
+        <translation>请改为导出适配器。</translation>
+    </message>
+    <message>
         <source>The saved adapter is incomplete</source>
         <translation>保存的适配器不完整</translation>
     </message>
@@ -1864,16 +1900,12 @@ Click a symbol in the legend to hide its line.</source>
         <translation>第 {step} 步之后，权重 {name} 变为 NaN 或无穷大，因此未保存。</translation>
     </message>
     <message>
+        <source>Another export to {path} is in progress.</source>
+        <translation>另一个导出正在写入 {path}。</translation>
+    </message>
+    <message>
         <source>Another process is using the run {run}.</source>
         <translation>另一个进程正在处理运行 {run}。</translation>
-    </message>
-    <message>
-        <source>Answers before and after</source>
-        <translation>训练前后的回答</translation>
-    </message>
-    <message>
-        <source>Ask it something that is not among the rows before you rely on it.</source>
-        <translation>正式使用前，请用数据之外的问题试一试。</translation>
     </message>
     <message>
         <source>At most {num_tokens:,} tokens pass through the model at once.</source>
@@ -3827,6 +3859,22 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>无法读取模型</translation>
     </message>
     <message>
+        <source>Choose another checkpoint of the run.</source>
+        <translation>请选择该次训练的另一个检查点。</translation>
+    </message>
+    <message>
+        <source>Export in another format, and send us the report.</source>
+        <translation>请换一种格式导出，并把报告发给我们。</translation>
+    </message>
+    <message>
+        <source>Export the whole model as GGUF instead.</source>
+        <translation>请改为把整个模型导出为 GGUF。</translation>
+    </message>
+    <message>
+        <source>Hold out more rows</source>
+        <translation>留出更多数据行</translation>
+    </message>
+    <message>
         <source>If it is in another folder, pass that with --prefix.</source>
         <translation>如果它在其他文件夹，请用 --prefix 指定。</translation>
     </message>
@@ -3931,6 +3979,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
 不带参数时列出全部；`diff A B` 比较两个环境，可用名称、名称开头，或 “previous” 和 “current”。</translation>
     </message>
     <message>
+        <source>Look at the rows</source>
+        <translation>查看数据行</translation>
+    </message>
+    <message>
         <source>Looking for NVIDIA GPUs took too long.</source>
         <translation>查找 NVIDIA 显卡超时。</translation>
     </message>
@@ -3965,6 +4017,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>NVIDIA GPUs did not answer: CPU</source>
         <translation>NVIDIA 显卡没有响应：CPU</translation>
+    </message>
+    <message>
+        <source>Name a file of rows to measure on, or train again with an evaluation split.</source>
+        <translation>请指定用于评估的数据文件，或设置评估比例后重新训练。</translation>
     </message>
     <message>
         <source>Name the cause of a failure from any error output: tunesmith explain LOGFILE, or - for what comes in.</source>
@@ -4011,6 +4067,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>此日志中没有发现错误。如果有操作失败，请查看相应部分的日志。</translation>
     </message>
     <message>
+        <source>No improvement that depends on the question: the held-out loss fell from {before} to {after}, but an answer is as likely under another row&apos;s question.</source>
+        <translation>没有与问题相关的提升：留出数据的损失从 {before} 降到 {after}，但换成别的行的问题，同一答案的概率并无差别。</translation>
+    </message>
+    <message>
+        <source>No improvement that is certain: the held-out loss fell from {before} to {after}, which may be chance.</source>
+        <translation>没有可以确定的提升：留出数据的损失从 {before} 降到 {after}，可能只是偶然。</translation>
+    </message>
+    <message>
         <source>No problems found ({num_checks} checks in {time}).</source>
         <translation>没有发现问题（{num_checks} 项检查，用时 {time}）。</translation>
     </message>
@@ -4023,6 +4087,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>文件或文件夹不存在</translation>
     </message>
     <message>
+        <source>Nobody knows whether the model improved: {num_leaked} of {num_rows} held-out rows are training rows too, word for word or nearly.</source>
+        <translation>无法判断模型是否有提升：{num_rows} 行留出数据中有 {num_leaked} 行与训练数据相同或几乎相同。</translation>
+    </message>
+    <message>
         <source>None found that could block compiled kernels.</source>
         <translation>没有发现可能拦截已编译内核的软件。</translation>
     </message>
@@ -4033,6 +4101,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>None.</source>
         <translation>没有。</translation>
+    </message>
+    <message>
+        <source>None. Only held-out rows are asked, and this run has asked none.</source>
+        <translation>无。只会提问留出的数据行，而这次训练没有提问。</translation>
     </message>
     <message>
         <source>Not a directory</source>
@@ -4089,6 +4161,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Other GPU</source>
         <translation>其他显卡</translation>
+    </message>
+    <message>
+        <source>Overfitting: after {epochs} times over {num_rows} rows the training loss is {training}, but the held-out loss is {after}.</source>
+        <translation>过拟合：{num_rows} 行数据训练 {epochs} 遍后，训练损失为 {training}，但留出数据的损失为 {after}。</translation>
+    </message>
+    <message>
+        <source>Overfitting: the training loss is {training}, so the rows are known by heart, but the held-out loss is {after}.</source>
+        <translation>过拟合：训练损失为 {training}，说明模型已背下这些数据行，但留出数据的损失为 {after}。</translation>
     </message>
     <message>
         <source>PEFT can&apos;t restore this adapter in {name}, the class that the base model&apos;s config.json names. Load the base model with AutoModelForCausalLM, as the adapter&apos;s card shows.</source>
@@ -4177,6 +4257,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Remove broken environments ({size})</source>
         <translation>删除损坏的环境（{size}）</translation>
+    </message>
+    <message>
+        <source>Remove repeated rows from the data and add different ones, then train again.</source>
+        <translation>请删除重复的数据行，补充不同的数据，然后重新训练。</translation>
+    </message>
+    <message>
+        <source>Remove repeated rows, or choose evaluation data that the model is not trained on.</source>
+        <translation>请删除重复的数据行，或选择未用于训练的评估数据。</translation>
     </message>
     <message>
         <source>Remove {size}</source>
@@ -4269,6 +4357,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Runs now use {name}. Run the same command to switch back.</source>
         <translation>运行现在使用 {name}。再次运行同一命令可切换回去。</translation>
+    </message>
+    <message>
+        <source>Samples</source>
+        <translation>样例</translation>
     </message>
     <message>
         <source>Saves {saved_bytes}: {changes}</source>
@@ -4383,6 +4475,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The environment has to be rebuilt, but a run is using it.</source>
         <translation>环境需要重建，但有运行正在使用它。</translation>
+    </message>
+    <message>
+        <source>The export is not equal to the trained model, so it was not kept: {reason}.</source>
+        <translation>导出结果与训练后的模型不一致，因此没有保留：{reason}。</translation>
     </message>
     <message>
         <source>The last training test failed: {message}</source>
@@ -4557,12 +4653,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
     </message>
     <message>
+        <source>{path} does not hold the trained weight {name}.</source>
+        <translation>{path} 中没有训练好的权重 {name}。</translation>
+    </message>
+    <message>
+        <source>{path} exists already and is not this export.</source>
+        <translation>{path} 已存在，但不是这次导出的内容。</translation>
+    </message>
+    <message>
         <source>{path} is missing or damaged.</source>
         <translation>{path} 缺失或已损坏。</translation>
     </message>
     <message>
         <source>{path} is missing or empty.</source>
         <translation>{path} 缺失或为空。</translation>
+    </message>
+    <message>
+        <source>{path} is this export, but {names} changed since.</source>
+        <translation>{path} 是这次导出的内容，但 {names} 之后被改动过。</translation>
     </message>
     <message>
         <source>{path}: a token has the number {number}, which no model knows.</source>
@@ -4611,6 +4719,22 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>damaged</source>
         <translation>已损坏</translation>
+    </message>
+    <message>
+        <source>Evaluating</source>
+        <translation>正在评估</translation>
+    </message>
+    <message>
+        <source>compare the trained model of a run with its base model; a run in progress measures its held-out loss</source>
+        <translation>将训练后的模型与其基础模型比较；正在进行的训练则测量留出数据的损失</translation>
+    </message>
+    <message>
+        <source>Exporting</source>
+        <translation>正在导出</translation>
+    </message>
+    <message>
+        <source>export the trained model of a run</source>
+        <translation>导出某次运行训练好的模型</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -4899,10 +5023,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>首次启动时的环境</translation>
     </message>
     <message>
-        <source>evaluate a run in progress now</source>
-        <translation>立即评估正在进行的运行</translation>
-    </message>
-    <message>
         <source>evaluating</source>
         <translation>评估</translation>
     </message>
@@ -5115,6 +5235,26 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存检查点之后，训练好的权重所依赖的设置或文件有改动。</translation>
     </message>
     <message>
+        <source>The export is not equal to the trained model</source>
+        <translation>导出结果与训练后的模型不一致</translation>
+    </message>
+    <message>
+        <source>The same prompts were put to both, and their tokens or probabilities differ.</source>
+        <translation>向两者提出相同的提示后，得到的词元或概率不同。</translation>
+    </message>
+    <message>
+        <source>Another program did not take the export</source>
+        <translation>另一个程序没有接收导出结果</translation>
+    </message>
+    <message>
+        <source>The program is not installed, is not running, or refuses the file.</source>
+        <translation>该程序未安装、未运行，或拒绝了该文件。</translation>
+    </message>
+    <message>
+        <source>Start the other program, then export again. What is exported already is not written again.</source>
+        <translation>请启动该程序，然后重新导出。已导出的内容不会重复写入。</translation>
+    </message>
+    <message>
         <source>Not enough memory</source>
         <translation>内存不足</translation>
     </message>
@@ -5129,6 +5269,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Continue. If you need exactly the same numbers, stop without saving, undo the named changes and resume.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
+    </message>
+    <message>
+        <source>Add --format gguf.</source>
+        <translation>请加上 --format gguf。</translation>
     </message>
     <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
@@ -5147,8 +5291,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
     </message>
     <message>
-        <source>Files</source>
-        <translation>文件</translation>
+        <source>Export an earlier checkpoint, or the adapter alone.</source>
+        <translation>请导出更早的检查点，或只导出适配器。</translation>
+    </message>
+    <message>
+        <source>Export another checkpoint of the run.</source>
+        <translation>请导出该运行的其他检查点。</translation>
+    </message>
+    <message>
+        <source>Export the merged model instead.</source>
+        <translation>请改为导出合并后的模型。</translation>
+    </message>
+    <message>
+        <source>Free some space, or choose a folder on another drive.</source>
+        <translation>请释放一些空间，或选择其他磁盘上的文件夹。</translation>
     </message>
     <message>
         <source>From here on, another share of adapter inputs is ignored at random.</source>
@@ -5171,56 +5327,52 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后各行会转换成不同的 token。</translation>
     </message>
     <message>
-        <source>Hold out a share of the rows and train again. A falling training loss alone may be memorizing.</source>
-        <translation>请留出一部分数据行后重新训练。仅训练损失下降可能只是死记硬背。</translation>
-    </message>
-    <message>
-        <source>Improved a little: the held-out loss fell from {before} to {after}.</source>
-        <translation>略有改善：留出数据的损失从 {before} 降到 {after}。</translation>
-    </message>
-    <message>
-        <source>Improved a lot: the held-out loss fell from {before} to {after}.</source>
-        <translation>明显改善：留出数据的损失从 {before} 降到 {after}。</translation>
+        <source>Install Ollama, then export again.</source>
+        <translation>请安装 Ollama，然后重新导出。</translation>
     </message>
     <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
     </message>
     <message>
-        <source>Loss by step</source>
-        <translation>各步的损失</translation>
+        <source>LM Studio was not found on this computer.</source>
+        <translation>在这台电脑上没有找到 LM Studio。</translation>
     </message>
     <message>
-        <source>Loss in nats per token</source>
-        <translation>损失（每个词元的奈特数）</translation>
+        <source>Look at the rows: answers may not belong to their questions. If they do, lower the learning rate or train for more steps.</source>
+        <translation>请查看数据行：答案可能与问题不对应。如果对应无误，请降低学习率或训练更多步。</translation>
     </message>
     <message>
-        <source>Lower the learning rate, and look at the rows: answers may not belong to their questions.</source>
-        <translation>请降低学习率，并检查数据：回答可能与问题不对应。</translation>
-    </message>
-    <message>
-        <source>Made by Tunesmith {version} on {date}.</source>
-        <translation>由 Tunesmith {version} 于 {date} 生成。</translation>
-    </message>
-    <message>
-        <source>More epochs or more rows may improve it further.</source>
-        <translation>增加训练轮数或数据行可能会进一步改善。</translation>
+        <source>Models of type {kind} can&apos;t be exported as GGUF. These can: {known}.</source>
+        <translation>{kind} 类型的模型无法导出为 GGUF。支持的类型：{known}。</translation>
     </message>
     <message>
         <source>Move adapter_config.json to another folder to train the model without the adapter, or choose a model into which the adapter was merged.</source>
         <translation>要在不带适配器的情况下训练该模型，请把 adapter_config.json 移到其他文件夹；或者选择已合并该适配器的模型。</translation>
     </message>
     <message>
-        <source>No improvement: the held-out loss was {before} and is {after}.</source>
-        <translation>没有改善：留出数据的损失原为 {before}，现为 {after}。</translation>
-    </message>
-    <message>
-        <source>Nobody knows whether the model improved: no held-out rows were measured before and after.</source>
-        <translation>无法得知模型是否改善：训练前后没有用留出的数据行测量。</translation>
+        <source>Move it, then export again.</source>
+        <translation>请把它移走，然后重新导出。</translation>
     </message>
     <message>
         <source>Not an ordinary file</source>
         <translation>不是普通文件</translation>
+    </message>
+    <message>
+        <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
+        <translation>Ollama 和 LM Studio 使用 GGUF 文件，但所选格式是 {format}。</translation>
+    </message>
+    <message>
+        <source>Ollama can&apos;t use this chat template, so there is no Modelfile.</source>
+        <translation>Ollama 无法使用此聊天模板，因此没有生成 Modelfile。</translation>
+    </message>
+    <message>
+        <source>Ollama did not create {name}: {reason}</source>
+        <translation>Ollama 没有创建 {name}：{reason}</translation>
+    </message>
+    <message>
+        <source>Ollama was not found on this computer.</source>
+        <translation>在这台电脑上没有找到 Ollama。</translation>
     </message>
     <message>
         <source>Only the samples change.</source>
@@ -5235,8 +5387,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>只影响在哪些步执行。</translation>
     </message>
     <message>
-        <source>Overfitting since step {step}: the held-out loss fell from {before} to {best} there and has risen to {after} since.</source>
-        <translation>自第 {step} 步起过拟合：留出数据的损失到那时从 {before} 降到 {best}，此后升到 {after}。</translation>
+        <source>Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).</source>
+        <translation>在 {rows} 行留出数据上，损失下降了 {mean}（95% 区间：{low} 至 {high}）。</translation>
+    </message>
+    <message>
+        <source>Positions that are stretched by the method {method} can&apos;t be exported as GGUF.</source>
+        <translation>用 {method} 方法扩展的位置编码无法导出为 GGUF。</translation>
     </message>
     <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
@@ -5249,6 +5405,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Restore the named files or choose the earlier folder to resume, or duplicate the run to start again.</source>
         <translation>请恢复所列文件或选回原来的文件夹后再继续，或复制此运行重新开始。</translation>
+    </message>
+    <message>
+        <source>Restore the named files, then export again.</source>
+        <translation>请恢复所列文件，然后重新导出。</translation>
     </message>
     <message>
         <source>Rounding differs, so the losses can differ slightly.</source>
@@ -5267,12 +5427,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
     </message>
     <message>
-        <source>Settings</source>
-        <translation>设置</translation>
+        <source>Start LM Studio once, then export again.</source>
+        <translation>请先启动一次 LM Studio，然后重新导出。</translation>
     </message>
     <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The adapter changes {name}, for which the base model has no file.</source>
+        <translation>适配器改动了 {name}，但基础模型的文件中没有它。</translation>
+    </message>
+    <message>
+        <source>The adapter changes {name}, which the files of the base model hold in another form.</source>
+        <translation>适配器改动了 {name}，而基础模型的文件以另一种形式保存它。</translation>
+    </message>
+    <message>
+        <source>The adapter of {name} can&apos;t be merged into its weights.</source>
+        <translation>{name} 的适配器无法合并到权重中。</translation>
     </message>
     <message>
         <source>The checkpoint depends on settings that were changed. {names}.</source>
@@ -5307,12 +5479,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后学习率按另一条曲线变化。</translation>
     </message>
     <message>
+        <source>The learning rate is too high. Train again with a fifth of it.</source>
+        <translation>学习率过高。请用五分之一的学习率重新训练。</translation>
+    </message>
+    <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
     </message>
     <message>
-        <source>The model got worse: the held-out loss rose from {before} to {after}.</source>
-        <translation>模型变差了：留出数据的损失从 {before} 升到 {after}。</translation>
+        <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
+        <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
+    </message>
+    <message>
+        <source>The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.</source>
+        <translation>模型只是背下了少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行互不相同。</translation>
     </message>
     <message>
         <source>The remaining steps train on other rows.</source>
@@ -5321,6 +5501,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The remaining updates are computed with the new value.</source>
         <translation>其余的更新按新的值计算。</translation>
+    </message>
+    <message>
+        <source>The report could not be printed (exit code {code}).</source>
+        <translation>报告无法打印（退出代码 {code}）。</translation>
     </message>
     <message>
         <source>The rows come in another order, and rows that were trained can now be held out for evaluation.</source>
@@ -5339,12 +5523,40 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行会在另一步结束，学习率按新的长度变化。</translation>
     </message>
     <message>
+        <source>The run {run} has no adapter and no checkpoint.</source>
+        <translation>运行 {run} 没有适配器，也没有检查点。</translation>
+    </message>
+    <message>
+        <source>The run {run} has no checkpoint of step {step}. It has: {steps}.</source>
+        <translation>运行 {run} 没有第 {step} 步的检查点。现有：{steps}。</translation>
+    </message>
+    <message>
+        <source>The run {run} holds out no rows.</source>
+        <translation>训练 {run} 没有留出数据行。</translation>
+    </message>
+    <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
     <message>
         <source>The system ended the training process because memory ran out.</source>
         <translation>内存耗尽，系统结束了训练进程。</translation>
+    </message>
+    <message>
+        <source>The tokenizer can&apos;t be exported as GGUF: it cuts a text into words in a way of its own.</source>
+        <translation>分词器无法导出为 GGUF：它用自己的方式把文本切分成词。</translation>
+    </message>
+    <message>
+        <source>The tokenizer can&apos;t be exported as GGUF: {reason}.</source>
+        <translation>分词器无法导出为 GGUF：{reason}。</translation>
+    </message>
+    <message>
+        <source>The training environment is missing {names}, which this format needs.</source>
+        <translation>训练环境缺少此格式所需的 {names}。</translation>
+    </message>
+    <message>
+        <source>The training loss was still falling at the end. Train for more steps.</source>
+        <translation>结束时训练损失仍在下降。请训练更多步。</translation>
     </message>
     <message>
         <source>The training process ended with exit code {shown} and without a result.</source>
@@ -5355,6 +5567,22 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练用的行与之前不同，或转换成了不同的 token。</translation>
     </message>
     <message>
+        <source>The weight {name} has no place in a GGUF file of a model of type {kind}.</source>
+        <translation>在 {kind} 类型模型的 GGUF 文件中没有权重 {name} 的位置。</translation>
+    </message>
+    <message>
+        <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
+        <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
+    </message>
+    <message>
+        <source>There was not enough memory for an answer. It was skipped.</source>
+        <translation>内存不足，无法生成回答，已跳过。</translation>
+    </message>
+    <message>
+        <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
+        <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
+    </message>
+    <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
     </message>
@@ -5363,24 +5591,48 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>符号链接层数过多</translation>
     </message>
     <message>
-        <source>Train for more steps or at a higher learning rate, and look at what is learned of the rows.</source>
-        <translation>请增加训练步数或提高学习率，并查看数据行中哪些内容会被学习。</translation>
+        <source>Train at a higher rate</source>
+        <translation>提高学习率再训练</translation>
     </message>
     <message>
-        <source>Train until step {step} only, or on more rows.</source>
-        <translation>请只训练到第 {step} 步，或使用更多数据行。</translation>
+        <source>Train at a lower rate</source>
+        <translation>降低学习率再训练</translation>
     </message>
     <message>
-        <source>Warnings</source>
-        <translation>警告</translation>
+        <source>Train for fewer steps</source>
+        <translation>训练更少步</translation>
     </message>
     <message>
-        <source>What was trained</source>
-        <translation>训练内容</translation>
+        <source>Train for more steps</source>
+        <translation>训练更多步</translation>
     </message>
     <message>
-        <source>Where it ran</source>
-        <translation>运行环境</translation>
+        <source>Train for more steps, and hold out more rows to measure it.</source>
+        <translation>请训练更多步，并留出更多数据行来测量。</translation>
+    </message>
+    <message>
+        <source>Train on more rows, or for fewer epochs.</source>
+        <translation>请用更多数据训练，或减少训练轮数。</translation>
+    </message>
+    <message>
+        <source>Train until step {step}</source>
+        <translation>训练到第 {step} 步</translation>
+    </message>
+    <message>
+        <source>Training diverged: the training loss rose from {first} to {last}.</source>
+        <translation>训练发散：训练损失从 {first} 升到 {last}。</translation>
+    </message>
+    <message>
+        <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
+        <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
+    </message>
+    <message>
+        <source>Wait until it ends, or choose another folder.</source>
+        <translation>请等待它结束，或选择其他文件夹。</translation>
+    </message>
+    <message>
+        <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
+        <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
     </message>
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
@@ -5391,16 +5643,28 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>added_tokens 中的 {token} 不是词元</translation>
     </message>
     <message>
+        <source>after</source>
+        <translation>之后</translation>
+    </message>
+    <message>
         <source>an adapter is in the folder of the model, and it is not clear whether it belongs to it</source>
         <translation>模型文件夹中有一个适配器，无法确定它是否属于该模型</translation>
+    </message>
+    <message>
+        <source>an answer does not end with {token!r}</source>
+        <translation>回答没有以 {token!r} 结束</translation>
     </message>
     <message>
         <source>and {count} more</source>
         <translation>另有 {count} 项</translation>
     </message>
     <message>
-        <source>before training</source>
-        <translation>训练前</translation>
+        <source>answering</source>
+        <translation>正在回答</translation>
+    </message>
+    <message>
+        <source>before</source>
+        <translation>之前</translation>
     </message>
     <message>
         <source>by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}</source>
@@ -5415,24 +5679,52 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不含 JSON 对象，或结尾缺失</translation>
     </message>
     <message>
+        <source>converting</source>
+        <translation>正在转换</translation>
+    </message>
+    <message>
         <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
         <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
     </message>
     <message>
-        <source>device</source>
-        <translation>设备</translation>
+        <source>difference, 95% interval</source>
+        <translation>差值，95% 区间</translation>
     </message>
     <message>
-        <source>duration</source>
-        <translation>用时</translation>
+        <source>evaluation: {path}</source>
+        <translation>评估结果：{path}</translation>
     </message>
     <message>
-        <source>held-out loss</source>
-        <translation>留出数据的损失</translation>
+        <source>every expected answer is a JSON object or list</source>
+        <translation>所有预期答案都是 JSON 对象或列表</translation>
     </message>
     <message>
-        <source>held-out rows</source>
-        <translation>留出的数据行</translation>
+        <source>every expected answer is short and holds a number</source>
+        <translation>所有预期答案都很短且含有数字</translation>
+    </message>
+    <message>
+        <source>exact match</source>
+        <translation>完全匹配</translation>
+    </message>
+    <message>
+        <source>expected</source>
+        <translation>预期</translation>
+    </message>
+    <message>
+        <source>expected answers are short</source>
+        <translation>预期答案较短</translation>
+    </message>
+    <message>
+        <source>expected answers are texts</source>
+        <translation>预期答案是文本</translation>
+    </message>
+    <message>
+        <source>general questions</source>
+        <translation>常识问题</translation>
+    </message>
+    <message>
+        <source>handing over</source>
+        <translation>正在交给其他程序</translation>
     </message>
     <message>
         <source>in the safetensors header, {reason}</source>
@@ -5451,12 +5743,72 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不是普通文件</translation>
     </message>
     <message>
+        <source>it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats</source>
+        <translation>在 {count} 个位置中有 {share:.0%} 选择了相同的 token，散度为 {kl:.2g} nat</translation>
+    </message>
+    <message>
+        <source>it cuts a text into words in a way of its own</source>
+        <translation>它切分文本的方式不受支持</translation>
+    </message>
+    <message>
+        <source>it has more tokens than the model</source>
+        <translation>它的 token 比模型多</translation>
+    </message>
+    <message>
+        <source>it is of the kind {kind}</source>
+        <translation>它属于 {kind} 类型</translation>
+    </message>
+    <message>
+        <source>it merges nothing</source>
+        <translation>它没有任何合并规则</translation>
+    </message>
+    <message>
+        <source>it prepares a text by {step}</source>
+        <translation>它用 {step} 预处理文本</translation>
+    </message>
+    <message>
         <source>it was saved by another run</source>
         <translation>由另一次运行保存</translation>
     </message>
     <message>
-        <source>kernels</source>
-        <translation>内核</translation>
+        <source>its attention has a sliding window</source>
+        <translation>它的注意力使用滑动窗口</translation>
+    </message>
+    <message>
+        <source>its attention is scaled in another way</source>
+        <translation>它的注意力缩放方式不同</translation>
+    </message>
+    <message>
+        <source>its logits are capped</source>
+        <translation>它的 logit 有上限</translation>
+    </message>
+    <message>
+        <source>its sliding windows are in other layers</source>
+        <translation>它的滑动窗口位于其他层</translation>
+    </message>
+    <message>
+        <source>llama.cpp can&apos;t add this adapter to a model: {name} is more than two matrices of a layer.</source>
+        <translation>llama.cpp 无法把此适配器加到模型上：{name} 不只是某一层的两个矩阵。</translation>
+    </message>
+    <message>
+        <source>llama.cpp can&apos;t load the file</source>
+        <translation>llama.cpp 无法加载该文件</translation>
+    </message>
+    <message>
+        <source>llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same.</source>
+        <translation>对带组合符号的文字（如印地语），llama.cpp 切分出的词元不同。其他文本则相同。</translation>
+    </message>
+    <message>
+        <source>llama.cpp cuts {text!r} into other tokens</source>
+        <translation>llama.cpp 把 {text!r} 切分成不同的 token</translation>
+    </message>
+    <message>
+        <source>llama.cpp refuses a prompt: {reason}</source>
+        <translation>llama.cpp 拒绝了一个提示词：{reason}</translation>
+    </message>
+    <message>
+        <source>llama.cpp renders the chat template in another way</source>
+        <translation>llama.cpp 渲染聊天模板的结果不同</translation>
     </message>
     <message>
         <source>loss</source>
@@ -5467,8 +5819,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>短路径文件夹的标记</translation>
     </message>
     <message>
+        <source>measured</source>
+        <translation>指标</translation>
+    </message>
+    <message>
         <source>memory used by {program}</source>
         <translation>占用显存：{program}</translation>
+    </message>
+    <message>
+        <source>merging</source>
+        <translation>正在合并</translation>
     </message>
     <message>
         <source>missing</source>
@@ -5659,10 +6019,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>需要评估数据</translation>
     </message>
     <message>
-        <source>no</source>
-        <translation>否</translation>
-    </message>
-    <message>
         <source>no model can be made of config.json and the weights</source>
         <translation>无法用 config.json 和权重建立模型</translation>
     </message>
@@ -5695,10 +6051,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不是有效的 JSON：应为“{character}”，实际是{what}。</translation>
     </message>
     <message>
-        <source>number format</source>
-        <translation>数值格式</translation>
-    </message>
-    <message>
         <source>number of rows to show (5)</source>
         <translation>要显示的行数（5）</translation>
     </message>
@@ -5723,16 +6075,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>选项</translation>
     </message>
     <message>
+        <source>other layers than usual know no positions</source>
+        <translation>不使用位置编码的层与通常不同</translation>
+    </message>
+    <message>
         <source>pad_token_id is {pad}, but the embedding in the weights has {rows} rows</source>
         <translation>pad_token_id 为 {pad}，而权重中的词嵌入只有 {rows} 行</translation>
     </message>
     <message>
         <source>part of conda</source>
         <translation>属于 conda</translation>
-    </message>
-    <message>
-        <source>perplexity</source>
-        <translation>困惑度</translation>
     </message>
     <message>
         <source>positional arguments</source>
@@ -5759,6 +6111,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>输出版本</translation>
     </message>
     <message>
+        <source>publishing</source>
+        <translation>正在完成</translation>
+    </message>
+    <message>
         <source>read every installed byte to find problems</source>
         <translation>读取每个已安装的字节来查找问题</translation>
     </message>
@@ -5779,10 +6135,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>不询问直接修复全部问题</translation>
     </message>
     <message>
-        <source>report: {path}</source>
-        <translation>报告：{path}</translation>
-    </message>
-    <message>
         <source>restored {path}</source>
         <translation>已恢复 {path}</translation>
     </message>
@@ -5793,6 +6145,18 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>return as soon as the run has started</source>
         <translation>运行一开始就返回</translation>
+    </message>
+    <message>
+        <source>right JSON</source>
+        <translation>JSON 正确</translation>
+    </message>
+    <message>
+        <source>right choice</source>
+        <translation>选项正确</translation>
+    </message>
+    <message>
+        <source>right number</source>
+        <translation>数字正确</translation>
     </message>
     <message>
         <source>run every check and test</source>
@@ -5849,10 +6213,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>start a run and follow it</source>
         <translation>开始一个运行并跟踪它</translation>
-    </message>
-    <message>
-        <source>started</source>
-        <translation>开始时间</translation>
     </message>
     <message>
         <source>starting</source>
@@ -5915,6 +6275,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>text_config 必须是对象，而不是 {value}</translation>
     </message>
     <message>
+        <source>the HTML or PDF file to write (report.html in the run&apos;s folder)</source>
+        <translation>要写入的 HTML 或 PDF 文件（默认为运行文件夹中的 report.html）</translation>
+    </message>
+    <message>
         <source>the NVIDIA driver does not answer</source>
         <translation>NVIDIA 驱动没有响应</translation>
     </message>
@@ -5925,6 +6289,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the end-of-text token {token} has the number {number}, but the model knows only {rows} tokens</source>
         <translation>文本结束词元 {token} 的编号是 {number}，但模型只认识 {rows} 个词元</translation>
+    </message>
+    <message>
+        <source>the expected answers are {count} choices</source>
+        <translation>预期答案是 {count} 个选项</translation>
     </message>
     <message>
         <source>the file contains no JSON object</source>
@@ -5953,10 +6321,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the file looks like UTF-16 text without a byte order mark. Save it as UTF-8.</source>
         <translation>文件看起来是没有字节顺序标记的 UTF-16 文本，请另存为 UTF-8。</translation>
-    </message>
-    <message>
-        <source>the file to write (report.html in the run&apos;s folder)</source>
-        <translation>要写入的文件（默认为运行文件夹中的 report.html）</translation>
     </message>
     <message>
         <source>the following arguments are required: %s</source>
@@ -6051,24 +6415,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>用普通 PyTorch 训练，不用融合内核</translation>
     </message>
     <message>
-        <source>trained parameters</source>
-        <translation>训练的参数</translation>
-    </message>
-    <message>
         <source>trained {step} steps in {time}</source>
         <translation>训练了 {step} 步，用时 {time}</translation>
     </message>
     <message>
         <source>training</source>
         <translation>训练</translation>
-    </message>
-    <message>
-        <source>training loss</source>
-        <translation>训练损失</translation>
-    </message>
-    <message>
-        <source>training rows</source>
-        <translation>训练数据行</translation>
     </message>
     <message>
         <source>triton and triton-windows are both installed and overwrite each other&apos;s files.</source>
@@ -6111,8 +6463,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>uv：{path}，下载自软件包索引</translation>
     </message>
     <message>
+        <source>valid JSON</source>
+        <translation>JSON 有效</translation>
+    </message>
+    <message>
         <source>values are nested too deeply, or a number is too long</source>
         <translation>值嵌套过深，或某个数字过长</translation>
+    </message>
+    <message>
+        <source>verifying</source>
+        <translation>正在验证</translation>
     </message>
     <message>
         <source>version {major}.{minor} is too old</source>
@@ -6143,16 +6503,12 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
     <message>
-        <source>write a page about a run and what came of it</source>
-        <translation>生成一份关于运行及其结果的网页</translation>
+        <source>word F1</source>
+        <translation>词级 F1</translation>
     </message>
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
         <translation>wsl.exe 以退出码 {code} 结束。</translation>
-    </message>
-    <message>
-        <source>yes</source>
-        <translation>是</translation>
     </message>
     <message>
         <source>{cause} ({code})</source>
@@ -6225,6 +6581,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{folder}: the base model predicts NaN, before any training.</source>
         <translation>{folder}：基础模型在训练之前的预测就是 NaN。</translation>
+    </message>
+    <message>
+        <source>{folder}: the export needs {size:.0f} MiB more, but only {free:.0f} MiB are free.</source>
+        <translation>{folder}：导出还需要 {size:.0f} MiB，但只有 {free:.0f} MiB 可用。</translation>
     </message>
     <message>
         <source>{folder}: the folder of wheels from the settings does not exist.</source>
@@ -6301,6 +6661,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name} has another date than before. Only samples of it were compared: they are equal.</source>
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
+    </message>
+    <message>
+        <source>{name} has parts that run in plain PyTorch only.</source>
+        <translation>{name} 的部分内容只能用纯 PyTorch 运行。</translation>
     </message>
     <message>
         <source>{name} instead of CPython</source>
@@ -7668,6 +8032,154 @@ in no list of processes. What is shown has no passwords.</source>
         <source>{num_skipped} of {num_rows}</source>
         <translation>{num_skipped} / {num_rows}</translation>
     </message>
+    <message>
+        <source>Answers before and after</source>
+        <translation>训练前后的回答</translation>
+    </message>
+    <message>
+        <source>Ask it something that is not among the rows before you rely on it.</source>
+        <translation>正式使用前，请用数据之外的问题试一试。</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>文件</translation>
+    </message>
+    <message>
+        <source>Hold out a share of the rows and train again. A falling training loss alone may be memorizing.</source>
+        <translation>请留出一部分数据行后重新训练。仅训练损失下降可能只是死记硬背。</translation>
+    </message>
+    <message>
+        <source>Improved a little: the held-out loss fell from {before} to {after}.</source>
+        <translation>略有改善：留出数据的损失从 {before} 降到 {after}。</translation>
+    </message>
+    <message>
+        <source>Improved a lot: the held-out loss fell from {before} to {after}.</source>
+        <translation>明显改善：留出数据的损失从 {before} 降到 {after}。</translation>
+    </message>
+    <message>
+        <source>Loss by step</source>
+        <translation>各步的损失</translation>
+    </message>
+    <message>
+        <source>Loss in nats per token</source>
+        <translation>损失（每个词元的奈特数）</translation>
+    </message>
+    <message>
+        <source>Lower the learning rate, and look at the rows: answers may not belong to their questions.</source>
+        <translation>请降低学习率，并检查数据：回答可能与问题不对应。</translation>
+    </message>
+    <message>
+        <source>Made by Tunesmith {version} on {date}.</source>
+        <translation>由 Tunesmith {version} 于 {date} 生成。</translation>
+    </message>
+    <message>
+        <source>More epochs or more rows may improve it further.</source>
+        <translation>增加训练轮数或数据行可能会进一步改善。</translation>
+    </message>
+    <message>
+        <source>No improvement: the held-out loss was {before} and is {after}.</source>
+        <translation>没有改善：留出数据的损失原为 {before}，现为 {after}。</translation>
+    </message>
+    <message>
+        <source>Nobody knows whether the model improved: no held-out rows were measured before and after.</source>
+        <translation>无法得知模型是否改善：训练前后没有用留出的数据行测量。</translation>
+    </message>
+    <message>
+        <source>Overfitting since step {step}: the held-out loss fell from {before} to {best} there and has risen to {after} since.</source>
+        <translation>自第 {step} 步起过拟合：留出数据的损失到那时从 {before} 降到 {best}，此后升到 {after}。</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>The model got worse: the held-out loss rose from {before} to {after}.</source>
+        <translation>模型变差了：留出数据的损失从 {before} 升到 {after}。</translation>
+    </message>
+    <message>
+        <source>Train for more steps or at a higher learning rate, and look at what is learned of the rows.</source>
+        <translation>请增加训练步数或提高学习率，并查看数据行中哪些内容会被学习。</translation>
+    </message>
+    <message>
+        <source>Train until step {step} only, or on more rows.</source>
+        <translation>请只训练到第 {step} 步，或使用更多数据行。</translation>
+    </message>
+    <message>
+        <source>Warnings</source>
+        <translation>警告</translation>
+    </message>
+    <message>
+        <source>What was trained</source>
+        <translation>训练内容</translation>
+    </message>
+    <message>
+        <source>Where it ran</source>
+        <translation>运行环境</translation>
+    </message>
+    <message>
+        <source>before training</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>device</source>
+        <translation>设备</translation>
+    </message>
+    <message>
+        <source>duration</source>
+        <translation>用时</translation>
+    </message>
+    <message>
+        <source>held-out loss</source>
+        <translation>留出数据的损失</translation>
+    </message>
+    <message>
+        <source>held-out rows</source>
+        <translation>留出的数据行</translation>
+    </message>
+    <message>
+        <source>kernels</source>
+        <translation>内核</translation>
+    </message>
+    <message>
+        <source>no</source>
+        <translation>否</translation>
+    </message>
+    <message>
+        <source>number format</source>
+        <translation>数值格式</translation>
+    </message>
+    <message>
+        <source>perplexity</source>
+        <translation>困惑度</translation>
+    </message>
+    <message>
+        <source>report: {path}</source>
+        <translation>报告：{path}</translation>
+    </message>
+    <message>
+        <source>started</source>
+        <translation>开始时间</translation>
+    </message>
+    <message>
+        <source>trained parameters</source>
+        <translation>训练的参数</translation>
+    </message>
+    <message>
+        <source>training loss</source>
+        <translation>训练损失</translation>
+    </message>
+    <message>
+        <source>training rows</source>
+        <translation>训练数据行</translation>
+    </message>
+    <message>
+        <source>write a page about a run and what came of it</source>
+        <translation>生成一份关于运行及其结果的网页</translation>
+    </message>
+    <message>
+        <source>yes</source>
+        <translation>是</translation>
+    </message>
 </context>
 <context>
     <name>Dashboard</name>
@@ -7744,10 +8256,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>删除…</translation>
     </message>
     <message>
-        <source>Report</source>
-        <translation>报告</translation>
-    </message>
-    <message>
         <source>Copy path</source>
         <translation>复制路径</translation>
     </message>
@@ -7806,6 +8314,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Nothing was trained yet. Resuming begins again.</source>
         <translation>尚未完成任何训练。继续时将从头开始。</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>报告</translation>
     </message>
 </context>
 <context>
@@ -7953,6 +8465,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>图表</translation>
     </message>
     <message>
+        <source>Evaluation</source>
+        <translation>评估</translation>
+    </message>
+    <message>
         <source>Log</source>
         <translation>日志</translation>
     </message>
@@ -7983,6 +8499,18 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The settings of the run are still loading.</source>
         <translation>运行的设置还在读取中。</translation>
+    </message>
+    <message>
+        <source>PDF files (*.pdf)</source>
+        <translation>PDF 文件 (*.pdf)</translation>
+    </message>
+    <message>
+        <source>Save as PDF…</source>
+        <translation>另存为 PDF…</translation>
+    </message>
+    <message>
+        <source>Saved</source>
+        <translation>已保存</translation>
     </message>
     <message>
         <source>Copied</source>
@@ -8770,6 +9298,104 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
 </context>
 <context>
+    <name>EvaluationCard</name>
+    <message>
+        <source>Compared with the base model</source>
+        <translation>与基础模型比较</translation>
+    </message>
+    <message>
+        <source>Evaluate</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Measured</source>
+        <translation>指标</translation>
+    </message>
+    <message>
+        <source>Before</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>After</source>
+        <translation>训练后</translation>
+    </message>
+    <message>
+        <source>Difference, 95% interval</source>
+        <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>Answers the held-out rows with and without the adapter, and compares them.</source>
+        <translation>分别在使用和不使用适配器的情况下回答留出的数据行，并进行比较。</translation>
+    </message>
+    <message>
+        <source>Measured at step %1</source>
+        <translation>在第 %1 步测得</translation>
+    </message>
+    <message>
+        <source>Starting…</source>
+        <translation>正在启动…</translation>
+    </message>
+    <message>
+        <source>The evaluation was canceled.</source>
+        <translation>评估已取消。</translation>
+    </message>
+    <message>
+        <source>%1: %2 of %3</source>
+        <translation>%1：%2 / %3</translation>
+    </message>
+</context>
+<context>
+    <name>EvaluationPane</name>
+    <message>
+        <source>This run holds out no rows, so there are no answers to compare. Set an evaluation split to see answers before and after training.</source>
+        <translation>这次训练没有留出数据行，因此没有可比较的回答。设置评估比例后，即可看到训练前后的回答。</translation>
+    </message>
+    <message>
+        <source>Answers to held-out rows appear here, before and after training, side by side.</source>
+        <translation>留出数据行在训练前后的回答会并排显示在这里。</translation>
+    </message>
+    <message>
+        <source>This run has no answers to compare.</source>
+        <translation>这次训练没有可比较的回答。</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>报告</translation>
+    </message>
+    <message>
+        <source>Save as PDF…</source>
+        <translation>另存为 PDF…</translation>
+    </message>
+    <message>
+        <source>After step %1</source>
+        <translation>第 %1 步之后</translation>
+    </message>
+    <message>
+        <source>After training</source>
+        <translation>训练后</translation>
+    </message>
+    <message>
+        <source>Before</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>Expected</source>
+        <translation>预期</translation>
+    </message>
+    <message>
+        <source>Not asked yet</source>
+        <translation>尚未提问</translation>
+    </message>
+    <message>
+        <source>(empty)</source>
+        <translation>（空）</translation>
+    </message>
+</context>
+<context>
     <name>ExplainLogDialog</name>
     <message>
         <source>Explain a log</source>
@@ -9357,6 +9983,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Evaluating</source>
         <translation>正在评估</translation>
+    </message>
+    <message>
+        <source>Answering</source>
+        <translation>正在回答</translation>
     </message>
     <message>
         <source>Saving</source>

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
-from typing import Any, get_type_hints
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 from tunesmith_core import terminal
 from tunesmith_core.errors import EXIT_DONE
-from tunesmith_core.operations.kind import Kind
+from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 from tunesmith_core.operations.runner import conduct
+from tunesmith_core.runs import open_run
 
 
 def add_arguments(parser: ArgumentParser, kind: Kind) -> None:
@@ -17,14 +20,32 @@ def add_arguments(parser: ArgumentParser, kind: Kind) -> None:
     types = get_type_hints(kind.spec)
     for field in dataclasses.fields(kind.spec):
         value_type = types[field.name]
+        choices = get_args(value_type)
+        read: Any = str if choices else _READERS.get(value_type, value_type)  # Any: a type or a function
         if field.default is dataclasses.MISSING:
-            parser.add_argument(field.name, type=value_type, metavar=field.name.upper())
+            parser.add_argument(field.name, type=read, metavar=field.name.upper())
         elif value_type is bool:
-            parser.add_argument(f"--{field.name}", action="store_true")
+            parser.add_argument(f"--{field.name.replace('_', '-')}", action="store_true")
         else:
             parser.add_argument(
-                f"--{field.name.replace('_', '-')}", type=value_type, default=field.default, help=f"({field.default})"
+                f"--{field.name.replace('_', '-')}",
+                type=read,
+                default=field.default,
+                choices=choices or None,
+                help=f"({field.default})",
             )
+
+
+def _absolute(text: str) -> str:
+    # A default goes through here too, and "" stands for no path.
+    return str(Path(text).expanduser().absolute()) if text else ""
+
+
+def _run_folder(text: str) -> str:
+    return str(open_run(text).path)
+
+
+_READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder}  # Any: types of fields
 
 
 def run(kind: Kind, arguments: Namespace) -> int:

@@ -14,13 +14,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NewType
 
 from tunesmith_core import devices, environments, files, paths
 from tunesmith_core.operations import kinds
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
+
+AbsolutePath = NewType("AbsolutePath", str)
+"""A path in a spec. The child has a working folder of its own, so the command line makes it absolute."""
+
+RunFolder = NewType("RunFolder", str)
+"""The folder of a run in a spec; on the command line also its name."""
 
 
 class Place(enum.Enum):

@@ -36,12 +36,7 @@ def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tm
     tmp.mkdir(exist_ok=True)
     staging = tmp / f"adapter-{uuid.uuid4().hex[:8]}"
     try:
-        # "auto" would ask the hub for the base model's vocabulary; the embedding is never trained here.
-        model.save_pretrained(staging, safe_serialization=True, save_embedding_layers=False)
-        ensure_restored(model, staging)
-        whole = whole_model_of(model, staging)
-        tokenizer.save_pretrained(staging)
-        files.atomic_write_text(staging / "README.md", card + _use_in_whole_model(whole))
+        whole = write_adapter(model, tokenizer, card, staging)
         for path in staging.rglob("*"):
             if path.is_file():
                 files.fsync_file(path)
@@ -57,6 +52,22 @@ def export_adapter(model: PeftModel, tokenizer: Any, card: str, target: Path, tm
         name=whole.name,
     )
     return {"adapter-class-differs": said}
+
+
+def write_adapter(model: PeftModel, tokenizer: Any, card: str, folder: Path) -> WholeModel | None:
+    """Write the files of an adapter into a folder and return the larger model that the trained one is a part of.
+
+    Raises:
+        RunFailure: `adapter-not-restored` when plain PEFT would not restore every trained weight.
+        OSError: as the file system says.
+    """
+    # "auto" would ask the hub for the base model's vocabulary; the embedding is never trained here.
+    model.save_pretrained(folder, safe_serialization=True, save_embedding_layers=False)
+    ensure_restored(model, folder)
+    whole = whole_model_of(model, folder)
+    tokenizer.save_pretrained(folder)
+    files.atomic_write_text(folder / "README.md", card + _use_in_whole_model(whole))
+    return whole
 
 
 def _use_in_whole_model(whole: WholeModel | None) -> str:

@@ -31,16 +31,6 @@ def adapter_card(
     eval_loss_after: float | None,
 ) -> str:
     """Return the card as Markdown with the front matter that model sites read."""
-    settings = "\n".join(
-        f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
-        for setting in iter_settings()
-        if setting.section in TOLD_SECTIONS
-    )
-    losses = (
-        f"Held-out loss: {eval_loss_before:.4f} before, {eval_loss_after:.4f} after (nats per token).\n"
-        if eval_loss_before is not None and eval_loss_after is not None
-        else "No held-out loss was measured.\n"
-    )
     names = ", ".join(Path(source.path).name for source in spec.data.sources)
     kind = "LoRA" if spec.quantization.kind == "none" else "QLoRA"
     return f"""---
@@ -58,7 +48,7 @@ A {kind} adapter, trained with Tunesmith for {step} steps.
 - Data: {names} ({num_train_rows} rows, SHA-256 {data_hash}), {num_eval_rows} rows held out
 - Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
 
-{losses}
+{losses_line(eval_loss_before, eval_loss_after)}
 ## Use
 
 ```python
@@ -72,10 +62,25 @@ model = PeftModel.from_pretrained(base, "THIS_FOLDER")
 
 ## Settings
 
-| setting | value |
-|---|---|
-{settings}
+{settings_table(spec)}
 """
+
+
+def losses_line(before: float | None, after: float | None) -> str:
+    """Return the line of a card about the loss on held-out rows, in nats per token; None where it was not measured."""
+    if before is None or after is None:
+        return "No held-out loss was measured.\n"
+    return f"Held-out loss: {before:.4f} before, {after:.4f} after (nats per token).\n"
+
+
+def settings_table(spec: RunSpec) -> str:
+    """Return the settings of a run that a card shows, as a table of Markdown."""
+    rows = "\n".join(
+        f"| {setting.declaration.label} | {_shown(setting.get(spec))} |"
+        for setting in iter_settings()
+        if setting.section in TOLD_SECTIONS
+    )
+    return f"| setting | value |\n|---|---|\n{rows}"
 
 
 def _shown(value: object) -> str:

@@ -11,6 +11,7 @@ from peft.tuners.lora import LoraModel
 from peft.tuners.lora.layer import LoraLayer, ParamWrapper
 from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
 from torch import nn
+from torch.func import functional_call
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
@@ -152,13 +153,20 @@ def _is_product(module: Any) -> bool:  # Any: a linear layer of some kind
     """Return whether a layer does what its weight says; layers of PyTorch and of 4-bit libraries do."""
     if type(module).forward is nn.Linear.forward or hasattr(module.weight, "quant_state") or isinstance(module, Conv1D):
         return True
-    x = torch.ones(2, module.in_features, dtype=module.weight.dtype, device=module.weight.device)
-    expected = functional.linear(x, module.weight, module.bias)
+    # Of a model without weights, any numbers show it.
+    weights = {name: _numbers(value) for name, value in module.named_parameters(recurse=False)}
+    weight = weights["weight"]
+    x = torch.ones(2, module.in_features, dtype=weight.dtype, device=weight.device)
+    expected = functional.linear(x, weight, weights.get("bias"))
     try:
-        result = module(x)
+        result = functional_call(module, weights, x)
     except (RuntimeError, TypeError, ValueError, IndexError):
         return False
     return isinstance(result, torch.Tensor) and result.shape == expected.shape and torch.allclose(result, expected)
+
+
+def _numbers(value: torch.Tensor) -> torch.Tensor:
+    return torch.linspace(-1, 1, value.numel(), device="cpu").view(value.shape) if value.is_meta else value.detach()
 
 
 def described(model: PeftModel) -> list[str]:

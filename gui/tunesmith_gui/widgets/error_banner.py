@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from PySide6.QtWidgets import QWidget
 
-from tunesmith_core.error_codes import CODES, USER
+from tunesmith_core.error_code import USER
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_gui.tr import core_text, fill, translate
 from tunesmith_gui.widgets.banner import Banner

@@ -10,6 +10,7 @@ from tunesmith_core import files, paths
 from tunesmith_core.errors import EnvironmentProblem
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kind import AbsolutePath
 from tunesmith_core.operations.kinds.engine import IMPORT, ImportSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.setup_messages import Part
@@ -77,7 +78,7 @@ def ensure(lock: Path, python: Path, uv: Uv, progress: Progress) -> Path:
 
 
 def _convert(python: Path, source: Path, target: Path) -> None:
-    spec = ImportSpec(str(source), str(target))
+    spec = ImportSpec(AbsolutePath(str(source)), AbsolutePath(str(target)))
     outcome = conduct(IMPORT, spec, command=lambda operation: IMPORT.command(operation, spec, python))
     if outcome.state is not OperationState.FINISHED:
         raise EnvironmentProblem(

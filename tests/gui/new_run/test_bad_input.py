@@ -15,7 +15,8 @@ from pytestqt.qtbot import QtBot
 from tests.gui.new_run.driving import GIB, close, fill_in, make_page, scripted_tasks, shown_words
 from tests.parquet_files import parquet_of
 from tunesmith_core import paths
-from tunesmith_core.error_codes import CODES, USER
+from tunesmith_core.error_code import USER
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import UserError
 from tunesmith_core.hardware import Hardware
 from tunesmith_gui.context import Context

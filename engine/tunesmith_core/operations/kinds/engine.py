@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tunesmith_core.operations.kind import Kind, Place
+from tunesmith_core.operations.kind import AbsolutePath, Kind, Place
 from tunesmith_core.operations.limits import Limits
 from tunesmith_core.spec import RunSpec
 
@@ -52,8 +52,8 @@ class PrepareSpec:
 class ImportSpec:
     """A GGUF file and the model folder that it becomes."""
 
-    source: str
-    target: str
+    source: AbsolutePath
+    target: AbsolutePath
 
 
 @dataclass(frozen=True, slots=True)

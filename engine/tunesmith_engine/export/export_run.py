@@ -1,0 +1,142 @@
+"""Takes what a run has trained out of it, into a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM
+
+from tunesmith_core import files
+from tunesmith_core.checkpoint_manifest import read_manifest
+from tunesmith_core.model_json import read_object
+from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.protocol import read_journal
+from tunesmith_core.runs import Run
+from tunesmith_engine.export.adapter import write_adapter
+from tunesmith_engine.export.adapter_card import adapter_card
+from tunesmith_engine.export.merged_card import merged_card, verdict
+from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel
+from tunesmith_engine.export.merging import Merging
+from tunesmith_engine.export.progress import Progress
+from tunesmith_engine.export.proof import EQUAL_NATS, compare
+from tunesmith_engine.export.staging import PROOF_NAME, Staging, is_exported, staged
+from tunesmith_engine.export.trained import Trained, digest, find_trained, load_base
+from tunesmith_engine.export.using import Takers, commands
+from tunesmith_engine.export.verifying import Way, verify
+from tunesmith_engine.model.folder import load_tokenizer, model_folder
+
+
+def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON values
+    """Export a run.
+
+    Args:
+        host: told how far it is.
+        spec: what and where to.
+
+    Returns:
+        Path, format, step and bytes of the export, whether it was there already, its proof, and commands that use it.
+
+    Raises:
+        TunesmithError: `nothing-to-export`, `export-target-taken`, `export-unsupported`, `disk-full` and what loading
+            finds. Nothing is left then. `other-program-failed` after the export is complete.
+    """
+    takers = Takers(spec)
+    run = Run(Path(spec.run))
+    trained = find_trained(run, spec.checkpoint)
+    folder = model_folder(trained.spec.model)
+    base = trained.check_base(folder)
+    kind = f"gguf-{spec.type}" if spec.format == "gguf" else spec.format
+    target = Path(spec.to) if spec.to else run.path / "exports" / f"step-{trained.step:06d}-{kind}"
+    identity = {
+        "format": kind,
+        "run": run.created_at,
+        "step": trained.step,
+        "weights": digest(trained),
+        "base_model": {name: note.sampled for name, note in base.notes.items()},
+    }
+    exists = is_exported(target, identity)
+    if not exists:
+        with staged(target, identity) as staging:
+            match spec.format:
+                case "merged":
+                    _write_merged(host, trained, folder, staging)
+                case "adapter":
+                    _write_adapter(host, trained, folder, staging)
+                case "gguf":
+                    # Imported here: other formats need no GGUF.
+                    from tunesmith_engine.export.gguf.export import write_gguf
+
+                    write_gguf(host, trained, folder, staging, spec.type)
+                case "gguf-adapter":
+                    from tunesmith_engine.export.gguf.adapter import write_gguf_adapter
+
+                    write_gguf_adapter(host, trained, folder, staging)
+            host.phase("publishing")
+            staging.publish()
+    return {
+        **takers.hand_over(host, target),
+        "path": str(target),
+        "format": kind,
+        "step": trained.step,
+        "bytes": files.folder_bytes(target),
+        "existed": exists,
+        "commands": commands(spec.format, target, trained.spec.model.path),
+        "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
+    }
+
+
+def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
+    host.phase("merging")
+    model = trained.load(folder)
+    merged = MergedModel(folder, lambda names: Merging(model, names))
+    progress = Progress(host, "merging", merged.num_bytes)
+    merged.write(staging, progress.advance)
+    way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder)), EQUAL_NATS, merged.rounded)
+    proof = verify(host, trained, folder, staging, way)
+    files.atomic_write_text(staging.folder / CARD_NAME, merged_card(trained, folder, proof))
+
+
+def _merged(folder: Path) -> Any:  # Any: a transformers model
+    """Load a merged model as anybody does, in float32 so that only its weights count."""
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def _write_adapter(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
+    host.phase("saving")
+    staging.check_space(2 * trained.weights_path.stat().st_size)
+    if trained.is_adapter:
+        for path in sorted(trained.folder.iterdir()):
+            if path.is_file():
+                shutil.copyfile(path, staging.folder / path.name)
+    else:
+        write_adapter(trained.load(folder), load_tokenizer(folder), _adapter_card(trained, folder), staging.folder)
+    way = Way("adapter", lambda answers, _: compare(answers, _adapted(folder, staging.folder)), EQUAL_NATS)
+    proof = verify(host, trained, folder, staging, way)
+    card = staging.folder / CARD_NAME
+    text = card.read_text(encoding="utf-8") if card.is_file() else ""
+    files.atomic_write_text(card, f"{text}\n## Compared with the trained model\n\n{verdict(proof)}\n")
+
+
+def _adapted(base: Path, adapter: Path) -> Any:  # Any: a model of PEFT
+    return PeftModel.from_pretrained(load_base(base), str(adapter)).eval()
+
+
+def _adapter_card(trained: Trained, folder: Path) -> str:
+    """Return the card of an adapter from a checkpoint, as the end of its run would write it."""
+    setups = [event.data for event in read_journal(trained.run.journal_path) if event.type == "setup"]
+    rows = setups[-1] if setups else {}
+    return adapter_card(
+        trained.spec,
+        model_folder=folder,
+        data_hash=str(read_manifest(trained.folder).fingerprint.get("data", "unknown")),
+        num_train_rows=rows.get("num_train_rows") or 0,
+        num_eval_rows=rows.get("num_eval_rows") or 0,
+        step=trained.step,
+        eval_loss_before=None,
+        eval_loss_after=None,
+    )

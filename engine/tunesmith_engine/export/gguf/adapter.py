@@ -1,0 +1,132 @@
+"""Exports a LoRA adapter as a GGUF file of its own, which llama.cpp adds to the base model's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from gguf import MODEL_ARCH_NAMES, GGUFWriter
+from peft import PeftModel
+from peft.tuners.lora import Linear, LoraLayer
+
+from tunesmith_core import files
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.host import Host
+from tunesmith_core.runs import display_name
+from tunesmith_engine.export.gguf.architectures import Architecture, Config, architecture_of
+from tunesmith_engine.export.gguf.export import check_libraries, file_name, measure, stops_of
+from tunesmith_engine.export.gguf.tensors import laid_out, names_in_gguf
+from tunesmith_engine.export.gguf.writing import HEADER_BYTES, GgufFile, Weights
+from tunesmith_engine.export.merged_card import gguf_card
+from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel
+from tunesmith_engine.export.merging import ADAPTER, Merging
+from tunesmith_engine.export.progress import Progress
+from tunesmith_engine.export.proof import EQUAL_NATS, context_of
+from tunesmith_engine.export.restoring import PREFIX
+from tunesmith_engine.export.staging import Staging
+from tunesmith_engine.export.trained import Trained
+from tunesmith_engine.export.verifying import Way, verify
+from tunesmith_engine.model.folder import load_tokenizer
+from tunesmith_engine.model.load import load_config
+from tunesmith_engine.model.lora import trainable
+
+BASE_TYPE = "f16"
+"""Of the base model's file that the adapter is compared on, which is deleted then."""
+
+Parts = dict[str, torch.Tensor]
+
+
+def write_gguf_adapter(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
+    """Write an adapter with its card, and the proof that llama.cpp computes the same with it.
+
+    Args:
+        host: told how far it is.
+        trained: the weights.
+        folder: of the base model.
+        staging: where to.
+
+    Raises:
+        UserError: `export-unsupported` for an adapter that llama.cpp does not have.
+        EnvironmentProblem: `environment-damaged` in an environment that an earlier version has built.
+    """
+    check_libraries(BASE_TYPE)
+    host.phase("converting")
+    config, model = load_config(folder), trained.load(folder)
+    alpha = float(trained.spec.adapter.alpha)
+    parts = lora_parts(model, config, alpha)
+    base = _base_file(folder, model, config)
+    staging.check_space(base.num_bytes + HEADER_BYTES + sum(part.nbytes for part in parts.values()))
+    name = file_name(trained, "lora")
+    _write(staging.part(name), architecture_of(config), display_name(trained.run), alpha, parts)
+    staging.finish(name, files.sha256_file(staging.part(name)))
+    path = staging.part("base")
+    base.write(path, "base", "", Progress(host, "converting", base.num_bytes).advance)
+    way = Way(
+        "gguf-adapter",
+        lambda answers, tokenizer: measure(path, answers, tokenizer, context_of(config), staging.folder / name),
+        EQUAL_NATS,
+        more_bytes=path.stat().st_size,
+    )
+    proof = verify(host, trained, folder, staging, way)
+    path.unlink()
+    use = f"```\nllama-cli -m BASE_MODEL.gguf --lora {name}\n```"
+    files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
+
+
+def lora_parts(model: PeftModel, config: Config, alpha: float) -> Parts:
+    """Return both matrices of each layer with an adapter, by their names in the file.
+
+    Args:
+        model: with the adapter.
+        config: of the base model.
+        alpha: that llama.cpp divides by a layer's rank and multiplies with.
+
+    Raises:
+        UserError: `export-unsupported` when the adapter changes more than llama.cpp can add.
+    """
+    architecture, parts, left = architecture_of(config), Parts(), set(trainable(model))
+    for name, layer in model.named_modules():
+        if not isinstance(layer, LoraLayer) or ADAPTER in layer.lora_variant or type(layer) is not Linear:
+            continue
+        source = f"{name.removeprefix(PREFIX)}.weight"
+        own = names_in_gguf(architecture, config, [source])[source]
+        down, up = layer.lora_A[ADAPTER].weight.detach(), layer.lora_B[ADAPTER].weight.detach()
+        # Ranks and scales of some layers may be their own.
+        parts[f"{own}.lora_a"] = down
+        factor = layer.scaling[ADAPTER] * len(down) / alpha
+        parts[f"{own}.lora_b"] = laid_out(architecture, config, source, up * factor)
+        left -= {f"{name}.lora_{side}.{ADAPTER}.weight" for side in "AB"}
+    if left:
+        raise TunesmithError(
+            "export-unsupported",
+            "llama.cpp can't add this adapter to a model: {name} is more than two matrices of a layer.",
+            hint="Export the whole model as GGUF instead.",
+            name=min(left).removeprefix(PREFIX),
+        )
+    return parts
+
+
+def _base_file(folder: Path, model: PeftModel, config: Config) -> GgufFile:
+    merged = MergedModel(folder, lambda names: Merging(model, names))
+    weights = merged.weights()
+    tensors = {name: weight.tensor for name, weight in weights.items()}
+    read = Weights(tensors, lambda name: merged.read_base(weights[name]))
+    return GgufFile(config, load_tokenizer(folder), read, BASE_TYPE, stops_of(folder))
+
+
+def _write(path: Path, architecture: Architecture, name: str, alpha: float, parts: Parts) -> None:
+    writer = GGUFWriter(path, MODEL_ARCH_NAMES[architecture.arch])
+    writer.add_type("adapter")
+    writer.add_name(name)
+    writer.add_string("adapter.type", "lora")
+    writer.add_float32("adapter.lora.alpha", alpha)
+    for own, part in parts.items():
+        writer.add_tensor(own, np.ascontiguousarray(part.float().numpy()))
+    try:
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+    finally:
+        writer.close()
+    files.fsync_file(path)

@@ -1,0 +1,140 @@
+"""Exports what a run has trained as one GGUF file, with the proof that it is equal."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from gguf import GGMLQuantizationType
+
+from tunesmith_core import files
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
+from tunesmith_core.model_json import read_object
+from tunesmith_core.operations.host import Host
+from tunesmith_core.runs import display_name, slug
+from tunesmith_engine.export.adapter_card import base_model_license
+from tunesmith_engine.export.gguf import types
+from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
+from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, modelfile
+from tunesmith_engine.export.gguf.proof import ask_file, plain_token
+from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
+from tunesmith_engine.export.gguf.writing import HEADER_BYTES, GgufFile, Weights
+from tunesmith_engine.export.merged_card import UNKNOWN, gguf_card
+from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, is_licence
+from tunesmith_engine.export.merging import Merging
+from tunesmith_engine.export.progress import Progress
+from tunesmith_engine.export.proof import EQUAL_NATS, ROUNDED_NATS, Answer, Figures, Tokenizer, context_of
+from tunesmith_engine.export.staging import Staging
+from tunesmith_engine.export.trained import Trained
+from tunesmith_engine.export.verifying import Way, verify
+from tunesmith_engine.model.folder import load_tokenizer
+from tunesmith_engine.model.load import load_config
+
+UNROUNDED = ("f32", "f16", "bf16")
+"""Types whose numbers llama.cpp multiplies without rounding others to 8 bits."""
+
+WITHOUT_REFERENCE = ("f32", "f16", "q8_0")
+"""Types of which the divergence as a whole has a limit."""
+
+
+def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, type_name: str) -> None:
+    """Write a GGUF file with its card, and the proof that it is equal where there is memory for that.
+
+    Args:
+        host: told how far it is.
+        trained: the weights.
+        folder: of the base model.
+        staging: where to.
+        type_name: a key of FILE_TYPES.
+
+    Raises:
+        UserError: `export-unsupported` for what llama.cpp does not have or computes otherwise.
+        EnvironmentProblem: `environment-damaged` in an environment that an earlier version has built.
+    """
+    check_libraries(type_name)
+    host.phase("converting")
+    model = trained.load(folder)
+    merged = MergedModel(folder, lambda names: Merging(model, names))
+    weights = merged.weights()
+    config, tokenizer = load_config(folder), load_tokenizer(folder)
+    file = GgufFile(
+        config,
+        tokenizer,
+        Weights({name: weight.tensor for name, weight in weights.items()}, lambda name: merged.read(weights[name])),
+        type_name,
+        stops_of(folder),
+    )
+    name = file_name(trained, type_name)
+    staging.check_space(file.num_bytes + HEADER_BYTES)
+    if not staging.holds(name):
+        licence = base_model_license(folder).replace(UNKNOWN, "")
+        progress = Progress(host, "converting", file.num_bytes)
+        staging.finish(name, file.write(staging.part(name), display_name(trained.run), licence, progress.advance))
+    for path in filter(is_licence, merged.copied()):
+        shutil.copyfile(path, staging.folder / path.name)
+    way = _way(staging.folder / name, file.formats, type_name, context_of(config))
+    proof = verify(host, trained, folder, staging, way)
+    use = f"```\nllama-cli -m {name}\n```"
+    if is_blind_to_marks(tokenizer):
+        message = Message(
+            "llama.cpp cuts scripts with combining marks, such as Hindi, into other tokens. Other texts are the same."
+        )
+        host.warning("export-differs", message)
+        use += f"\n\n{message}"
+    if text := modelfile(name, tokenizer, stops_of(folder)):
+        files.atomic_write_text(staging.folder / MODELFILE_NAME, text)
+        use += f"\n\n```\nollama create NAME -f {MODELFILE_NAME}\n```"
+    else:
+        host.warning("chat-template-unclear", Message("Ollama can't use this chat template, so there is no Modelfile."))
+    files.atomic_write_text(staging.folder / CARD_NAME, gguf_card(trained, folder, use, proof))
+
+
+def _way(path: Path, formats: Mapping[str, GGMLQuantizationType], type_name: str, context: int) -> Way:
+    """Return how a file is compared: what rounds more than q8_0 may lose what the reference quantizer loses."""
+
+    def rounded(name: str, weight: torch.Tensor) -> torch.Tensor:
+        return types.rounded(name, weight, formats[name]) if name in formats else weight
+
+    return Way(
+        f"gguf-{type_name}",
+        lambda answers, tokenizer: measure(path, answers, tokenizer, context),
+        EQUAL_NATS if type_name in UNROUNDED else ROUNDED_NATS,
+        None if type_name in WITHOUT_REFERENCE else rounded,
+        path.stat().st_size,
+    )
+
+
+def measure(
+    path: Path, answers: Sequence[Answer], tokenizer: Tokenizer, context: int, adapter: Path | None = None
+) -> Figures:
+    """Return how far a file in llama.cpp is from the trained model; see `ask_file`."""
+    with LlamaCpp(path, context, plain_token(tokenizer), adapter) as llama:
+        return ask_file(llama, answers, tokenizer)
+
+
+def file_name(trained: Trained, ending: str) -> str:
+    """Return the name of the file for a run's model."""
+    return f"{slug(display_name(trained.run))}-{ending}.gguf"
+
+
+def check_libraries(type_name: str) -> None:
+    """Refuse to begin without the libraries that are needed at the end."""
+    needed = ["xllamacpp", *(["libgguf"] if types.FILE_TYPES[type_name].matrices in types.BY_LIBGGUF else [])]
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        raise TunesmithError(
+            "environment-damaged",
+            "The training environment is missing {names}, which this format needs.",
+            names=", ".join(missing),
+        )
+
+
+def stops_of(folder: Path) -> list[int]:
+    """Return the numbers of the tokens that end an answer by generation_config.json."""
+    path = folder / "generation_config.json"
+    stops = read_object(path).get("eos_token_id") if path.is_file() else None
+    return [stop for stop in (stops if isinstance(stops, list) else [stops]) if isinstance(stop, int)]

@@ -1,0 +1,132 @@
+"""The numbers of a model's config as llama.cpp calls them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from gguf import MODEL_ARCH, GGUFWriter, RopeScalingType
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_engine.export.gguf.architectures import Architecture, Config, num_layers
+
+ROPE_FREQS, ROPE_LONG, ROPE_SHORT = "rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"
+
+Rope = dict[str, Any]  # Any: JSON values
+
+
+def add_hyperparameters(writer: GGUFWriter, architecture: Architecture, config: Config, num_rows: int) -> None:
+    """Write the hyperparameters of a model.
+
+    Args:
+        writer: of the file.
+        architecture: of the model.
+        config: of the model.
+        num_rows: of its embedding.
+
+    Raises:
+        UserError: `export-unsupported` for a way to stretch positions that llama.cpp does not have.
+    """
+    window = getattr(config, "sliding_window", None)
+    is_windowed = architecture.arch in (MODEL_ARCH.GEMMA2, MODEL_ARCH.GEMMA3, MODEL_ARCH.PHI3)
+    context = config.max_position_embeddings
+    # Where llama.cpp has no window, the two agree up to its length.
+    writer.add_context_length(min(context, window) if config.model_type == "mistral" and window else context)
+    writer.add_block_count(num_layers(config))
+    writer.add_vocab_size(num_rows)
+    writer.add_embedding_length(config.hidden_size)
+    writer.add_feed_forward_length(config.intermediate_size)
+    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count_kv(config.num_key_value_heads)
+    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    writer.add_key_length(head_dim(config))
+    writer.add_value_length(head_dim(config))
+    if is_windowed and window:
+        writer.add_sliding_window(window)
+    if architecture.arch is MODEL_ARCH.GEMMA2:
+        writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
+        writer.add_final_logit_softcapping(config.final_logit_softcapping)
+    if architecture.arch is MODEL_ARCH.GRANITE:
+        writer.add_attention_scale(config.attention_multiplier)
+        writer.add_embedding_scale(config.embedding_multiplier)
+        writer.add_residual_scale(config.residual_multiplier)
+        writer.add_logit_scale(config.logits_scaling)
+    _add_rope(writer, architecture, config)
+
+
+def head_dim(config: Config) -> int:
+    """Return the numbers of one attention head."""
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def rope_of(config: Config) -> Rope:
+    """Return the settings of positions, of the layers that see everything."""
+    rope = dict(config.rope_parameters)
+    return dict(rope.get("full_attention") or rope)
+
+
+def _rope_dim(config: Config) -> int:
+    return int(head_dim(config) * (rope_of(config).get("partial_rotary_factor") or 1.0))
+
+
+def _add_rope(writer: GGUFWriter, architecture: Architecture, config: Config) -> None:
+    rope = rope_of(config)
+    writer.add_rope_dimension_count(_rope_dim(config))
+    writer.add_rope_freq_base(rope["rope_theta"])
+    if architecture.arch is MODEL_ARCH.GEMMA3:
+        writer.add_rope_freq_base_swa(config.rope_parameters["sliding_attention"]["rope_theta"])
+    match rope.get("rope_type", "default"):
+        case "default" | "llama3":
+            pass
+        case "linear":
+            writer.add_rope_scaling_type(RopeScalingType.LINEAR)
+            writer.add_rope_scaling_factor(rope["factor"])
+        case "yarn" if not rope.keys() & {"mscale", "mscale_all_dim", "attention_factor"}:
+            writer.add_rope_scaling_type(RopeScalingType.YARN)
+            writer.add_rope_scaling_factor(rope["factor"])
+            writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        case "longrope" if architecture.arch is MODEL_ARCH.PHI3:
+            original = _original_context(config)
+            scale = config.max_position_embeddings / original
+            writer.add_rope_scaling_orig_ctx_len(original)
+            writer.add_rope_scaling_attn_factors(
+                rope.get("attention_factor")
+                or (math.sqrt(1 + math.log(scale) / math.log(original)) if scale > 1 else 1.0)
+            )
+        case other:
+            raise TunesmithError(
+                "export-unsupported",
+                "Positions that are stretched by the method {method} can't be exported as GGUF.",
+                hint="Export the merged model instead.",
+                method=other,
+            )
+
+
+def _original_context(config: Config) -> int:
+    rope = rope_of(config)
+    return int(rope.get("original_max_position_embeddings") or config.original_max_position_embeddings)
+
+
+def rope_factors(config: Config) -> dict[str, torch.Tensor]:
+    """Return by what llama.cpp divides the frequencies of positions: tensors by name, each [rope dimension / 2]."""
+    rope = rope_of(config)
+    match rope.get("rope_type", "default"):
+        case "llama3":
+            return {ROPE_FREQS: _llama3_factors(rope, _rope_dim(config))}
+        case "longrope":
+            return {
+                ROPE_LONG: torch.tensor(rope["long_factor"], dtype=torch.float32),
+                ROPE_SHORT: torch.tensor(rope["short_factor"], dtype=torch.float32),
+            }
+    return {}
+
+
+def _llama3_factors(rope: Rope, dim: int) -> torch.Tensor:
+    """Return the factors of Llama 3.1: long waves are stretched, short ones are not, those between smoothly."""
+    frequencies = 1.0 / rope["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float32) / dim)
+    factor, low, high = rope["factor"], rope["low_freq_factor"], rope["high_freq_factor"]
+    waves = rope["original_max_position_embeddings"] * frequencies / (2 * math.pi)
+    smooth = (waves - low) / (high - low)
+    between = 1 / ((1 - smooth) / factor + smooth)
+    return torch.where(waves < low, factor, torch.where(waves > high, 1.0, between)).float()

@@ -1,0 +1,137 @@
+"""Number formats of GGUF files, and which of them each weight gets."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from gguf import GGML_QUANT_SIZES, LlamaFileType
+from gguf import GGMLQuantizationType as NumberFormat
+from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
+
+from tunesmith_core.errors import TunesmithError
+
+Q = NumberFormat
+F = LlamaFileType
+
+FALLBACKS = {Q.Q3_K: Q.IQ4_NL, Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0}
+"""For rows that are no multiple of a block of 256 numbers, as llama.cpp chooses them."""
+
+BY_LIBGGUF = frozenset({Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL})
+
+_LAYER = re.compile(r"blk\.(\d+)\.(.+)\.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class FileType:
+    """A kind of file.
+
+    Attributes:
+        number: that files of this kind carry.
+        matrices: the number format of most matrices; what is no matrix is float32.
+        head: that of the matrix that gives the logits, None for the same.
+        finer: that of some matrices of some layers that matter more, None for the same.
+        fused: that of queries, keys and values in one matrix, None for the same.
+    """
+
+    number: LlamaFileType
+    matrices: NumberFormat
+    head: NumberFormat | None = None
+    finer: NumberFormat | None = None
+    fused: NumberFormat | None = None
+
+
+FILE_TYPES = {
+    "f32": FileType(F.ALL_F32, Q.F32),
+    "f16": FileType(F.MOSTLY_F16, Q.F16),
+    "bf16": FileType(F.MOSTLY_BF16, Q.BF16),
+    "q8_0": FileType(F.MOSTLY_Q8_0, Q.Q8_0),
+    "q6_k": FileType(F.MOSTLY_Q6_K, Q.Q6_K),
+    "q5_k_m": FileType(F.MOSTLY_Q5_K_M, Q.Q5_K, Q.Q6_K, Q.Q6_K, Q.Q6_K),
+    "q4_k_m": FileType(F.MOSTLY_Q4_K_M, Q.Q4_K, Q.Q6_K, Q.Q6_K, Q.Q5_K),
+}
+"""The kinds are mixed as llama.cpp's own quantizer mixes them."""
+
+
+def formats_of(
+    file_type: FileType, shapes: Mapping[str, tuple[int, ...]], num_layers: int
+) -> dict[str, NumberFormat]:
+    """Return the number format of each weight.
+
+    Args:
+        file_type: of the file.
+        shapes: by the names of the weights in the file.
+        num_layers: of the model.
+    """
+    head = "output.weight" if "output.weight" in shapes else "token_embd.weight"
+    return {
+        name: _fitting(_wanted(file_type, name, head, num_layers), shape) if len(shape) > 1 else Q.F32
+        for name, shape in shapes.items()
+    }
+
+
+def _wanted(file_type: FileType, name: str, head: str, num_layers: int) -> NumberFormat:
+    usual = file_type.matrices
+    if name == head:
+        return file_type.head or usual
+    layer = _LAYER.fullmatch(name)
+    if layer and layer[2] in ("attn_v", "ffn_down") and _matters(int(layer[1]), num_layers):
+        return file_type.finer or usual
+    if layer and layer[2] == "attn_qkv":
+        return file_type.fused or usual
+    return usual
+
+
+def _matters(layer: int, num_layers: int) -> bool:
+    """Return whether llama.cpp gives a layer more bits: the first and the last, and each third between."""
+    eighth = num_layers // 8
+    return layer < eighth or layer >= 7 * num_layers // 8 or (layer - eighth) % 3 == 2
+
+
+def _fitting(wanted: NumberFormat, shape: tuple[int, ...]) -> NumberFormat:
+    for number_format in (wanted, FALLBACKS.get(wanted, wanted)):
+        if shape[-1] % GGML_QUANT_SIZES[number_format][0] == 0:
+            return number_format
+    return Q.F16
+
+
+def num_bytes(number_format: NumberFormat, shape: tuple[int, ...]) -> int:
+    """Return the bytes of a weight in a number format."""
+    block, block_bytes = GGML_QUANT_SIZES[number_format]
+    return math.prod(shape) // block * block_bytes
+
+
+def encoded(name: str, weight: torch.Tensor, number_format: NumberFormat) -> NDArray[np.generic]:
+    """Return a weight in a number format.
+
+    Raises:
+        RunFailure: `nan-loss` when it can't be told there.
+    """
+    values = weight.float().contiguous().numpy()
+    most = np.finfo(np.float16).max if number_format is Q.F16 else np.finfo(np.float32).max
+    # Also false for what is NaN.
+    if not bool((np.abs(values) <= most).all()):
+        raise TunesmithError(
+            "nan-loss",
+            "With the adapter, the weight {name} is NaN or infinite in {format}.",
+            hint="Export an earlier checkpoint, or the adapter alone.",
+            name=name,
+            format=number_format.name,
+        )
+    if number_format in BY_LIBGGUF:
+        # Imported here: most formats do without it.
+        from libgguf import quantize_rows
+
+        return np.asarray(quantize_rows(values.reshape(-1, values.shape[-1]), int(number_format)))
+    numbers: NDArray[np.generic] = quantize(values, number_format)
+    return numbers
+
+
+def rounded(name: str, weight: torch.Tensor, number_format: NumberFormat) -> torch.Tensor:
+    """Return a weight in float32 as a number format tells it; see `encoded`."""
+    return torch.from_numpy(dequantize(encoded(name, weight, number_format), number_format)).view(weight.shape)

@@ -1,0 +1,157 @@
+"""Writes a GGUF file, one weight at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gguf import GGML_QUANT_VERSION, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter
+from numpy.typing import NDArray
+
+from tunesmith_core import files
+from tunesmith_core.safetensors_header import Tensor
+from tunesmith_engine.export.gguf.architectures import Config, architecture_of, num_layers
+from tunesmith_engine.export.gguf.hyperparameters import add_hyperparameters, rope_factors
+from tunesmith_engine.export.gguf.tensors import laid_out, names_in_gguf
+from tunesmith_engine.export.gguf.tokenizer import add_tokenizer, name_in_file
+from tunesmith_engine.export.gguf.types import FILE_TYPES, encoded, formats_of, num_bytes
+
+EMBEDDING = "token_embd.weight"
+PORTION_BYTES = 16 << 20
+HEADER_BYTES = 64 << 20
+"""More than vocabulary, merges and template of any tokenizer take."""
+
+Numbers = NDArray[np.generic]
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Where the weights of a model come from.
+
+    Attributes:
+        tensors: number format and shape by the name in the model.
+        read: returns one of them.
+    """
+
+    tensors: Mapping[str, Tensor]
+    read: Callable[[str], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A weight of the file."""
+
+    source: str
+    shape: tuple[int, ...]
+    number_format: GGMLQuantizationType
+
+    @property
+    def num_bytes(self) -> int:
+        return num_bytes(self.number_format, self.shape)
+
+
+class GgufFile:
+    """A GGUF file, planned from headers alone."""
+
+    def __init__(
+        self,
+        config: Config,
+        tokenizer: Any,  # Any: a transformers tokenizer
+        weights: Weights,
+        type_name: str,
+        stops: list[int],
+    ) -> None:
+        """Plan what is written.
+
+        Args:
+            config: of the model.
+            tokenizer: of the model.
+            weights: of the model.
+            type_name: a key of FILE_TYPES.
+            stops: numbers of the tokens that end an answer by generation_config.json.
+
+        Raises:
+            UserError: `export-unsupported`.
+        """
+        self._config, self._tokenizer, self._weights = config, tokenizer, weights
+        self._stops = stops
+        self._architecture = architecture_of(config)
+        self._type = FILE_TYPES[type_name]
+        names = names_in_gguf(self._architecture, config, weights.tensors)
+        self._factors = rope_factors(config)
+        shapes = {own: weights.tensors[name].shape for name, own in names.items()}
+        formats = formats_of(self._type, shapes, num_layers(config))
+        self._entries = {own: _Entry(name, shapes[own], formats[own]) for name, own in names.items()}
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(entry.num_bytes for entry in self._entries.values())
+
+    @property
+    def formats(self) -> dict[str, GGMLQuantizationType]:
+        """Number format of each weight, by its name in the model."""
+        return {entry.source: entry.number_format for entry in self._entries.values()}
+
+    def write(self, path: Path, name: str, licence: str, advance: Callable[[int], None]) -> str:
+        """Write the file and make it durable.
+
+        Args:
+            path: of the file.
+            name: of the model.
+            licence: of the base model, "" where it is unknown.
+            advance: told how many bytes of weights were written since it was told last.
+
+        Returns:
+            The SHA-256 of the file as hex.
+
+        Raises:
+            UserError: `export-unsupported` for a tokenizer or positions that llama.cpp does not have.
+            RunFailure: `nan-loss` when a weight does not fit its number format.
+            OSError: as the file system says; what was written so far is left.
+        """
+        writer = GGUFWriter(path, MODEL_ARCH_NAMES[self._architecture.arch])
+        writer.add_name(name_in_file(name, self._tokenizer, self._config.model_type))
+        if licence:
+            writer.add_license(licence)
+        writer.add_file_type(self._type.number)
+        writer.add_quantization_version(GGML_QUANT_VERSION)
+        rows = self._entries[EMBEDDING].shape[0]
+        add_hyperparameters(writer, self._architecture, self._config, rows)
+        add_tokenizer(writer, self._tokenizer, rows, self._stops)
+        for own, factors in self._factors.items():
+            writer.add_tensor_info(own, factors.shape, np.dtype(np.float32), factors.nbytes)
+        for own, entry in self._entries.items():
+            writer.add_tensor_info(own, entry.shape, np.dtype(np.float32), entry.num_bytes, entry.number_format)
+        try:
+            writer.write_header_to_file()
+            writer.write_kv_data_to_file()
+            writer.write_ti_data_to_file()
+            for factors in self._factors.values():
+                _append(writer, factors.numpy())
+            for entry in self._entries.values():
+                _append(writer, self._numbers(entry))
+                advance(entry.num_bytes)
+        finally:
+            writer.close()
+        files.fsync_file(path)
+        return files.sha256_file(path)
+
+    def _numbers(self, entry: _Entry) -> Numbers:
+        weight = laid_out(self._architecture, self._config, entry.source, self._weights.read(entry.source))
+        return encoded(entry.source, weight, entry.number_format)
+
+
+def _append(writer: GGUFWriter, numbers: Numbers) -> None:
+    """Write a weight. The library's own way tells of a full disk without the system's number for it."""
+    assert writer.fout is not None
+    file = writer.fout[0]
+    content = np.ascontiguousarray(numbers).reshape(-1).view(np.uint8).data
+    writer.write_padding(file, file.tell())
+    for start in range(0, len(content), PORTION_BYTES):
+        file.write(content[start : start + PORTION_BYTES])
+    writer.write_padding(file, len(content))

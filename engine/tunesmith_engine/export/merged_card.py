@@ -1,0 +1,93 @@
+"""The cards of a merged model and of a GGUF file: which base model and run it is of, and under which licence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tunesmith_engine.export.adapter_card import base_model_license, losses_line, settings_table
+from tunesmith_engine.export.trained import Trained
+from tunesmith_engine.export.verifying import Proof
+
+UNKNOWN = "unknown"
+
+_USE_MERGED = """```
+vllm serve THIS_FOLDER
+```
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")
+model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER", dtype="auto")
+```"""
+
+
+def merged_card(trained: Trained, base: Path, proof: Proof | None) -> str:
+    """Return the card as Markdown with the front matter that model sites read.
+
+    Args:
+        trained: the weights that were merged.
+        base: folder of the base model.
+        proof: how far the files are from the trained weights, None where that was not measured.
+    """
+    return _card(trained, base, "transformers", f"{_USE_MERGED}\n\n{verdict(proof)}")
+
+
+def gguf_card(trained: Trained, base: Path, use: str, proof: Proof | None) -> str:
+    """Return the card of a GGUF file, see `merged_card`.
+
+    Args:
+        trained: the weights that were merged.
+        base: folder of the base model.
+        use: how it is used, in Markdown.
+        proof: how far the file is from the trained weights, None where that was not measured.
+    """
+    return _card(trained, base, "gguf", f"{use}\n\n{verdict(proof)}")
+
+
+def verdict(proof: Proof | None) -> str:
+    """Return the sentences of a card about how far an export is from the trained weights."""
+    if not proof:
+        return "The export was not compared with the trained model."
+    where = "llama.cpp" if proof["format"].startswith("gguf") else "the export"
+    told = (
+        f"Compared with the trained model: {where} chooses the same token at {proof['agreement']:.1%} of "
+        f"{proof['num_positions']} positions in answers to {proof['num_prompts']} prompts, with a mean divergence of "
+        f"{proof['mean_kl']:.2g} nats."
+    )
+    if rounding := proof["rounding"]:
+        told += f" Rounding the weights to this format alone makes a divergence of {rounding['mean_kl']:.2g} nats."
+    return told + (" Tokens, chat template and stop tokens are the same." if where == "llama.cpp" else "")
+
+
+def _card(trained: Trained, base: Path, library: str, use: str) -> str:
+    spec, status = trained.spec, trained.status
+    licence = base_model_license(base)
+    front = f"license: {licence}\n" if licence != UNKNOWN else ""
+    # The last loss of the run is not that of an earlier checkpoint.
+    is_last = trained.step == status.step
+    return f"""---
+{front}base_model: {spec.model.path}
+base_model_relation: finetune
+library_name: {library}
+tags: [tunesmith]
+---
+
+# {spec.name or "Merged model"}
+
+The base model with an adapter merged into its weights, trained with Tunesmith for {trained.step} steps.
+
+- Base model: {spec.model.path}{f" at {spec.model.revision}" if spec.model.revision else ""}
+- Licence of the base model: {licence}; it holds for this model too
+- Data: {", ".join(Path(source.path).name for source in spec.data.sources)}
+- Context length: {spec.data.context_length} tokens; loss on: {spec.data.train_on}
+
+{losses_line(status.first_eval_loss, status.eval_loss if is_last else None)}
+## Use
+
+{use}
+
+## Settings
+
+{settings_table(spec)}
+"""

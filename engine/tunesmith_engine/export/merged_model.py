@@ -1,0 +1,203 @@
+"""A model folder of 16-bit weights with the adapter in them, written a file of the base model at a time."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from tunesmith_core import files
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.model_folder import INDEX_NAME, READ_SUFFIXES, SINGLE_NAME, weight_files
+from tunesmith_core.model_json import read_object
+from tunesmith_core.safetensors_header import Tensor, read_header
+from tunesmith_engine.export.merging import Merging
+from tunesmith_engine.export.staging import Staging
+from tunesmith_engine.export.tensor_file import num_bytes, write_tensors
+from tunesmith_engine.model.load import REMOVED_CONFIG_KEYS
+
+CONFIG_NAME, CARD_NAME = "config.json", "README.md"
+LICENCE_NAMES = ("LICENSE", "LICENCE", "NOTICE", "COPYING", "USE_POLICY")
+MADE_HERE = frozenset({CONFIG_NAME, CARD_NAME, INDEX_NAME})
+TORCH_TYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
+
+Config = dict[str, Any]  # Any: JSON values
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """A weight that is written.
+
+    Attributes:
+        source: name in the files of the base model.
+        in_model: name in the model.
+        tensor: number format and shape that it is written in.
+    """
+
+    source: str
+    in_model: str
+    tensor: Tensor
+
+
+def is_licence(path: Path) -> bool:
+    """Return whether a file holds terms under which a model may be used."""
+    return path.name.upper().startswith(LICENCE_NAMES)
+
+
+class MergedModel:
+    """The files of a merged model, planned from headers alone."""
+
+    def __init__(self, base: Path, make_merging: Callable[[list[str]], Merging]) -> None:
+        """Plan what is written.
+
+        Args:
+            base: folder of the base model, checked.
+            make_merging: makes what the adapter does, of the names of all weights in the files.
+
+        Raises:
+            UserError: `export-unsupported`.
+        """
+        self._base = base
+        self._shards = {name: read_header(base / name) for name in weight_files(base)}
+        self._merging = make_merging([name for shard in self._shards.values() for name in shard])
+        formats = {tensor.dtype for shard in self._shards.values() for tensor in shard.values()}
+        self._rounded = formats & TORCH_TYPES.keys() <= {"F32", "F64"}
+        self._untied = False
+        self.files = {shard: self._plan(tensors) for shard, tensors in self._shards.items()}
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all weights."""
+        return sum(num_bytes(weight.tensor) for weights in self.files.values() for weight in weights.values())
+
+    def _plan(self, tensors: Mapping[str, Tensor]) -> dict[str, Weight]:
+        merging = self._merging
+        planned = {
+            name: Weight(name, merging.in_model.get(name, ""), self._written(tensor))
+            for name, tensor in tensors.items()
+        }
+        in_files = set(merging.in_model.values())
+        for head, embedding in merging.tied().items():
+            name = next((each for each in tensors if merging.in_model.get(each) == embedding), None)
+            if name is None or (head not in in_files and self._stay_equal(name, head, embedding)):
+                continue
+            self._untied = True
+            if head not in in_files:
+                planned[merging.name_in_files(head, name)] = Weight(name, head, planned[name].tensor)
+        return planned
+
+    def _stay_equal(self, name: str, head: str, embedding: str) -> bool:
+        """Return whether both of two tied weights become the same."""
+        weight = self._read(name)
+        format_ = TORCH_TYPES[self._written(self._header_of(name)).dtype]
+        return torch.equal(*(self._merging.merged_as(each, weight).to(format_) for each in (head, embedding)))
+
+    def _header_of(self, name: str) -> Tensor:
+        return next(shard[name] for shard in self._shards.values() if name in shard)
+
+    def _read(self, name: str) -> torch.Tensor:
+        shard = next(file for file, tensors in self._shards.items() if name in tensors)
+        with safe_open(self._base / shard, framework="pt") as opened:
+            weight: torch.Tensor = opened.get_tensor(name)
+        return weight
+
+    def _written(self, tensor: Tensor) -> Tensor:
+        """Return how a tensor is written: in the base model's own format, in bfloat16 where all of it has more bits."""
+        rounded = self._rounded and tensor.dtype in TORCH_TYPES
+        return Tensor("BF16", tensor.shape) if rounded else tensor
+
+    def weights(self) -> dict[str, Weight]:
+        """Return the weights that the model has by its own names, without those of parts that are not trained."""
+        return {each.in_model: each for weights in self.files.values() for each in weights.values() if each.in_model}
+
+    def rounded(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Return a weight, by its name in the model, as it is written."""
+        weight = self.weights().get(name)
+        return value.to(TORCH_TYPES[weight.tensor.dtype]) if weight and weight.tensor.dtype in TORCH_TYPES else value
+
+    def read(self, weight: Weight) -> torch.Tensor:
+        """Return a weight with the adapter in it, before it is rounded."""
+        return self._merging.merged_as(weight.in_model, self.read_base(weight))
+
+    def read_base(self, weight: Weight) -> torch.Tensor:
+        """Return a weight of the base model."""
+        return self._read(weight.source)
+
+    def write(self, staging: Staging, advance: Callable[[int], None]) -> None:
+        """Write all files that are not finished, but for the card.
+
+        Args:
+            staging: where to.
+            advance: told the bytes of weights that were written or found.
+
+        Raises:
+            RunFailure: `nan-loss` when a merged weight is not finite.
+            OSError: as the file system says.
+        """
+        staging.check_space(self.num_bytes + sum(path.stat().st_size for path in self.copied()))
+        for shard, weights in self.files.items():
+            if staging.holds(shard):
+                advance(sum(num_bytes(weight.tensor) for weight in weights.values()))
+                continue
+            staging.finish(shard, self._write_shard(shard, weights, staging.part(shard), advance))
+        for path in self.copied():
+            shutil.copyfile(path, staging.folder / path.name)
+        files.atomic_write_json(staging.folder / CONFIG_NAME, self._config())
+        if SINGLE_NAME not in self.files:
+            index = {
+                "metadata": {"total_size": self.num_bytes},
+                "weight_map": {name: shard for shard, weights in self.files.items() for name in sorted(weights)},
+            }
+            files.atomic_write_json(staging.folder / INDEX_NAME, index)
+
+    def _write_shard(
+        self, shard: str, weights: Mapping[str, Weight], path: Path, advance: Callable[[int], None]
+    ) -> str:
+        """Write a file and return its SHA-256."""
+        tensors = {name: weight.tensor for name, weight in weights.items()}
+        with safe_open(self._base / shard, framework="pt") as opened:
+            return write_tensors(path, tensors, lambda name: self._make(opened, weights[name]), advance)
+
+    def _make(self, opened: Any, weight: Weight) -> torch.Tensor:  # Any: an open file of safetensors
+        value: torch.Tensor = opened.get_tensor(weight.source)
+        merged = self._merging.merged_as(weight.in_model, value)
+        if weight.tensor.dtype not in TORCH_TYPES:
+            return merged
+        rounded = merged.to(TORCH_TYPES[weight.tensor.dtype])
+        if merged is not value and not bool(rounded.isfinite().all()):
+            raise TunesmithError(
+                "nan-loss",
+                "With the adapter, the weight {name} is NaN or infinite in {format}.",
+                hint="Export an earlier checkpoint, or the adapter alone.",
+                name=weight.in_model,
+                format=weight.tensor.dtype,
+            )
+        return rounded
+
+    def copied(self) -> list[Path]:
+        """Return what else belongs to the model: tokenizer, chat template, settings of sampling, licence."""
+        return [
+            path
+            for path in sorted(self._base.iterdir())
+            if path.is_file() and path.name not in MADE_HERE and path.suffix != ".safetensors"
+            if path.suffix in READ_SUFFIXES or is_licence(path)
+        ]
+
+    def _config(self) -> Config:
+        """Return config.json as it fits the merged weights."""
+        config: Config = dict(read_object(self._base / CONFIG_NAME))
+        for key in REMOVED_CONFIG_KEYS:
+            config.pop(key, None)
+        parts = [config, *(value for value in config.values() if isinstance(value, dict) and "vocab_size" in value)]
+        for part in parts:
+            if self._untied:
+                part["tie_word_embeddings"] = False
+            for key in ("dtype", "torch_dtype"):
+                if self._rounded and (key in part or (part is config and key == "dtype")):
+                    part[key] = "bfloat16"
+        return config

@@ -1,0 +1,147 @@
+"""Weights with their adapter in them, one at a time, computed by PEFT itself in float32."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import layer as lora
+from peft.utils import ModulesToSaveWrapper
+from torch import nn
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_engine.export.restoring import PREFIX
+from tunesmith_engine.model.lora import trainable
+
+ADAPTER = "default"
+MERGED_KINDS = (lora.Linear, lora.Embedding, lora.Conv1d, lora.Conv2d, lora.Conv3d, lora.ParamWrapper)
+"""Layers whose adapter changes one weight, which PEFT can add it to."""
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Merging:
+    """What an adapter does to the weights of a base model.
+
+    Attributes:
+        in_model: the names that weights of the files have in the model; without those that are changed on the way.
+    """
+
+    def __init__(self, model: PeftModel, names: Collection[str]) -> None:
+        """Look at a model without computing anything.
+
+        Args:
+            model: as `Trained.load` returns it.
+            names: of all weights in the files of the base model.
+
+        Raises:
+            UserError: `export-unsupported` when a trained weight belongs to none of them alone.
+        """
+        self._base = model.get_base_model()
+        self._changes = _changes(model)
+        self.in_model = _names_in_model(self._base, names)
+        self._tied = {
+            head: embedding
+            for head, embedding in getattr(self._base, "all_tied_weights_keys", {}).items()
+            if head in self._changes or embedding in self._changes
+        }
+        present = {*self.in_model.values(), *self._tied}
+        missing = sorted(self._changes.keys() - present)
+        if missing:
+            raise TunesmithError(
+                "export-unsupported",
+                "The adapter changes {name}, which the files of the base model hold in another form.",
+                name=missing[0],
+            )
+
+    def merged_as(self, name: str, weight: torch.Tensor) -> torch.Tensor:
+        """Return what a weight of the model becomes, in float32; an unchanged one as it is."""
+        change = self._changes.get(name)
+        return change(weight) if change else weight
+
+    def tied(self) -> dict[str, str]:
+        """Return the weights that are others' until the adapter changes one of both: name in the model by name."""
+        return self._tied
+
+    def name_in_files(self, name: str, like: str) -> str:
+        """Return the name in the files for a weight that has none there yet.
+
+        Args:
+            name: in the model.
+            like: name in the files of the weight that it was tied to.
+
+        Raises:
+            UserError: `export-unsupported` when no name would be read as this weight.
+        """
+        head, embedding = name, self.in_model[like]
+        prefixed = like.removesuffix(embedding) + head if like.endswith(embedding) else head
+        for candidate in (head, prefixed):
+            if _names_in_model(self._base, [candidate]).get(candidate) == name:
+                return candidate
+        raise TunesmithError(
+            "export-unsupported", "The adapter changes {name}, for which the base model has no file.", name=name
+        )
+
+
+def _names_in_model(base: Any, names: Collection[str]) -> dict[str, str]:  # Any: a transformers model
+    transforms = get_model_conversion_mapping(base)
+    renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
+    converters = [each for each in transforms if isinstance(each, WeightConverter)]
+    known = {_own(name): name for name in base.state_dict()}
+    found = {}
+    for name in sorted(names, key=dot_natural_key):
+        own, pattern = rename_source_key(name, renamings, converters, base.base_model_prefix, known)
+        if pattern is None:
+            found[name] = own
+    return found
+
+
+def _own(name: str) -> str:
+    """Return the name that a weight has in the model without an adapter."""
+    return name.removeprefix(PREFIX).replace(".base_layer", "").replace(f".modules_to_save.{ADAPTER}", "")
+
+
+def _changes(model: PeftModel) -> dict[str, Change]:
+    """Return what becomes of the weights that were trained, by their names in the model without an adapter."""
+    changes: dict[str, Change] = {}
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, lora.LoraLayer)}
+    for name, layer in layers.items():
+        if not isinstance(layer, MERGED_KINDS):
+            raise TunesmithError(
+                "export-unsupported", "The adapter of {name} can't be merged into its weights.", name=_own(name)
+            )
+        role = layer.parameter_name if isinstance(layer, lora.ParamWrapper) else "weight"
+        changes[f"{_own(name)}.{role}"] = _adding(layer, role)
+    wrappers = [name for name, module in model.named_modules() if isinstance(module, ModulesToSaveWrapper)]
+    for name, value in trainable(model).items():
+        in_layer = any(name.startswith(f"{layer}.lora_") for layer in layers)
+        if not in_layer or any(name.startswith(f"{wrapper}.") for wrapper in wrappers):
+            changes[_own(name)] = _replacing(value)
+    return changes
+
+
+def _replacing(value: torch.Tensor) -> Change:
+    return lambda _: value.detach().float()
+
+
+def _adding(layer: Any, role: str) -> Change:  # Any: a layer of PEFT
+    def add(weight: torch.Tensor) -> torch.Tensor:
+        inner = layer.get_base_layer()
+        empty = getattr(inner, role)
+        # A copy, because PEFT adds in place, and a tied weight is merged twice.
+        setattr(inner, role, nn.Parameter(weight.to(torch.float32, copy=True), requires_grad=False))
+        try:
+            with torch.no_grad():
+                layer.merge(adapter_names=[ADAPTER])
+            merged: torch.Tensor = getattr(inner, role).detach()
+        finally:
+            setattr(inner, role, empty)
+            layer.merged_adapters.clear()
+            getattr(layer, "_caches", {}).clear()
+        return merged
+
+    return add

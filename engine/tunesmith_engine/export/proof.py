@@ -1,0 +1,270 @@
+"""Proof that an export answers as the trained weights do: the same prompts through both, token by token."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+from torch import nn
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
+
+NUM_TOKENS = 8
+"""Of each answer."""
+
+MOST_LIKELY = 64
+"""So many of the next tokens llama.cpp tells, and the rest together: all of a large vocabulary would take minutes."""
+
+CONTEXT = 512
+CLOSE_NATS = 1e-2
+"""Tokens that are so nearly equally likely count as the same choice."""
+
+EQUAL_NATS = 1e-3
+"""Mean divergence up to which two programs compute the same with the same weights."""
+
+ROUNDED_NATS = 1e-2
+"""The same for weights of 8 bits or fewer, for which llama.cpp also rounds what it multiplies them with."""
+
+PROMPTS = (
+    "What is the capital of France?",
+    "Write one sentence about rain.",
+    "12 + 30 =",
+    "List three colors.",
+    "Translate to German: good morning",
+    "def add(a, b):",
+    "Who wrote Hamlet?",
+    "用一句话介绍北京。",
+    "Explain gravity to a child.",
+    "Name a fruit that starts with B.",
+    "Say hello.",
+    "Is the earth flat?",
+    "¿Cuántos días tiene una semana?",
+    "Complete: roses are red,",
+    "SELECT name FROM users WHERE",
+    "What comes after Wednesday?",
+    '{"city": "Rome", "country":',
+    "Почему небо голубое?",
+    "Give me a word that rhymes with cat.",
+    "Summarize: The meeting was moved to Friday.",
+)
+
+Config = Any  # Any: the config of a model
+Model = Any  # Any: a model of transformers
+Tokenizer = Any  # Any: a transformers tokenizer
+Choice = tuple[bool, float]
+"""Whether both choose the same token, and the divergence in nats."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the trained model answers to a prompt, word for word as likely as it says.
+
+    Attributes:
+        tokens: of prompt and answer.
+        num_prompt: how many of them are the prompt.
+        expected: log-probabilities in nats of every token at each position of the answer, [positions, vocabulary].
+    """
+
+    tokens: list[int]
+    num_prompt: int
+    expected: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """How far an export is from the trained model.
+
+    Attributes:
+        num_prompts: that both were asked.
+        num_positions: at which both were asked for the next token.
+        agreement: share of them at which both choose the same.
+        mean_kl: mean Kullback-Leibler divergence in nats; for llama.cpp of the likeliest tokens, see MOST_LIKELY.
+        max_kl: the largest.
+    """
+
+    num_prompts: int
+    num_positions: int
+    agreement: float
+    mean_kl: float
+    max_kl: float
+
+
+def figures_of(choices: Sequence[Sequence[Choice]]) -> Figures:
+    """Return the figures of what was found, for each prompt and position."""
+    flat = [choice for each in choices for choice in each]
+    divergences = [kl for _, kl in flat]
+    agreement = sum(agrees for agrees, _ in flat) / len(flat)
+    return Figures(len(choices), len(flat), agreement, math.fsum(divergences) / len(flat), max(divergences))
+
+
+def prompt_tokens(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """Return the tokens of a question as the model is asked it."""
+    if not tokenizer.chat_template:
+        return list(tokenizer(prompt)["input_ids"])
+    text = tokenizer.apply_chat_template(chat(prompt), tokenize=False, add_generation_prompt=True)
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def chat(prompt: str) -> list[dict[str, str]]:
+    """Return a chat of one question."""
+    return [{"role": "user", "content": prompt}]
+
+
+def context_of(config: Config) -> int:
+    """Return how many tokens a proof of a model with a config may use."""
+    return min(CONTEXT, getattr(config.get_text_config(), "max_position_embeddings", None) or CONTEXT)
+
+
+def trained_answers(model: Model, tokenizer: Tokenizer, advance: Callable[[int, int], None]) -> list[Answer]:
+    """Return what the trained model answers.
+
+    Args:
+        model: in evaluation mode on the CPU.
+        tokenizer: of the model.
+        advance: told how many prompts are done, of how many.
+    """
+    room = context_of(model.config) - NUM_TOKENS
+    answers = []
+    for number, prompt in enumerate(PROMPTS):
+        advance(number, len(PROMPTS))
+        asked = prompt_tokens(tokenizer, prompt)[:room]
+        tokens = _continued(model, asked)
+        answers.append(Answer(tokens, len(asked), _log_probabilities(model, tokens[:-1], len(asked) - 1)))
+    return answers
+
+
+def _continued(model: Model, asked: list[int]) -> list[int]:
+    """Return tokens with the likeliest answer; where a type keeps what it computed, that is not computed again."""
+    tokens, given = list(asked), list(asked)
+    kept: dict[str, Any] = {}  # Any: a cache of transformers
+    for _ in range(NUM_TOKENS):
+        with torch.no_grad():
+            told = model(input_ids=torch.tensor([given]), use_cache=True, **kept)
+        tokens.append(int(told.logits[0, -1].argmax()))
+        cache = getattr(told, "past_key_values", None)
+        kept, given = ({}, tokens) if cache is None else ({"past_key_values": cache}, tokens[-1:])
+    return tokens
+
+
+def compare(answers: Iterable[Answer], model: Model, *, as_llama_cpp: bool = False) -> Figures:
+    """Return how far a model in transformers is from the trained one.
+
+    Args:
+        answers: of the trained model.
+        model: in evaluation mode on the CPU.
+        as_llama_cpp: whether only as much is looked at as llama.cpp tells, so that its figures can be compared.
+    """
+    choose = _likeliest_choice if as_llama_cpp else _choice
+    found = []
+    for answer in answers:
+        given = _log_probabilities(model, answer.tokens[:-1], answer.num_prompt - 1)
+        found.append([choose(*pair) for pair in zip(answer.expected, given, strict=True)])
+    return figures_of(found)
+
+
+def _likeliest_choice(expected: torch.Tensor, given: torch.Tensor) -> Choice:
+    best = given.topk(min(MOST_LIKELY, len(given)))
+    return choice(expected, dict(zip(best.indices.tolist(), best.values.tolist(), strict=True)))
+
+
+def choice(expected: torch.Tensor, given: Mapping[int, float]) -> Choice:
+    """Return what was told of the likeliest tokens beside what was expected, all other tokens taken together."""
+    expected = expected.double()
+    known = expected[torch.tensor(list(given))].exp()
+    rest = max(0.0, 1.0 - float(known.sum()))
+    told = torch.tensor(list(given.values()), dtype=torch.float64)
+    others = max(1e-12, 1.0 - float(told.exp().sum()))
+    inner = float((known * (known.clamp_min(1e-300).log() - told)).sum())
+    kl = max(0.0, inner + (rest * math.log(rest / others) if rest > 1e-9 else 0.0))
+    return _agrees(expected, max(given, key=lambda token: given[token])), kl
+
+
+def _choice(expected: torch.Tensor, given: torch.Tensor) -> Choice:
+    expected, given = expected.double(), given.double()
+    inner = torch.where(expected.isfinite(), expected.exp() * (expected - given), 0.0)
+    return _agrees(expected, int(given.argmax())), max(0.0, float(inner.sum()))
+
+
+def _agrees(expected: torch.Tensor, chosen: int) -> bool:
+    """Return whether a token is the likeliest one, or as likely."""
+    return bool(expected.max() - expected[chosen] < CLOSE_NATS)
+
+
+def _log_probabilities(model: Model, tokens: list[int], first: int) -> torch.Tensor:
+    with torch.no_grad():
+        logits: torch.Tensor = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, first:]
+    return logits.double().log_softmax(-1).float()
+
+
+def rounded_reference(
+    answers: Iterable[Answer],
+    model: PeftModel,
+    rounded: Callable[[str, torch.Tensor], torch.Tensor],
+    *,
+    as_llama_cpp: bool,
+) -> Figures:
+    """Return how far the trained model is from itself once its weights are rounded as the format rounds them.
+
+    Args:
+        answers: of the model.
+        model: the trained one, which is changed: PEFT merges the adapter, independently of the export.
+        rounded: returns a weight, by its name in the model without an adapter, as the format tells it.
+        as_llama_cpp: see `compare`.
+    """
+    _separate_tied(model)
+    merged = model.merge_and_unload()
+    for name, weight in merged.named_parameters():
+        weight.data = rounded(name, weight.data).to(weight.dtype)
+    return compare(answers, merged, as_llama_cpp=as_llama_cpp)
+
+
+def _separate_tied(model: PeftModel) -> None:
+    """Give each layer with an adapter a weight of its own: PEFT would also change the one it is tied to."""
+    shared = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    for layer in model.modules():
+        if not isinstance(layer, LoraLayer):
+            continue
+        inner = layer.get_base_layer()
+        weight = getattr(inner, "weight", None)
+        if isinstance(weight, nn.Parameter) and shared[id(weight)] > 1:
+            inner.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
+
+
+def passed(figures: Figures, nats: float, reference: Figures | None = None) -> dict[str, Any]:  # Any: JSON values
+    """Return the proof of an export that is equal.
+
+    Args:
+        figures: of the export.
+        nats: mean divergence that two programs may have.
+        reference: of the trained model with rounded weights, None for a format that rounds nothing noticeable.
+
+    Raises:
+        RunFailure: `export-differs` when it is not equal.
+    """
+    most = nats + (reference.mean_kl if reference else 0.0)
+    least = 1.0 if nats <= EQUAL_NATS and not reference else 0.0
+    if not figures.mean_kl <= most or figures.agreement < least:
+        raise differs(
+            Message(
+                "it chooses the same token at {share:.0%} of {count} positions, with a divergence of {kl:.2g} nats",
+                share=figures.agreement,
+                count=figures.num_positions,
+                kl=figures.mean_kl,
+            )
+        )
+    limits: dict[str, Any] = {"most_mean_kl": most, "least_agreement": least}  # Any: JSON values
+    return {"passed": True, **asdict(figures), **limits, "rounding": asdict(reference) if reference else None}
+
+
+def differs(reason: str) -> TunesmithError:
+    """Return the error about an export that is not what was trained."""
+    return TunesmithError(
+        "export-differs", "The export is not equal to the trained model, so it was not kept: {reason}.", reason=reason
+    )

@@ -1,0 +1,174 @@
+"""What a run has trained so far: its adapter or one of its checkpoints, on a base model without weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftConfig, PeftModel, get_peft_model, load_peft_weights, set_peft_model_state_dict
+from safetensors.torch import load_file
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from tunesmith_core import files
+from tunesmith_core.base_model import BaseModel
+from tunesmith_core.checkpoint_manifest import damage, newest_noted, step_of
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.messages import Message
+from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.device import Compute
+from tunesmith_engine.model.load import load_config, load_model
+from tunesmith_engine.model.lora import attach_adapter, trainable
+
+CHECKPOINT_WEIGHTS = "adapter.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """Trained weights in a file.
+
+    Attributes:
+        run: that they are of.
+        spec: of the run.
+        status: where the run stands.
+        step: after which they were saved.
+        folder: of the adapter or the checkpoint.
+    """
+
+    run: Run
+    spec: RunSpec
+    status: RunStatus
+    step: int
+    folder: Path
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it is the adapter that plain PEFT loads."""
+        return self.folder == self.run.adapter_path
+
+    @property
+    def weights_path(self) -> Path:
+        """The file that holds the weights."""
+        return self.folder / (ADAPTER_FILES[1] if self.is_adapter else CHECKPOINT_WEIGHTS)
+
+    def check_base(self, folder: Path) -> BaseModel:
+        """Return notes of the base model's files.
+
+        Raises:
+            UserError: `resume-refused` when they are not those that the run was trained on.
+        """
+        noted = newest_noted(self.run.checkpoints_path)
+        base = BaseModel(folder, noted.base_model if noted else None)
+        try:
+            base.check_samples()
+        except TunesmithError as error:
+            hint = Message("Restore the named files, then export again.")
+            raise TunesmithError(error.code, error.message, hint=hint) from error
+        return base
+
+    def load(self, folder: Path) -> PeftModel:
+        """Return the model with its trained weights in float32 on the CPU; those of the base model are on no device.
+
+        Args:
+            folder: of the base model.
+
+        Raises:
+            RunFailure: `adapter-not-restored` when the file does not hold every trained weight.
+        """
+        with torch.device("meta"):
+            base = AutoModelForCausalLM.from_config(load_config(folder))
+            base.config._name_or_path = base.name_or_path = str(folder)
+            model = self._attached(base)
+        return self._filled(model)
+
+    def load_whole(self, folder: Path) -> PeftModel:
+        """Return the whole model in float32 on the CPU, its adapter beside its weights; see `load`."""
+        return self._filled(self._attached(load_base(folder)))
+
+    def _attached(self, base: Any) -> PeftModel:  # Any: a transformers model
+        return _with_adapter(base, self.folder) if self.is_adapter else attach_adapter(base, self.spec)
+
+    def _filled(self, model: PeftModel) -> PeftModel:
+        """Put the trained weights into a model and return it."""
+        names = trainable(model)
+        for name, value in names.items():
+            _set(model, name, torch.full_like(value, torch.nan, device="cpu", dtype=torch.float32))
+        if self.is_adapter:
+            set_peft_model_state_dict(model, load_peft_weights(str(self.folder), device="cpu"))
+        else:
+            weights = load_file(self.weights_path)
+            for name in names.keys() & weights.keys():
+                _set(model, name, weights[name].float())
+        missing = [name for name, value in trainable(model).items() if not bool(value.isfinite().all())]
+        if missing:
+            raise TunesmithError(
+                "adapter-not-restored",
+                "{path} does not hold the trained weight {name}.",
+                hint="Export another checkpoint of the run.",
+                path=self.weights_path,
+                name=missing[0],
+            )
+        return model.eval()
+
+
+def find_trained(run: Run, step: int) -> Trained:
+    """Return what a run has trained.
+
+    Args:
+        run: in any state.
+        step: of a checkpoint; 0 for the finished adapter, or for the newest checkpoint where there is none.
+
+    Raises:
+        UserError: `nothing-to-export`.
+        EnvironmentProblem: `checkpoint-damaged`.
+    """
+    spec, status = run.load_spec(), run.status()
+    # Of a run that was resumed since, it is older than what was trained.
+    is_newest = status.state in (RunState.FINISHED, RunState.STOPPED)
+    has_adapter = run.adapter_path.name in status.artifacts.values() and not run.adapter_problem(status)
+    if not step and is_newest and has_adapter:
+        return Trained(run, spec, status, status.step, run.adapter_path)
+    saved = {step_of(path): path for path in run.checkpoints_path.glob("step-*")}
+    if not saved or (step and step not in saved):
+        words = Message("The run {run} has no adapter and no checkpoint.", run=run.id)
+        if saved:
+            steps = ", ".join(map(str, sorted(saved)))
+            words = Message(
+                "The run {run} has no checkpoint of step {step}. It has: {steps}.", run=run.id, step=step, steps=steps
+            )
+        raise TunesmithError("nothing-to-export", words)
+    chosen = step or max(saved)
+    if problem := damage(saved[chosen]):
+        raise TunesmithError(
+            "checkpoint-damaged",
+            "{path}: {problem}",
+            hint="Export another checkpoint of the run.",
+            path=saved[chosen],
+            problem=problem,
+        )
+    return Trained(run, spec, status, chosen, saved[chosen])
+
+
+def load_base(folder: Path) -> Any:  # Any: a transformers model
+    """Return a base model in float32 on the CPU."""
+    return load_model(folder, Compute(torch.device("cpu"), torch.float32, "", torch.get_num_threads()), four_bit=False)
+
+
+def _with_adapter(base: Any, folder: Path) -> PeftModel:  # Any: a transformers model
+    config = PeftConfig.from_pretrained(str(folder))
+    config.inference_mode = False
+    model: PeftModel = get_peft_model(base, config)
+    return model
+
+
+def _set(model: nn.Module, name: str, value: torch.Tensor) -> None:
+    module, _, role = name.rpartition(".")
+    setattr(model.get_submodule(module), role, nn.Parameter(value))
+
+
+def digest(trained: Trained) -> str:
+    """Return the SHA-256 of the file with the weights as hex."""
+    return files.sha256_file(trained.weights_path)

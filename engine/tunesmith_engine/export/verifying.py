@@ -1,0 +1,80 @@
+"""Compares an export with the trained weights before it gets its name, and notes the figures beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import torch
+
+from tunesmith_core import files
+from tunesmith_core.messages import Message
+from tunesmith_core.model_folder import read_weights
+from tunesmith_core.operations.host import Host
+from tunesmith_engine.export.proof import Answer, Figures, Tokenizer, passed, rounded_reference, trained_answers
+from tunesmith_engine.export.staging import PROOF_NAME, Staging
+from tunesmith_engine.export.trained import Trained
+from tunesmith_engine.model.folder import load_tokenizer
+
+BYTES_PER_NUMBER = 4
+SPARE_FACTOR = 1.25
+"""Of the memory that the weights take, for all else that is computed."""
+
+Proof = dict[str, Any]  # Any: JSON values
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How an export is compared.
+
+    Attributes:
+        format: that it has.
+        measure: returns the figures of the export, of the answers of the trained model and its tokenizer.
+        nats: mean divergence that two programs may have.
+        rounded: returns a weight, by its name in the model, as the format tells it; None for one that rounds nothing.
+        more_bytes: that the export takes in memory beside the trained model.
+    """
+
+    format: str
+    measure: Callable[[Sequence[Answer], Tokenizer], Figures]
+    nats: float
+    rounded: Callable[[str, torch.Tensor], torch.Tensor] | None = None
+    more_bytes: int = 0
+
+
+def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Way) -> Proof | None:
+    """Compare an export with the trained model, and note the figures beside it.
+
+    Args:
+        host: told how far it is.
+        trained: the weights.
+        folder: of the base model.
+        staging: holds the export.
+        way: how it is compared.
+
+    Returns:
+        The figures of an export that is equal, None where there is too little memory to measure them.
+
+    Raises:
+        RunFailure: `export-differs` when it is not equal, with what differs.
+    """
+    num_numbers = sum(math.prod(tensor.shape) for tensor in read_weights(folder).values())
+    if psutil.virtual_memory().available < num_numbers * BYTES_PER_NUMBER * SPARE_FACTOR + way.more_bytes:
+        message = Message("There is too little memory to compare the file with the trained model. It was not verified.")
+        host.warning("memory-full", message)
+        return None
+    host.phase("verifying")
+    tokenizer = load_tokenizer(folder)
+    model = trained.load_whole(folder)
+    answers = trained_answers(model, tokenizer, lambda done, total: host.phase("verifying", done, total))
+    as_llama_cpp = way.format.startswith("gguf")
+    reference = rounded_reference(answers, model, way.rounded, as_llama_cpp=as_llama_cpp) if way.rounded else None
+    # The export is loaded in its place.
+    del model
+    proof = {"format": way.format, **passed(way.measure(answers, tokenizer), way.nats, reference)}
+    files.atomic_write_json(staging.folder / PROOF_NAME, proof)
+    return proof

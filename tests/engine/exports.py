@@ -1,0 +1,169 @@
+"""What the tests of exports share: a run with trained weights in a checkpoint, and how much memory tensors take."""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from tests.disk_faults import FaultyDisk, install
+from tests.engine.test_causal_types import spec_of
+from tunesmith_core import paths
+from tunesmith_core.base_model import BaseModel
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kind import AbsolutePath, RunFolder
+from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
+from tunesmith_core.protocol import JournalWriter
+from tunesmith_core.runs import Run, create_run
+from tunesmith_engine.device import choose_compute
+from tunesmith_engine.export.export_run import export_run
+from tunesmith_engine.export.staging import staging_folder
+from tunesmith_engine.export.trained import load_base
+from tunesmith_engine.failures import translate
+from tunesmith_engine.methods import method_of
+from tunesmith_engine.model.lora import trainable
+from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
+
+STEP = 6
+
+
+def trained_run(model_folder: Path, **method: Any) -> tuple[Run, PeftModel]:
+    """Return a run with one checkpoint of random trained weights, and the model that they are of, in float32."""
+    spec = spec_of(model_folder, method=method)
+    model: PeftModel = method_of("sft").load(model_folder, spec, choose_compute(spec))
+    generator = torch.Generator().manual_seed(1)
+    for parameter in trainable(model).values():
+        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.1
+    run = create_run(spec)
+    save(run, model, STEP)
+    return run, model.eval()
+
+
+def finished_run(model_folder: Path, settings: LoraConfig) -> tuple[Run, PeftModel]:
+    """Return a finished run with an adapter of random trained weights that PEFT saved, and the model with it."""
+    spec = spec_of(model_folder)
+    run = create_run(spec)
+    model = get_peft_model(load_base(model_folder), settings)
+    generator = torch.Generator().manual_seed(1)
+    for parameter in trainable(model).values():
+        parameter.data += torch.randn(parameter.shape, generator=generator) * 0.1
+    model.save_pretrained(run.adapter_path, save_embedding_layers=False)
+    finish(run)
+    return run, model.eval()
+
+
+def finish(run: Run) -> None:
+    """Let a run say that it finished with its adapter."""
+    journal = JournalWriter(run.journal_path)
+    journal.write("result", status="finished", step=STEP, artifacts={"adapter": "adapter"})
+    journal.close()
+
+
+def save(run: Run, model: PeftModel, step: int) -> None:
+    """Save what a model has trained as a checkpoint of a run."""
+    spec = run.load_spec()
+    checkpoints = Checkpoints(run.checkpoints_path, 2, spec, run.created_at)
+    checkpoints.base_model = BaseModel(Path(spec.model.path), None)
+    weights = {name: value.detach().clone() for name, value in trainable(model).items()}
+    checkpoints.save(Snapshot(step, weights, {"a": torch.ones(1)}, {"cpu": torch.get_rng_state()}, {}), {"data": "0f"})
+
+
+def export(
+    run: Run,
+    to: Path,
+    kind: ExportFormat = "merged",
+    checkpoint: int = 0,
+    type_name: GgufType = "f32",
+    ollama: str = "",
+    lm_studio: bool = False,
+) -> dict[str, Any]:
+    """Export a run in this process, as the operation does."""
+    folder = paths.tmp_dir() / f"operation-{to.name}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with Host(Run(folder)) as host:
+        place, folder_of = AbsolutePath(str(to)), RunFolder(str(run.path))
+        return export_run(host, ExportSpec(folder_of, checkpoint, kind, type_name, place, ollama, lm_studio))
+
+
+class _FullDisk(FaultyDisk):
+    """Takes nothing more, but lets go of what it has, as real ones do."""
+
+    def refuses(self, call: str) -> bool:
+        return super().refuses(call) and call not in ("unlink", "rmdir")
+
+
+def fill_disk(run: Run, target: Path, choose: Callable[[int], list[int]], **options: Any) -> int:
+    """Export to a disk that is full from some write on, and check that this is told and nothing is left.
+
+    Args:
+        run: what is exported.
+        target: a folder of its folder is written each time.
+        choose: returns the numbers of the writes, of how many there are.
+        options: of `export`.
+
+    Returns:
+        How many writes there are.
+    """
+    disk = FaultyDisk(target.parent)
+    with pytest.MonkeyPatch.context() as patches:
+        install(disk, patches)
+        export(run, target, **options)
+    for number in choose(len(disk.calls)):
+        place = target.with_name(f"{target.name}-{number}")
+        full = _FullDisk(target.parent, first=number, count=10**6, torn=number % 2 == 0)
+        with pytest.MonkeyPatch.context() as patches:
+            install(full, patches)
+            with pytest.raises((OSError, TunesmithError)) as failure:
+                export(run, place, **options)
+        assert translate(failure.value).code == "disk-full", f"call {number}: {failure.value!r}"
+        assert not staging_folder(place).exists(), f"call {number}"
+        # The last one makes the name durable that a whole folder has by then.
+        is_last = number == len(disk.calls)
+        assert place.exists() is is_last, f"call {number}"
+        assert not is_last or export(run, place, **options)["existed"]
+    return len(disk.calls)
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of all tensors on the CPU that operations made and that are still there.
+
+    Attributes:
+        most: the largest count so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._sizes: dict[int, int] = {}
+        self._holders: Counter[int] = Counter()
+
+    def __torch_dispatch__(
+        self, function: Callable[..., Any], _types: Any, arguments: Any = (), named: Any = None
+    ) -> Any:
+        result = function(*arguments, **(named or {}))
+        for value in (*tree_leaves(arguments), *tree_leaves(result)):
+            if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+                self._hold(value)
+        self.most = max(self.most, sum(self._sizes.values()))
+        return result
+
+    def _hold(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage.data_ptr()
+        self._sizes[key] = storage.nbytes()
+        self._holders[key] += 1
+        weakref.finalize(tensor, self._drop, key)
+
+    def _drop(self, key: int) -> None:
+        self._holders[key] -= 1
+        if not self._holders[key]:
+            self._sizes.pop(key, None)

@@ -1,0 +1,481 @@
+"""A GGUF file in llama.cpp answers as the trained weights do, and one that does not is not kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+import torch
+from libgguf import GGMLQuantizationType as LibggufFormat
+from libgguf.libgguf_numpy import libgguf_numpy
+from peft import LoraConfig, get_peft_model
+from tokenizers import AddedToken, Tokenizer, pre_tokenizers
+from transformers import AutoTokenizer
+
+from tests.engine import causal_types
+from tests.engine.exports import export, fill_disk, trained_run
+from tests.engine.tokenizers_made import KINDS, write_tokenizer
+from tests.real_runs import example_model
+from tunesmith_core import paths
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.protocol import read_journal
+from tunesmith_core.runs import Run
+from tunesmith_engine.export import proof
+from tunesmith_engine.export.gguf import adapter as gguf_adapter
+from tunesmith_engine.export.gguf import architectures, hyperparameters, tokenizer, writing
+from tunesmith_engine.export.gguf import export as gguf_export
+from tunesmith_engine.export.gguf.adapter import lora_parts
+from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
+from tunesmith_engine.export.gguf.tensors import laid_out
+from tunesmith_engine.export.gguf.types import FILE_TYPES, encoded, formats_of
+from tunesmith_engine.export.gguf.unigram import add_unigram
+from tunesmith_engine.export.gguf.vocabulary import Vocabulary
+from tunesmith_engine.export.merging import Merging
+from tunesmith_engine.export.trained import load_base
+from tunesmith_engine.model.load import load_config
+from tunesmith_engine.model.lora import trainable
+
+pytestmark = pytest.mark.usefixtures("home", "few_prompts")
+
+QUICK = ["llama", "qwen3", "gemma3_text"]
+NUM_ROWS = 480
+Q = gguf.GGMLQuantizationType
+
+
+def _overrides(kind: str) -> dict[str, Any]:
+    """What the small config of a type needs to be like its real models."""
+    config = causal_types.make_config(kind)
+    layers = range(config.num_hidden_layers)
+    windowed = {"gemma2": 2, "gemma3_text": 6}
+    changes: dict[str, Any] = {"vocab_size": NUM_ROWS, "max_position_embeddings": 512}
+    if kind in windowed:
+        names = ["sliding_attention", "full_attention"]
+        changes |= {"layer_types": [names[(layer + 1) % windowed[kind] == 0] for layer in layers]}
+        changes |= {"query_pre_attn_scalar": config.head_dim, "sliding_window": 8}
+    if kind in ("mistral", "phi3"):
+        changes["sliding_window"] = None
+    if kind == "smollm3":
+        changes["no_rope_layers"] = [int((layer + 1) % 4 != 0) for layer in layers]
+    return changes
+
+
+def _run(folder: Path, kind: str = "llama", words: str = "qwen-2", begins: bool = False, **changes: Any) -> Run:
+    write_tokenizer(words, folder / "tokenizer", begins=begins)
+    model = causal_types.write_model(kind, folder / "model", folder / "tokenizer", **_overrides(kind) | changes)
+    return trained_run(model)[0]
+
+
+def _check_equal(run: Run, target: Path, type_name: Any = "f32") -> dict[str, Any]:
+    answer = export(run, target, "gguf", type_name=type_name)["proof"]
+    assert answer["passed"] is True
+    assert answer["num_positions"] == len(proof.PROMPTS) * proof.NUM_TOKENS
+    return answer
+
+
+@pytest.mark.usefixtures("all_prompts")
+@pytest.mark.parametrize("kind", QUICK)
+def test_llama_cpp_computes_what_was_trained(kind: str, tmp_path: Path) -> None:
+    figures = _check_equal(_run(tmp_path, kind), tmp_path / "out")
+    assert figures["agreement"] == 1
+    assert figures["max_kl"] < 1e-5
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [kind for kind in architectures.ARCHITECTURES if kind not in QUICK])
+def test_llama_cpp_computes_what_was_trained_of_every_other_type(kind: str, tmp_path: Path) -> None:
+    figures = _check_equal(_run(tmp_path, kind), tmp_path / "out")
+    assert figures["agreement"] == 1
+    assert figures["max_kl"] < 1e-5
+
+
+@pytest.mark.parametrize(
+    "rope",
+    [
+        {"rope_type": "linear", "factor": 4.0},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 64,
+        },
+        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128},
+    ],
+)
+def test_stretched_positions_are_the_same(rope: dict[str, Any], tmp_path: Path) -> None:
+    run = _run(tmp_path, rope_parameters={"rope_theta": 10000.0, **rope})
+    assert _check_equal(run, tmp_path / "out")["max_kl"] < 1e-4
+
+
+def test_long_positions_of_phi_are_the_same(tmp_path: Path) -> None:
+    config = causal_types.make_config("phi3")
+    half = range(config.hidden_size // config.num_attention_heads // 2)
+    factors = {"short_factor": [1.0 + 0.1 * n for n in half], "long_factor": [2.0 + 0.3 * n for n in half]}
+    run = _run(
+        tmp_path,
+        "phi3",
+        "llama-2",
+        original_max_position_embeddings=256,
+        rope_parameters={"rope_theta": 10000.0, "rope_type": "longrope", **factors},
+    )
+    # llama.cpp takes the long factors where more tokens fit than at first, transformers where more are there.
+    with pytest.MonkeyPatch.context() as patches:
+        patches.setattr(proof, "CONTEXT", 256)
+        assert _check_equal(run, tmp_path / "out")["max_kl"] < 1e-4
+
+
+@pytest.mark.parametrize("words", list(KINDS))
+def test_every_kind_of_tokenizer_is_the_same(words: str, tmp_path: Path) -> None:
+    _check_equal(_run(tmp_path, words=words, begins=words in ("llama-3", "gemma")), tmp_path / "out")
+
+
+def test_what_llama_cpp_cuts_elsewhere_is_told(tmp_path: Path) -> None:
+    for words, is_told in (("tekken", True), ("qwen-2", False)):
+        target = tmp_path / words / "out"
+        export(_run(tmp_path / words, words=words), target, "gguf", type_name="f16")
+        assert ("combining marks" in (target / "README.md").read_text(encoding="utf-8")) is is_told
+        events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
+        assert ("export-differs" in [each.data["code"] for each in events if each.type == "warning"]) is is_told
+        (paths.tmp_dir() / "operation-out" / "events.jsonl").unlink()
+
+
+@pytest.mark.parametrize("type_name", ["f16", "bf16", "q8_0", "q6_k"])
+def test_files_of_fewer_bits_pass(type_name: str, tmp_path: Path) -> None:
+    run = _run(tmp_path, hidden_size=256, intermediate_size=256)
+    figures = _check_equal(run, tmp_path / "out", type_name)
+    assert figures["mean_kl"] <= figures["most_mean_kl"] < 0.05
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "Compared with the trained model" in card
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("type_name", list(FILE_TYPES))
+def test_every_type_of_the_example_model_passes(type_name: Any, tmp_path: Path, capsys: Any) -> None:
+    run, _ = trained_run(example_model(), alpha=1.0)
+    figures = _check_equal(run, tmp_path / "out", type_name)
+    with capsys.disabled():
+        sys.stderr.write(f"{type_name}: {figures}\n")
+
+
+MUTANTS = {
+    "no adapter in the weights": (Merging, "merged_as", lambda _self, _name, weight: weight),
+    "queries and keys as transformers has them": (
+        writing,
+        "architecture_of",
+        lambda _: dataclasses.replace(architectures.ARCHITECTURES["llama"], rotates_pairs=False),
+    ),
+    "other positions": (
+        hyperparameters,
+        "rope_of",
+        lambda config: {**config.rope_parameters, "rope_theta": 500.0},
+    ),
+    "other words": (tokenizer, "pre_tokenizer", lambda _: "gpt-2"),
+    "another template": (
+        gguf.GGUFWriter,
+        "add_chat_template",
+        lambda writer, _: writer.add_string(gguf.Keys.Tokenizer.CHAT_TEMPLATE, "{{ messages[0]['content'] }}"),
+    ),
+    "no token that ends a chat": (gguf.GGUFWriter, "add_eot_token_id", lambda _writer, _number: None),
+    "a token before each text": (gguf.GGUFWriter, "add_add_bos_token", lambda *_: None),
+}
+
+
+@pytest.mark.parametrize("type_name", [pytest.param("f32", marks=pytest.mark.long), "f16"])
+@pytest.mark.parametrize("name", list(MUTANTS))
+def test_a_file_that_differs_is_not_kept(
+    name: str, type_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(tmp_path, begins=name.startswith("a token"))
+    if name.startswith("no token"):
+        _name_stop_otherwise(Path(run.load_spec().model.path))
+        run = trained_run(Path(run.load_spec().model.path))[0]
+        _check_equal(run, tmp_path / "sound")
+    monkeypatch.setattr(*MUTANTS[name])
+    with pytest.raises(TunesmithError, match="not equal to the trained model") as refusal:
+        export(run, tmp_path / "out", "gguf", type_name=type_name)
+    assert refusal.value.code == "export-differs"
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("all_prompts")
+@pytest.mark.parametrize(
+    ("kind", "method"), [("llama", {}), ("phi3", {}), ("llama", {"rslora": True, "rank": 3, "alpha": 5.0})]
+)
+def test_llama_cpp_adds_an_adapter_as_peft_does(kind: str, method: dict[str, Any], tmp_path: Path) -> None:
+    run = _run(tmp_path, kind)
+    run, _ = trained_run(Path(run.load_spec().model.path), **method)
+    answer = export(run, tmp_path / "out", "gguf-adapter")["proof"]
+    assert (answer["passed"], answer["agreement"], answer["num_prompts"]) == (True, 1, 20)
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".gguf", ".json", ".md"}
+    assert "--lora" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_an_adapter_with_its_own_ranks_is_scaled_right(tmp_path: Path) -> None:
+    run = _run(tmp_path)
+    spec = run.load_spec()
+    config, base = load_config(Path(spec.model.path)), load_base(Path(spec.model.path))
+    settings = LoraConfig(
+        r=8, lora_alpha=4, target_modules=["q_proj", "v_proj"], rank_pattern={"v_proj": 2}, alpha_pattern={"q_proj": 32}
+    )
+    model = get_peft_model(base, settings)
+    for parameter in trainable(model).values():
+        parameter.data += torch.randn(parameter.shape)
+    parts = lora_parts(model, config, 4.0)
+    merged = model.merge_and_unload()
+    before = load_base(Path(spec.model.path)).state_dict()
+    for name, own in (("v_proj", "attn_v"), ("q_proj", "attn_q")):
+        down, up = parts[f"blk.0.{own}.weight.lora_a"], parts[f"blk.0.{own}.weight.lora_b"]
+        source = f"model.layers.0.self_attn.{name}.weight"
+        delta = merged.state_dict()[source] - before[source]
+        delta = laid_out(architectures.ARCHITECTURES["llama"], config, source, delta)
+        torch.testing.assert_close(4.0 / len(down) * up @ down, delta, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "method", [{"dora": True}, {"target_modules": ["embed_tokens", "q_proj"]}, {"bias": "lora_only"}]
+)
+def test_an_adapter_that_llama_cpp_does_not_have_is_refused(method: dict[str, Any], tmp_path: Path) -> None:
+    run = _run(tmp_path, "qwen2")
+    run, _ = trained_run(Path(run.load_spec().model.path), **method)
+    with pytest.raises(TunesmithError, match="more than two matrices") as refusal:
+        export(run, tmp_path / "out", "gguf-adapter")
+    assert refusal.value.code == "export-unsupported"
+    assert not (tmp_path / "out").exists()
+
+
+ADAPTER_MUTANTS = {
+    "another scale": lambda parts: {name: part * (1.5 if name.endswith("_b") else 1) for name, part in parts.items()},
+    "a layer is missing": lambda parts: dict(list(parts.items())[4:]),
+    "rows of transformers": lambda parts: {
+        name: torch.cat([part[::2], part[1::2]]) if name.endswith("q.weight.lora_b") else part
+        for name, part in parts.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", list(ADAPTER_MUTANTS))
+def test_an_adapter_that_differs_is_not_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = _run(tmp_path)
+    monkeypatch.setattr(gguf_adapter, "lora_parts", lambda *given: ADAPTER_MUTANTS[name](lora_parts(*given)))
+    with pytest.raises(TunesmithError, match="not equal to the trained model"):
+        export(run, tmp_path / "out", "gguf-adapter")
+    assert not (tmp_path / "out").exists()
+
+
+def _name_stop_otherwise(folder: Path) -> None:
+    """Give the token that ends a message a name that llama.cpp does not take for an end by itself."""
+    for path in (*folder.glob("*token*.json"), *folder.glob("*.jinja")):
+        path.write_text(path.read_text(encoding="utf-8").replace("<|im_end|>", "<|over|>"), encoding="utf-8")
+
+
+def test_nothing_listens_on_a_port(tmp_path: Path) -> None:
+    if not Path("/proc/self/net/tcp").exists():
+        pytest.skip("looks where Linux tells of sockets")
+    run = _run(tmp_path)
+    _check_equal(run, tmp_path / "out")
+    path = next((tmp_path / "out").glob("*.gguf"))
+    with LlamaCpp(path, 64, 10) as llama:
+        llama.next_token([5, 6, 7])
+        own = set()
+        for descriptor in os.listdir("/proc/self/fd"):
+            link = Path(f"/proc/self/fd/{descriptor}")
+            own.add(str(link.readlink()) if link.is_symlink() else "")
+        for table in ("tcp", "tcp6", "udp", "udp6"):
+            rows = Path(f"/proc/self/net/{table}").read_text().splitlines()[1:]
+            assert [row for row in rows if f"socket:[{row.split()[9]}]" in own] == []
+    assert list(Path(os.environ.get("TMPDIR", "/tmp")).glob("ts-*/s.sock")) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "words"),
+    [
+        ("gpt2", {}, "Models of type gpt2"),
+        ("qwen2", {"use_sliding_window": True}, "sliding window"),
+        ("gemma2", {"query_pre_attn_scalar": 99}, "scaled in another way"),
+        ("smollm3", {"no_rope_layers": [0] * 8}, "know no positions"),
+        ("gemma3_text", {"final_logit_softcapping": 30.0}, "capped"),
+        ("gemma2", {"layer_types": ["full_attention"] * 8}, "sliding windows are in other layers"),
+    ],
+)
+def test_what_llama_cpp_computes_otherwise_is_refused(kind: str, changes: dict[str, Any], words: str) -> None:
+    config = causal_types.make_config(kind)
+    if hasattr(config, "head_dim"):
+        config.query_pre_attn_scalar = config.head_dim
+    for name, value in changes.items():
+        setattr(config, name, value[: config.num_hidden_layers] if isinstance(value, list) else value)
+    with pytest.raises(TunesmithError, match=words) as refusal:
+        architectures.architecture_of(config)
+    assert refusal.value.code == "export-unsupported"
+
+
+def test_positions_of_another_method_are_refused(tmp_path: Path) -> None:
+    run = _run(tmp_path, rope_parameters={"rope_theta": 10000.0, "rope_type": "dynamic", "factor": 2.0})
+    with pytest.raises(TunesmithError, match="method dynamic"):
+        export(run, tmp_path / "out", "gguf")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("problem", ["more tokens", "merges nothing", "way of its own"])
+def test_tokenizers_that_llama_cpp_does_not_have_are_refused(problem: str, tiny_model: Path, tmp_path: Path) -> None:
+    write_tokenizer("qwen-2", tmp_path)
+    words = AutoTokenizer.from_pretrained(tiny_model if problem == "merges nothing" else tmp_path)
+    if problem == "way of its own":
+        words.backend_tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    writer = gguf.GGUFWriter(None, "llama")
+    with pytest.raises(TunesmithError, match=problem) as refusal:
+        tokenizer.add_tokenizer(writer, words, 100 if problem == "more tokens" else NUM_ROWS, [])
+    assert refusal.value.code == "export-unsupported"
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"normalizer": {"type": "Lowercase"}}, "prepares a text by Lowercase"),
+        ({"normalizer": {"type": "Strip", "strip_left": False, "strip_right": True}}, "prepares a text by Strip"),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, "way of its own"),
+    ],
+)
+def test_unigram_tokenizers_that_llama_cpp_does_not_have_are_refused(changes: dict[str, Any], problem: str) -> None:
+    values = json.loads(KINDS["unigram"]().to_str()) | changes
+    with pytest.raises(TunesmithError, match=problem):
+        add_unigram(gguf.GGUFWriter(None, "llama"), values, Vocabulary(["a"] * NUM_ROWS, [1] * NUM_ROWS))
+
+
+def test_a_table_of_characters_is_written() -> None:
+    steps: list[dict[str, Any]] = [
+        {"type": "Precompiled", "precompiled_charsmap": "AAEC"},
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "\u2581"},
+    ]
+    values = json.loads(KINDS["unigram"]().to_str()) | {"normalizer": {"type": "Sequence", "normalizers": steps}}
+    writer = gguf.GGUFWriter(None, "llama")
+    add_unigram(writer, values, Vocabulary(["a"] * NUM_ROWS, [1] * NUM_ROWS))
+    written = {key: each.value for key, each in writer.kv_data[0].items()}
+    assert written["tokenizer.ggml.model"] == "t5"
+    assert bytes(written["tokenizer.ggml.precompiled_charsmap"]) == b"\0\1\2"
+    assert written["tokenizer.ggml.remove_extra_whitespaces"] is True
+
+
+def test_a_kind_of_tokenizer_that_is_not_there_is_named(tmp_path: Path) -> None:
+    words = AutoTokenizer.from_pretrained(_written(tmp_path, "unigram"))
+    text = words.backend_tokenizer.to_str().replace('"byte_fallback":false', '"byte_fallback":true')
+    words._tokenizer = Tokenizer.from_str(text)
+    with pytest.raises(TunesmithError, match="of the kind Unigram"):
+        tokenizer.add_tokenizer(gguf.GGUFWriter(None, "llama"), words, NUM_ROWS, [])
+
+
+def _written(folder: Path, words: str) -> Path:
+    write_tokenizer(words, folder)
+    return folder
+
+
+def test_names_that_change_tokens_are_not_written(tmp_path: Path) -> None:
+    write_tokenizer("qwen-2", tmp_path / "other")
+    write_tokenizer("llama-2", tmp_path / "phi")
+    other, phi = (AutoTokenizer.from_pretrained(tmp_path / each) for each in ("other", "phi"))
+    assert tokenizer.name_in_file("My run", phi, "phi3") == "My run"
+    phi.add_tokens([AddedToken("<|user|>", special=True, rstrip=True)])
+    assert tokenizer.name_in_file("My run", other, "llama") == "My run"
+    assert "phi" not in tokenizer.name_in_file("like phi-3", other, "llama").lower()
+    assert tokenizer.name_in_file("My run", phi, "phi3") == "My run (Phi-3)"
+
+
+@pytest.mark.usefixtures("unproven")
+def test_without_memory_for_the_proof_the_file_says_so(tmp_path: Path) -> None:
+    run = _run(tmp_path)
+    assert export(run, tmp_path / "out", "gguf", type_name="f16")["proof"] is None
+    assert "was not compared" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    events = read_journal(paths.tmp_dir() / "operation-out" / "events.jsonl")
+    assert [event.data["code"] for event in events if event.type == "warning"] == ["memory-full"]
+
+
+@pytest.fixture
+def fill(tmp_path: Path, unproven: None) -> Callable[..., int]:
+    """Export to a disk that is full from some write on, without the proof, which writes nothing large."""
+    assert unproven is None
+    run, folder = _run(tmp_path), tmp_path / "exports"
+    folder.mkdir()
+    return lambda choose: fill_disk(run, folder / "out", choose, kind="gguf")
+
+
+def test_a_full_disk_is_named_at_some_writes(fill: Callable[..., int]) -> None:
+    chooser = random.Random(0)
+    fill(lambda count: [*sorted(chooser.sample(range(1, count), 7)), count])
+
+
+@pytest.mark.long
+def test_a_full_disk_is_named_at_every_write(fill: Callable[..., int], capsys: Any) -> None:
+    num_calls = fill(lambda count: list(range(1, count + 1)))
+    with capsys.disabled():
+        sys.stderr.write(f"a full disk at each of {num_calls} writes of a GGUF file\n")
+
+
+@pytest.mark.parametrize(("type_name", "names"), [("f16", "xllamacpp"), ("q4_k_m", "xllamacpp, libgguf")])
+def test_an_environment_without_the_libraries_is_named_at_once(
+    type_name: Any, names: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(tmp_path)
+    monkeypatch.setattr(gguf_export.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(TunesmithError, match=f"missing {names}, which") as missing:
+        export(run, tmp_path / "out", "gguf", type_name=type_name)
+    assert missing.value.code == "environment-damaged"
+    assert "tunesmith repair" in missing.value.hint
+
+
+def test_bits_are_mixed_as_llama_cpp_mixes_them() -> None:
+    names = [f"blk.{layer}.{name}.weight" for layer in range(16) for name in ("attn_v", "ffn_down", "attn_q")]
+    shapes = dict.fromkeys(names, (256, 512)) | {"token_embd.weight": (300, 256), "output_norm.weight": (256,)}
+    formats = formats_of(FILE_TYPES["q4_k_m"], shapes, 16)
+    finer = {layer for layer in range(16) if formats[f"blk.{layer}.attn_v.weight"] is Q.Q6_K}
+    assert finer == {0, 1, 4, 7, 10, 13, 14, 15}
+    assert {layer for layer in range(16) if formats[f"blk.{layer}.ffn_down.weight"] is Q.Q6_K} == finer
+    assert {formats[f"blk.{layer}.attn_q.weight"] for layer in range(16)} == {Q.Q4_K}
+    assert (formats["token_embd.weight"], formats["output_norm.weight"]) == (Q.Q6_K, Q.F32)
+    untied = formats_of(FILE_TYPES["q5_k_m"], shapes | {"output.weight": (300, 256)}, 16)
+    assert (untied["token_embd.weight"], untied["output.weight"]) == (Q.Q5_K, Q.Q6_K)
+    fused = formats_of(FILE_TYPES["q4_k_m"], {"blk.0.attn_qkv.weight": (9, 256)}, 16)
+    assert fused["blk.0.attn_qkv.weight"] is Q.Q5_K
+    narrow = {f"blk.0.{name}.weight": (8, size) for name, size in (("attn_q", 288), ("attn_v", 288), ("ffn_up", 300))}
+    found = formats_of(FILE_TYPES["q4_k_m"], narrow, 16)
+    assert list(found.values()) == [Q.Q5_0, Q.Q8_0, Q.F16]
+
+
+@pytest.mark.parametrize("number_format", [Q.Q4_K, Q.Q6_K, Q.Q8_0])
+def test_bits_are_those_of_the_reference_quantizer(number_format: Any) -> None:
+    weight = torch.randn(16, 512, generator=torch.Generator().manual_seed(0)) * 0.05
+    weight[3, 7] = 2.0
+    expected = libgguf_numpy.quantize(weight.numpy(), LibggufFormat(int(number_format)))
+    assert encoded("w", weight, number_format).tobytes() == np.asarray(expected).tobytes()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("type_name", ["bf16", "q6_k", "q5_k_m", "q4_k_m"])
+def test_a_file_may_lose_what_the_reference_quantizer_loses_and_no_more(
+    type_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = _run(tmp_path, hidden_size=256, intermediate_size=256)
+    _check_equal(run, tmp_path / "out", type_name)
+
+    def poorer(name: str, weight: torch.Tensor, number_format: Any) -> Any:
+        noise = torch.sin(torch.arange(weight.numel())).view(weight.shape) * weight.std() * 0.15
+        return encoded(name, weight + noise, number_format)
+
+    monkeypatch.setattr(writing, "encoded", poorer)
+    with pytest.raises(TunesmithError, match="not equal to the trained model"):
+        export(run, tmp_path / "poorer", "gguf", type_name=type_name)
+
+
+def test_a_weight_that_is_too_large_is_named() -> None:
+    with pytest.raises(TunesmithError, match="F16"):
+        encoded("w", torch.full((1, 32), 1e6), Q.F16)
+    with pytest.raises(TunesmithError, match="Q8_0"):
+        encoded("w", torch.full((1, 32), torch.nan), Q.Q8_0)
