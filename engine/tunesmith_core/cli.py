@@ -6,7 +6,6 @@ Exit codes: 0 done, 1 our bug, 2 bad input, 3 environment, 4 the run failed, 5 s
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import subprocess
 import sys
@@ -16,13 +15,14 @@ from functools import partial
 from pathlib import Path
 
 import tunesmith_core
-from tunesmith_core import cli_runs, cli_specs, environments, files, paths, settings, terminal
+from tunesmith_core import cli_evaluate, cli_runs, cli_specs, environments, files, paths, settings, terminal
 from tunesmith_core.command_line import SETUP_COMMANDS, Parser
-from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, EnvironmentProblem, TunesmithError, wrap
+from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError, wrap
 from tunesmith_core.messages import Message, use_language
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
 from tunesmith_core.operations.command import run as run_kind
 from tunesmith_core.operations.kind import all_kinds
+from tunesmith_core.operations.kinds.evaluate import EVALUATE
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
 
@@ -67,7 +67,8 @@ def make_parser() -> Parser:
     add("presets", cli_specs.list_presets, "list the presets", json=True)
     for kind in all_kinds().values():
         if kind.help:
-            add_kind_arguments(add(kind.name, partial(run_kind, kind), kind.help, json=True), kind)
+            command = cli_evaluate.evaluate if kind is EVALUATE else partial(run_kind, kind)
+            add_kind_arguments(add(kind.name, command, kind.help, json=True), kind)
     add("version", version, "print the version")
     for name, help_text in SETUP_COMMANDS.items():
         commands.add_parser(name, prog=f"tunesmith {name}", help=help_text, description=help_text, add_help=False)
@@ -93,9 +94,8 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
     )
     add_for_run("sample", cli_runs.sample, "ask the model being trained").add_argument("prompt", metavar="PROMPT")
     add_for_run("checkpoint", cli_runs.checkpoint, "save a run in progress now")
-    add_for_run("evaluate", cli_runs.evaluate, "evaluate a run in progress now")
     add_for_run("report", cli_runs.report, "write a page about a run and what came of it", json=True).add_argument(
-        "--to", type=Path, metavar="FILE", help="the file to write (report.html in the run's folder)"
+        "--to", type=Path, metavar="FILE", help="the HTML or PDF file to write (report.html in the run's folder)"
     )
     add_for_run("spec", cli_runs.spec, "print the settings of a run")
     add_for_run("delete", cli_runs.delete, "move a run with its checkpoints and adapter to the trash").add_argument(
@@ -124,26 +124,12 @@ def version(_arguments: argparse.Namespace) -> int:
 
 def open_window(_arguments: argparse.Namespace) -> int:
     """Open the window and return when it is closed."""
-    python = window_python()
+    python = environments.window_python()
     if not has_display():
         raise TunesmithError("display-missing", "Neither DISPLAY nor WAYLAND_DISPLAY is set.")
     code = subprocess.call(environments.module_command(python, WINDOW_MODULE))
     # A signal's negative number is no exit code.
     return code if code >= 0 else BugError.exit_code
-
-
-def window_python() -> str:
-    """Return the Python that has the window's libraries: the launcher environment's, else this one.
-
-    Raises:
-        EnvironmentProblem: `environment-missing` when neither has them.
-    """
-    try:
-        return str(environments.launcher_python())
-    except EnvironmentProblem:
-        if importlib.util.find_spec("PySide6") is None:
-            raise
-        return sys.executable
 
 
 def has_display() -> bool:

@@ -16,11 +16,10 @@ from tunesmith_core import files, launch, paths, terminal, trash
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.protocol import Event, JournalReader
-from tunesmith_core.report import facts, page
+from tunesmith_core.report import facts, page, pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, display_name, open_run
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.store import Library
-from tunesmith_core.verdict import judge
 
 ANSWER_POLL_S = 0.1
 RUNS_HEADER = (Message("Run"), Message("State"), Message("Step"), Message("Loss"), Message("Model"), Message("Data"))
@@ -114,7 +113,7 @@ def _end(run: Run, status: RunStatus, as_json: bool) -> int:
         if not as_json:
             for name, path in status.artifacts.items():
                 terminal.say(Message("{name}: {path}", name=_ARTIFACTS.get(name, name), path=run.path / path))
-            terminal.say(judge(facts.read(run).held_out).sentence)
+            terminal.say(facts.verdict_on(facts.read(run)).sentence)
             terminal.say(Message("finished after {step} steps", step=status.step))
         return EXIT_DONE
     if status.state is RunState.STOPPED:
@@ -168,9 +167,9 @@ def checkpoint(arguments: Namespace) -> int:
     return EXIT_DONE
 
 
-def evaluate(arguments: Namespace) -> int:
-    """Ask for an evaluation now."""
-    answer = _ask(open_run(arguments.run), "evaluate", lambda event: event.type == "eval")
+def evaluate(run: Run) -> int:
+    """Ask a run in progress for an evaluation now."""
+    answer = _ask(run, "evaluate", lambda event: event.type == "eval")
     terminal.say(
         Message(
             "loss {loss} at step {step}", loss=terminal.number(answer.data.get("loss")), step=answer.data.get("step")
@@ -258,7 +257,9 @@ def show(arguments: Namespace) -> int:
     run = open_run(arguments.run)
     status = run.status()
     if arguments.json:
-        terminal.say_json({"run": run.id, "path": str(run.path), **_fields(status)})
+        found = facts.read(run)
+        outcome = {"verdict": facts.verdict_on(found).to_dict(), "answers": [each.to_dict() for each in found.answers]}
+        terminal.say_json({"run": run.id, "path": str(run.path), **_fields(status), **outcome})
         return EXIT_DONE
     steps = f"{status.step} / {status.total_steps}" if status.total_steps else str(status.step)
     saved = status.last_checkpoint_step
@@ -279,7 +280,7 @@ def show(arguments: Namespace) -> int:
     ]
     terminal.say("\n".join(f"{terminal.cell(said(label)) + ':':17}{terminal.cell(value)}" for label, value in lines))
     if status.state in (RunState.FINISHED, RunState.STOPPED):
-        terminal.say(judge(facts.read(run).held_out).sentence)
+        terminal.say(facts.verdict_on(facts.read(run)).sentence)
     if status.state is RunState.PAUSED:
         terminal.note(terminal.paused(status.pause_reason))
     damage = run.damage()
@@ -301,9 +302,10 @@ def report(arguments: Namespace) -> int:
     """Write the report of a run and say what came of it."""
     run = open_run(arguments.run)
     path = arguments.to or run.report_path
-    verdict = page.write(run, path)
+    write = pdf.write_pdf if path.suffix.lower() == pdf.SUFFIX else page.write
+    verdict = write(run, path)
     if arguments.json:
-        terminal.say_json({"run": run.id, "path": str(path), **dataclasses.asdict(verdict)})
+        terminal.say_json({"run": run.id, "path": str(path), **verdict.to_dict()})
     else:
         terminal.say(verdict.sentence)
         terminal.say(Message("report: {path}", path=path))

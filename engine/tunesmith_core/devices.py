@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
 
 _NVIDIA_SIGNS: tuple[str, ...] = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/usr/lib/wsl/lib/libcuda.so.1")
 if sys.platform == "win32":  # pragma: no cover
@@ -42,3 +43,14 @@ def device_of(spec: RunSpec) -> Device:
     choice = spec.hardware.device
     cuda = choice == "cuda" or (choice == "auto" and nvidia_present())
     return Device(spec.hardware.gpu_index if cuda else None)
+
+
+def answering_on(spec: RunSpec, device: str) -> RunSpec:
+    """Return the spec of a run with the device on which its model answers.
+
+    Args:
+        spec: the run.
+        device: "cuda" or "cpu"; "auto" for a GPU where there is one, the one that the run names.
+    """
+    named = spec.hardware.devices if spec.hardware.device == "cuda" and device != "cpu" else [device]
+    return with_changes(spec, {"hardware.devices": named})

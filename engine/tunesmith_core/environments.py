@@ -7,6 +7,7 @@ path.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import mmap
 import os
@@ -14,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tunesmith_core import files, paths, redact
-from tunesmith_core.errors import TunesmithError
+from tunesmith_core.errors import EnvironmentProblem, TunesmithError
 from tunesmith_core.model_folder import is_hub_id
 from tunesmith_core.settings import SettingsFile
 
@@ -113,6 +114,20 @@ def training_python() -> Path:
 def launcher_python() -> Path:
     """Return the interpreter of the launcher environment. Raises EnvironmentProblem `environment-missing`."""
     return environment_python(pointed_environment(LAUNCHER_POINTER))
+
+
+def window_python() -> str:
+    """Return the Python that has the window's libraries: the launcher environment's, else this one.
+
+    Raises:
+        EnvironmentProblem: `environment-missing` when neither has them.
+    """
+    try:
+        return str(launcher_python())
+    except EnvironmentProblem:
+        if importlib.util.find_spec("PySide6") is None:
+            raise
+        return sys.executable
 
 
 def site_folders(folder: Path) -> list[Path]:

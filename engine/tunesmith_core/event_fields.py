@@ -10,7 +10,8 @@ from tunesmith_core.json_values import MOST, is_count, is_number, is_text
 _TEXTS = """name path code kind title message hint link context text prompt level mode status unit dtype device
     device_name version torch python protocol command row_format"""
 _COUNTS = """step resumed_from_step last_checkpoint_step total_steps steps_per_epoch num_train_rows num_eval_rows
-    num_skipped_rows num_truncated_rows num_trained_tokens num_parameters num_trainable_parameters num_tokens
+    num_skipped_rows num_truncated_rows num_leaked_rows num_distinct_rows
+    num_trained_tokens num_parameters num_trainable_parameters num_tokens
     micro_batch_size gradient_accumulation_steps"""
 _BYTES = """bytes planned_bytes tried_bytes vram_peak_bytes allocated_bytes reserved_bytes used_by_others_bytes
     total_bytes done_bytes process_bytes host_used_bytes host_total_bytes"""
@@ -31,6 +32,16 @@ def _are_counts(value: object) -> bool:
     return isinstance(value, list) and all(map(is_count, value))
 
 
+def _are_answers(value: object) -> bool:
+    return isinstance(value, list) and all(map(are_named_texts, value))
+
+
+def _is_interval(value: object) -> bool:
+    """Return whether a JSON value is a mean with its bounds and the number of rows that they come from."""
+    names = {"mean", "low", "high", "rows"}
+    return isinstance(value, dict) and value.keys() == names and all(map(is_number, value.values()))
+
+
 def are_named_texts(value: object) -> bool:
     """Return whether a JSON value gives texts by name."""
     return isinstance(value, dict) and all(map(is_text, value.values()))
@@ -45,6 +56,9 @@ CHECKS: dict[str, Callable[[object], bool]] = {
     "actions": _are_texts,
     "kept": _are_counts,
     "artifacts": are_named_texts,
+    "answers": _are_answers,
+    "improvement": _is_interval,
+    "dependence": _is_interval,
 }
 
 

@@ -64,7 +64,7 @@ PROTOCOL_MAJOR = 1
 PROTOCOL = "1.0"
 
 EVENT_TYPES = frozenset(
-    """hello phase setup step eval sample checkpoint gpu log warning error ack stopping result
+    """hello phase setup step eval sample answers comparison checkpoint gpu log warning error ack stopping result
     check plan progress""".split()
 )
 DURABLE_TYPES = frozenset({"hello", "checkpoint", "error", "result", "stopping"})

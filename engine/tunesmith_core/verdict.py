@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from tunesmith_core.messages import Message
+from tunesmith_core.next_steps import NextStep
 
 RISEN = 0.02
 """Share of the lowest loss that a later one must lie above it: less is the noise of one evaluation."""
 
 NOTHING, LITTLE = 0.01, 0.10
 """Up to these shares of the first loss a fall is nothing, or little."""
+
+REPEATED = 0.5
+"""Fewer of the training rows are different from each other: a few rows are learned by heart."""
+
+LEAKED = 0.1
+"""From this share of the held-out rows on, those that are training rows spoil the measurement."""
+
+DIVERGED = 1.1
+"""So many times its first value, a training loss at the end tells of a rate that is too high."""
+
+INDEPENDENT = 0.2
+"""Answers depend on their questions by less than this share of the improvement: it is not the questions' doing."""
+
+BY_HEART, GAP, STILL_WRONG = 0.1, 5.0, 0.5
+"""A training loss under the first, with a held-out loss over the third and so many times as high."""
+
+MANY_EPOCHS, FEW_ROWS = 5, 200
+"""So many times over fewer rows than these, and a model knows them by heart."""
+
+FALLING = 0.03
+"""Share by which the last fifth of the training losses lies under the one before it while there is more to learn."""
 
 
 class Outcome(enum.StrEnum):
@@ -24,6 +48,88 @@ class Outcome(enum.StrEnum):
     NOTHING = "nothing"
     OVERFITTED = "overfitted"
     WORSE = "worse"
+    DIVERGED = "diverged"
+    REPEATED = "repeated"
+    LEAKED = "leaked"
+    INDEPENDENT = "independent"
+
+
+DISAPPOINTING = frozenset(Outcome) - {Outcome.MUCH, Outcome.LITTLE, Outcome.UNMEASURED}
+"""What a person should do something about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its 95 % bounds, and the number of rows that it comes from."""
+
+    mean: float
+    low: float
+    high: float
+    rows: int
+
+    @staticmethod
+    def of(value: Mapping[str, Any] | None) -> Interval | None:  # Any: JSON values
+        """Return the interval of a field of an event, None where there is none."""
+        return Interval(value["mean"], value["low"], value["high"], int(value["rows"])) if value else None
+
+    def values(self) -> dict[str, object]:
+        """Return what a sentence says of it."""
+        return {"mean": f"{self.mean:.2f}", "low": f"{self.low:.2f}", "high": f"{self.high:.2f}", "rows": self.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What a run has measured.
+
+    Attributes:
+        held_out: losses in nats per trained token, by step; that of step 0 is the base model's.
+        training: losses of the steps.
+        setup: fields of the last event `setup`.
+        comparison: fields of the last event `comparison`.
+    """
+
+    held_out: Mapping[int, float]
+    training: Mapping[int, float] = field(default_factory=dict)
+    setup: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
+    comparison: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON values
+
+    @property
+    def num_rows(self) -> int:
+        """Number of training rows."""
+        return int(self.setup.get("num_train_rows") or 0)
+
+    @property
+    def num_distinct_rows(self) -> int:
+        """Number of training rows that differ from each other."""
+        return int(self.setup.get("num_distinct_rows") or self.num_rows)
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps that were taken."""
+        return max(self.training, default=0)
+
+    @property
+    def epochs(self) -> float:
+        """How many times the training rows were seen."""
+        return self.num_steps / max(1, int(self.setup.get("steps_per_epoch") or 0) or self.num_steps)
+
+    @property
+    def improvement(self) -> Interval | None:
+        """By how much the held-out loss fell, over rows."""
+        return Interval.of(self.comparison.get("improvement"))
+
+    @property
+    def dependence(self) -> Interval | None:
+        """By how much an answer is likelier under its own question than under another one."""
+        return Interval.of(self.comparison.get("dependence"))
+
+    def parts_of_training(self) -> list[float]:
+        """Return the mean training losses of five stretches of the run; [] for one of fewer than five steps."""
+        losses = [loss for _, loss in sorted(self.training.items()) if math.isfinite(loss)]
+        size = len(losses) // 5
+        if not size:
+            return []
+        return [sum(losses[start : start + size]) / size for start in range(0, 5 * size, size)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,70 +138,228 @@ class Verdict:
 
     Attributes:
         best_step: where the held-out loss was lowest, None where nothing was measured.
+        evidence: how certain it is, "" where nobody can tell.
+        next_steps: what a person can do about it, the best first.
     """
 
     outcome: Outcome
     sentence: Message
     advice: Message
     best_step: int | None = None
+    evidence: str = ""
+    next_steps: tuple[NextStep, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return the verdict as JSON values."""
+        steps = [{"name": step.name, "step": step.step, "label": step.label} for step in self.next_steps]
+        return {
+            "outcome": self.outcome,
+            "sentence": self.sentence,
+            "evidence": self.evidence,
+            "advice": self.advice,
+            "best_step": self.best_step,
+            "next_steps": steps,
+        }
 
 
-def judge(losses: Mapping[int, float]) -> Verdict:
-    """Compare the held-out losses of a run.
+def judge(measured: Measured) -> Verdict:
+    """Say what came of a run: first what makes its measurements worthless, then what they say."""
+    return next(verdict for verdict in _verdicts(measured) if verdict is not None)
 
-    Args:
-        losses: in nats per trained token, by step; that of step 0 is the base model's.
-    """
-    if 0 not in losses or len(losses) == 1:
-        return Verdict(
-            Outcome.UNMEASURED,
-            Message("Nobody knows whether the model improved: no held-out rows were measured before and after."),
-            Message("Hold out a share of the rows and train again. A falling training loss alone may be memorizing."),
+
+def _verdicts(measured: Measured) -> Iterator[Verdict | None]:
+    for rule in (_repeated, _leaked, _diverged, _unmeasured):
+        yield rule(measured)
+    yield _by_losses(measured)
+
+
+def _repeated(measured: Measured) -> Verdict | None:
+    num, distinct = measured.num_rows, measured.num_distinct_rows
+    if num < 2 or distinct >= REPEATED * num:
+        return None
+    sentence = Message(
+        "The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.",
+        num_rows=num,
+        num_distinct=distinct,
+    )
+    advice = Message("Remove repeated rows from the data and add different ones, then train again.")
+    return Verdict(Outcome.REPEATED, sentence, advice, next_steps=(NextStep("look-at-rows"),))
+
+
+def _leaked(measured: Measured) -> Verdict | None:
+    num, leaked = (int(measured.setup.get(name) or 0) for name in ("num_eval_rows", "num_leaked_rows"))
+    if not leaked or leaked < LEAKED * num:
+        return None
+    sentence = Message(
+        "Nobody knows whether the model improved: {num_leaked} of {num_rows} held-out rows are training rows too, word "
+        "for word or nearly.",
+        num_leaked=leaked,
+        num_rows=num,
+    )
+    advice = Message("Remove repeated rows, or choose evaluation data that the model is not trained on.")
+    return Verdict(Outcome.LEAKED, sentence, advice, next_steps=(NextStep("look-at-rows"),))
+
+
+def _diverged(measured: Measured) -> Verdict | None:
+    parts = measured.parts_of_training()
+    if not parts:
+        return None
+    first = min(parts[0], measured.held_out.get(0, parts[0]))
+    if parts[-1] <= DIVERGED * max(first, BY_HEART):
+        return None
+    sentence = Message(
+        "Training diverged: the training loss rose from {first} to {last}.",
+        first=f"{first:.3f}",
+        last=f"{parts[-1]:.3f}",
+    )
+    advice = Message("The learning rate is too high. Train again with a fifth of it.")
+    return Verdict(Outcome.DIVERGED, sentence, advice, next_steps=(NextStep("lower-rate"),))
+
+
+def _unmeasured(measured: Measured) -> Verdict | None:
+    if 0 in measured.held_out and len(measured.held_out) > 1:
+        return None
+    sentence = Message("Nobody knows whether the model improved: no held-out rows were measured before and after.")
+    if measured.epochs >= MANY_EPOCHS and measured.num_rows <= FEW_ROWS:
+        sentence = Message(
+            "The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows "
+            "were measured.",
+            num_rows=measured.num_rows,
+            epochs=f"{measured.epochs:.3g}",
         )
+    advice = Message("Hold out a share of the rows and train again. A falling training loss alone may be memorizing.")
+    return Verdict(Outcome.UNMEASURED, sentence, advice, next_steps=(NextStep("hold-out"),))
+
+
+def _by_losses(measured: Measured) -> Verdict:
+    losses = measured.held_out
     best_step = min(losses, key=lambda step: (losses[step], step))
     before, best, last = losses[0], losses[best_step], losses[max(losses)]
     values = {"before": f"{before:.3f}", "best": f"{best:.3f}", "after": f"{last:.3f}", "step": best_step}
+    found = _Finding(measured, best_step, values)
     if last > best * (1 + RISEN):
-        return _risen(best_step, values)
-    outcome, sentence, advice = _fallen((before - last) / before if before > 0 else 0.0, values)
-    return Verdict(outcome, sentence, advice, best_step)
-
-
-def _risen(best_step: int, values: dict[str, object]) -> Verdict:
-    if not best_step:
-        return Verdict(
-            Outcome.WORSE,
-            Message("The model got worse: the held-out loss rose from {before} to {after}.", **values),
-            Message("Lower the learning rate, and look at the rows: answers may not belong to their questions."),
-            best_step,
-        )
-    return Verdict(
-        Outcome.OVERFITTED,
-        Message(
-            "Overfitting since step {step}: the held-out loss fell from {before} to {best} there and has risen to "
-            "{after} since.",
-            **values,
-        ),
-        Message("Train until step {step} only, or on more rows.", **values),
-        best_step,
-    )
-
-
-def _fallen(share: float, values: dict[str, object]) -> tuple[Outcome, Message, Message]:
+        return found.overfitted() if best_step else found.worse()
+    share = (before - last) / before if before > 0 else 0.0
     if share <= NOTHING:
-        return (
-            Outcome.NOTHING,
-            Message("No improvement: the held-out loss was {before} and is {after}.", **values),
-            Message("Train for more steps or at a higher learning rate, and look at what is learned of the rows."),
+        return found.nothing()
+    return found.independent() or found.by_chance() or found.by_heart(last) or found.improved(share > LITTLE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """Words for held-out losses."""
+
+    measured: Measured
+    best_step: int
+    values: dict[str, object]
+
+    def _verdict(self, outcome: Outcome, sentence: Message, advice: Message, *steps: NextStep) -> Verdict:
+        improvement = self.measured.improvement
+        evidence: str = ""
+        if improvement:
+            evidence = Message(
+                "Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).",
+                **improvement.values(),
+            )
+        return Verdict(outcome, sentence, advice, self.best_step, evidence, steps)
+
+    def worse(self) -> Verdict:
+        return self._verdict(
+            Outcome.WORSE,
+            Message("The model got worse: the held-out loss rose from {before} to {after}.", **self.values),
+            Message("Lower the learning rate, and look at the rows: answers may not belong to their questions."),
+            NextStep("lower-rate"),
+            NextStep("look-at-rows"),
         )
-    if share <= LITTLE:
-        return (
-            Outcome.LITTLE,
-            Message("Improved a little: the held-out loss fell from {before} to {after}.", **values),
-            Message("More epochs or more rows may improve it further."),
+
+    def overfitted(self) -> Verdict:
+        return self._verdict(
+            Outcome.OVERFITTED,
+            Message(
+                "Overfitting since step {step}: the held-out loss fell from {before} to {best} there and has risen to "
+                "{after} since.",
+                **self.values,
+            ),
+            Message("Train until step {step} only, or on more rows.", **self.values),
+            NextStep("until-step", self.best_step),
+            NextStep("look-at-rows"),
         )
-    return (
-        Outcome.MUCH,
-        Message("Improved a lot: the held-out loss fell from {before} to {after}.", **values),
-        Message("Ask it something that is not among the rows before you rely on it."),
-    )
+
+    def nothing(self) -> Verdict:
+        sentence = Message("No improvement: the held-out loss was {before} and is {after}.", **self.values)
+        if self._still_falls():
+            advice = Message("The training loss was still falling at the end. Train for more steps.")
+            return self._verdict(Outcome.NOTHING, sentence, advice, NextStep("more-steps"))
+        advice = Message("Train for more steps or at a higher learning rate, and look at what is learned of the rows.")
+        steps = (NextStep("higher-rate"), NextStep("more-steps"), NextStep("look-at-rows"))
+        return self._verdict(Outcome.NOTHING, sentence, advice, *steps)
+
+    def _still_falls(self) -> bool:
+        parts = self.measured.parts_of_training()
+        return bool(parts) and parts[-1] < parts[-2] * (1 - FALLING)
+
+    def independent(self) -> Verdict | None:
+        gain, dependence = self.measured.improvement, self.measured.dependence
+        if gain is None or dependence is None or dependence.low > 0:
+            return None
+        if dependence.high > INDEPENDENT * gain.mean:
+            return None
+        sentence = Message(
+            "No improvement that depends on the question: the held-out loss fell from {before} to {after}, but an "
+            "answer is as likely under another row's question.",
+            **self.values,
+        )
+        advice = Message(
+            "Look at the rows: answers may not belong to their questions. If they do, lower the learning rate or train "
+            "for more steps."
+        )
+        steps = (NextStep("look-at-rows"), NextStep("lower-rate"), NextStep("more-steps"))
+        return self._verdict(Outcome.INDEPENDENT, sentence, advice, *steps)
+
+    def by_chance(self) -> Verdict | None:
+        gain = self.measured.improvement
+        if gain is None or gain.low > 0:
+            return None
+        sentence = Message(
+            "No improvement that is certain: the held-out loss fell from {before} to {after}, which may be chance.",
+            **self.values,
+        )
+        advice = Message("Train for more steps, and hold out more rows to measure it.")
+        return self._verdict(Outcome.NOTHING, sentence, advice, NextStep("more-steps"), NextStep("hold-out"))
+
+    def by_heart(self, last: float) -> Verdict | None:
+        parts = self.measured.parts_of_training()
+        is_known = bool(parts) and parts[-1] < BY_HEART
+        if not is_known or last < STILL_WRONG or last < GAP * parts[-1]:
+            return None
+        sentence = Message(
+            "Overfitting: the training loss is {training}, so the rows are known by heart, but the held-out loss is "
+            "{after}.",
+            training=f"{parts[-1]:.3f}",
+            **self.values,
+        )
+        if self.measured.epochs >= MANY_EPOCHS:
+            sentence = Message(
+                "Overfitting: after {epochs} times over {num_rows} rows the training loss is {training}, but the "
+                "held-out loss is {after}.",
+                epochs=f"{self.measured.epochs:.3g}",
+                num_rows=self.measured.num_rows,
+                training=f"{parts[-1]:.3f}",
+                **self.values,
+            )
+        advice = Message("Train on more rows, or for fewer epochs.")
+        return self._verdict(Outcome.OVERFITTED, sentence, advice, NextStep("fewer-epochs"), NextStep("look-at-rows"))
+
+    def improved(self, is_much: bool) -> Verdict:
+        if is_much:
+            return self._verdict(
+                Outcome.MUCH,
+                Message("Improved a lot: the held-out loss fell from {before} to {after}.", **self.values),
+                Message("Ask it something that is not among the rows before you rely on it."),
+            )
+        if self._still_falls():
+            advice = Message("The training loss was still falling at the end. Train for more steps.")
+        else:
+            advice = Message("More epochs or more rows may improve it further.")
+        sentence = Message("Improved a little: the held-out loss fell from {before} to {after}.", **self.values)
+        return self._verdict(Outcome.LITTLE, sentence, advice, NextStep("more-steps"))

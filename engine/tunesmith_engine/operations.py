@@ -14,6 +14,7 @@ from tunesmith_core.operations.kinds.engine import (
     PreviewSpec,
     SelftestSpec,
 )
+from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
@@ -33,8 +34,9 @@ def preview(host: Host, spec: PreviewSpec) -> Answer:
 
 def prepare(host: Host, spec: PrepareSpec) -> Answer:
     """Write the rows of a run as tokens into the folder of the operation; return what else is known of them."""
+    from tunesmith_engine.data.asked import candidates
     from tunesmith_engine.data.prompts import sample_prompt_ids
-    from tunesmith_engine.data.rows_file import RowsWriter
+    from tunesmith_engine.data.rows_file import RowsWriter, read_questions
     from tunesmith_engine.methods import method_of
 
     method = method_of(spec.run.objective.kind)
@@ -44,7 +46,13 @@ def prepare(host: Host, spec: PrepareSpec) -> Answer:
         with RowsWriter(host.folder) as rows:
             prepared = method.prepare(spec.run, tokenizer, rows, portions)
         portions.about(Path(spec.folder))
-        return {**prepared.to_dict(), "prompts": sample_prompt_ids(spec.run, tokenizer, portions)}
+        places = candidates(len(prepared.eval))
+        questions = read_questions(host.folder, [prepared.eval[place] for place in places])
+        return {
+            **prepared.to_dict(),
+            "prompts": sample_prompt_ids(spec.run, tokenizer, portions),
+            "questions": {place: questions[prepared.eval[place]] for place in places},
+        }
 
 
 def prompt(host: Host, spec: PrepareSpec) -> list[int]:
@@ -96,6 +104,13 @@ def export(host: Host, spec: ExportSpec) -> Answer:
     from tunesmith_engine.export.export_run import export_run
 
     return export_run(host, spec)
+
+
+def evaluate(host: Host, spec: EvaluateSpec) -> Answer:
+    """Compare what a run has trained with its base model; return every figure."""
+    from tunesmith_engine.evaluation.evaluate import evaluate
+
+    return evaluate(host, spec)
 
 
 def libraries(_host: Host, _spec: NoSpec) -> Answer:

@@ -253,6 +253,7 @@ def test_evaluate_tells_the_loss(
 ) -> None:
     run = create_run(make_spec("e"))
     monkeypatch.setattr(cli_runs, "_ask", lambda *_: Event(1, 0.0, "eval", {"loss": 1.5, "step": 3}))
+    monkeypatch.setattr(Run, "is_supervised", lambda _run: True)
     assert cli.main(["evaluate", run.id]) == 0
     assert capsys.readouterr().out == "loss 1.5000 at step 3\n"
 
@@ -455,7 +456,7 @@ def test_without_a_command_the_window_opens(home: Path, monkeypatch: pytest.Monk
     calls: list[list[str]] = []
     codes = iter([0, 3, -11])
     monkeypatch.setattr(cli.subprocess, "call", lambda command: calls.append(command) or next(codes))
-    monkeypatch.setattr(cli, "window_python", lambda: "python")
+    monkeypatch.setattr(environments, "window_python", lambda: "python")
     monkeypatch.setenv("DISPLAY", ":0")
     assert [cli.main([]) for _ in range(3)] == [0, 3, 1]
     assert calls[0][0] == "python"
@@ -468,18 +469,18 @@ def test_no_screen_and_no_environment_are_said(
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda _name: object())
-    assert cli.window_python() == sys.executable
+    monkeypatch.setattr(environments.importlib.util, "find_spec", lambda _name: object())
+    assert environments.window_python() == sys.executable
     assert cli.main([]) == 3
     assert "error[display-missing]" in capsys.readouterr().err
-    monkeypatch.setattr(cli.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(environments.importlib.util, "find_spec", lambda _name: None)
     assert cli.main([]) == 3
     assert "error[environment-missing]" in capsys.readouterr().err
     python = environments.environment_python(home / "envs" / "launcher-1")
     python.parent.mkdir(parents=True)
     python.touch()
     (home / "envs" / "launcher.current").write_text("launcher-1")
-    assert cli.window_python() == str(python)
+    assert environments.window_python() == str(python)
 
 
 # Errors

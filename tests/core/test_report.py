@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from tunesmith_core import cli, settings
+from tunesmith_core import cli, environments, settings
+from tunesmith_core.base_model import FileNote
+from tunesmith_core.checkpoint_manifest import Manifest
 from tunesmith_core.messages import Message
 from tunesmith_core.protocol import Event, JournalWriter
+from tunesmith_core.report import page, pdf
 from tunesmith_core.report.curves import MAX_POINTS, curves
 from tunesmith_core.report.facts import Facts, read
 from tunesmith_core.runs import Run, create_run
@@ -56,6 +59,10 @@ def run(make_spec: Make) -> Run:
         journal.write("warning", code="nan-loss", message="Step 3: odd.")
         journal.write("eval", step=20, loss=1.5)
         journal.write("sample", step=20, prompt="Who?", text=HOSTILE)
+        for step, answer in ((0, "Nothing"), (10, "Four?"), (20, "Four!")):
+            journal.write("answers", step=step, answers=[{"prompt": "2 + 2?", "expected": "Four.", "answer": answer}])
+        gain = {"mean": 1.5, "low": 1.2, "high": 1.8, "rows": 5}
+        journal.write("comparison", step=20, improvement=gain, dependence=None)
         journal.write("result", status="finished", step=20, artifacts={"adapter": "adapter"})
     run.adapter_path.mkdir()
     (run.adapter_path / "adapter_model.safetensors").write_bytes(b"weights")
@@ -84,6 +91,10 @@ def test_the_page_tells_what_happened(run: Run, capsys: pytest.CaptureFixture[st
         "before it",
         hashlib.sha256(b"weights").hexdigest(),
         "<h2>Settings</h2>",
+        "Over 5 held-out rows the loss fell by 1.50 (95% interval: 1.20 to 1.80).",
+        "<h3>2 + 2?</h3><table><tr><td class=soft>before training</td><td class=text>Nothing</td></tr>"
+        "<tr><td class=soft>step 20</td><td class=text>Four!</td></tr>"
+        "<tr><td class=soft>expected</td><td class=text>Four.</td></tr></table>",
     ):
         assert words in text
     assert text.count("Step 3: odd.") == 1
@@ -118,7 +129,7 @@ def test_a_run_that_did_nothing_has_a_page(
     text = target.read_text(encoding="utf-8")
     assert "Nobody knows whether the model improved" in text
     assert "<svg" not in text
-    assert "<h2>Files</h2>" not in text
+    assert "None. Only held-out rows are asked" in text
 
 
 def test_a_run_whose_settings_are_damaged_is_told(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +150,40 @@ def test_the_page_is_in_the_persons_language(
     assert "<h2>Settings</h2>" not in text
 
 
+def test_the_page_names_what_it_was_made_of(
+    run: Run, data_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "<th>model.safetensors</th>" not in report_of(run, capsys)
+    note = FileNote(7, 0, "ab" * 32, "")
+    noted = Manifest(1, {}, 0.0, None, {"model.safetensors": note}, {})
+    monkeypatch.setattr(page, "newest_noted", lambda _folder: noted)
+    text = report_of(run, capsys)
+    assert f"<th>model.safetensors</th><td>SHA-256 {'ab' * 32}</td>" in text
+    assert hashlib.sha256(data_file.read_bytes()).hexdigest() in text
+
+
+def test_answers_that_a_resume_undid_are_forgotten(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("hello", resumed_from_step=0)
+        journal.write("answers", step=0, answers=[{"prompt": "Other?", "expected": "Yes", "answer": "No"}])
+    assert cli.main(["show", run.id, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["answers"]
+    assert first == {"prompt": "2 + 2?", "expected": "Four.", "before": "Nothing", "now": None, "step": 0}
+    assert (second["before"], second["now"]) == ("No", None)
+    assert read(run).comparison == {}
+    text = report_of(run, capsys)
+    assert "Four!" not in text
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("answers", step=5, answers=[{"prompt": "Late?", "expected": "Yes", "answer": "Yes"}])
+        journal.write("hello", resumed_from_step=4)
+    assert [each.prompt for each in read(run).answers] == ["2 + 2?", "Other?"]
+
+
 def test_show_and_the_end_say_the_verdict(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["show", run.id, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"]["outcome"] == "much"
+    assert told["answers"][0]["now"] == "Four!"
     assert cli.main(["show", run.id]) == 0
     assert "Improved a lot: the held-out loss fell from 3.000 to 1.500." in capsys.readouterr().out
 
@@ -158,6 +202,8 @@ def test_what_a_resume_undid_is_forgotten() -> None:
             ("hello", {"resumed_from_step": 1}),
             ("step", {"step": 2, "loss": 1.0}),
             ("warning", {"message": None}),
+            ("answers", {"step": None, "answers": [{"prompt": "a"}]}),
+            ("answers", {"step": 2}),
         )
     ):
         facts.fold(Event(number, 0.0, kind, data))
@@ -186,3 +232,27 @@ def test_a_level_curve_and_what_is_no_number() -> None:
     assert 'points="44.0,216.0 716.0,216.0"' in curves({}, {0: 1.0, 4: 1.0})
     assert curves({1: float("nan"), 2: 1.0}, {}) == ""
     assert "<svg" in curves({0: 1.0}, {0: 2.0}), "steps from 0 to 0 have no width"
+
+
+def test_a_report_is_printed_by_the_windows_libraries(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = iter([0, 0, 1])
+    monkeypatch.setattr(environments, "window_python", lambda: "python")
+
+    def call(command: list[str], env: dict[str, str]) -> int:
+        assert command[0] == "python"
+        assert command[-3:] == ["tunesmith_gui.report_pdf", str(run.report_path), str(run.path / "report.pdf")]
+        assert "PATH" in env
+        assert "Improved a lot" in run.report_path.read_text(encoding="utf-8")
+        (run.path / "report.pdf").write_bytes(b"%PDF")
+        return next(codes)
+
+    monkeypatch.setattr(pdf.subprocess, "call", call)
+    target = tmp_path / "told.PDF"
+    assert cli.main(["report", run.id, "--to", str(target)]) == 0
+    assert target.read_bytes() == b"%PDF"
+    assert cli.main(["report", run.id, "--to", str(run.path / "report.pdf")]) == 0
+    assert cli.main(["report", run.id, "--to", str(tmp_path / "other.pdf")]) == 1
+    assert "could not be printed" in capsys.readouterr().err
+    assert not (tmp_path / "other.pdf").exists()

@@ -1,10 +1,26 @@
-"""The sentence about a run: right on curves whose meaning is known."""
+"""The sentence about a run: right on measurements whose meaning is known."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tunesmith_core.verdict import Outcome, judge
+from tunesmith_core.next_steps import NextStep
+from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.verdict import Measured, Outcome, Verdict, judge
+
+SETUP = {"num_train_rows": 1000, "num_distinct_rows": 990, "num_eval_rows": 50, "steps_per_epoch": 10}
+
+
+def falling(first: float, last: float, num: int = 20) -> dict[int, float]:
+    """Return training losses that soon fall from one value to another and stay there."""
+    return {step: first if step <= num / 5 else last for step in range(1, num + 1)}
+
+
+def interval(low: float, mean: float, high: float) -> dict[str, Any]:
+    return {"mean": mean, "low": low, "high": high, "rows": 40}
 
 
 @pytest.mark.parametrize(
@@ -25,15 +41,132 @@ from tunesmith_core.verdict import Outcome, judge
     ],
 )
 def test_a_curve_is_judged(losses: dict[int, float], outcome: Outcome, best_step: int | None, words: str) -> None:
-    verdict = judge(losses)
+    verdict = judge(Measured(losses))
     assert (verdict.outcome, verdict.best_step) == (outcome, best_step)
     assert words in verdict.sentence
     assert verdict.advice.endswith(".")
+    assert verdict.evidence == ""
 
 
 def test_the_order_of_measuring_does_not_matter() -> None:
-    assert judge({20: 1.4, 0: 2.0, 10: 1.0}) == judge({0: 2.0, 10: 1.0, 20: 1.4})
+    one, other = ({20: 1.4, 0: 2.0, 10: 1.0}, {0: 2.0, 10: 1.0, 20: 1.4})
+    assert judge(Measured(one)) == judge(Measured(other))
 
 
 def test_what_overfits_is_told_where_to_end() -> None:
-    assert judge({0: 2.0, 10: 1.0, 20: 1.4}).advice == "Train until step 10 only, or on more rows."
+    verdict = judge(Measured({0: 2.0, 10: 1.0, 20: 1.4}))
+    assert verdict.advice == "Train until step 10 only, or on more rows."
+    assert verdict.next_steps[0] == NextStep("until-step", 10)
+
+
+def told(verdict: Verdict) -> tuple[Outcome, str]:
+    return verdict.outcome, verdict.next_steps[0].name if verdict.next_steps else ""
+
+
+GOOD = {0: 2.0, 20: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "outcome", "first_step"),
+    [
+        ({}, Outcome.MUCH, ""),
+        ({"num_distinct_rows": 499}, Outcome.REPEATED, "look-at-rows"),
+        ({"num_distinct_rows": 500}, Outcome.MUCH, ""),
+        ({"num_train_rows": 1, "num_distinct_rows": 1}, Outcome.MUCH, ""),
+        ({"num_leaked_rows": 4}, Outcome.MUCH, ""),
+        ({"num_leaked_rows": 5}, Outcome.LEAKED, "look-at-rows"),
+        ({"num_leaked_rows": 1, "num_eval_rows": 1}, Outcome.LEAKED, "look-at-rows"),
+    ],
+)
+def test_rows_that_occur_twice_come_first(changes: dict[str, int], outcome: Outcome, first_step: str) -> None:
+    verdict = judge(Measured(GOOD, falling(2.0, 1.0), SETUP | changes))
+    assert told(verdict) == (outcome, first_step)
+
+
+@pytest.mark.parametrize(
+    ("held_out", "training", "outcome"),
+    [
+        ({0: 2.0, 20: 5.0}, falling(2.0, 4.0), Outcome.DIVERGED),
+        ({0: 2.0, 20: 5.0}, falling(5.0, 4.0), Outcome.DIVERGED),
+        ({}, falling(2.0, 4.0), Outcome.DIVERGED),
+        ({0: 2.0, 20: 1.0}, falling(2.0, 2.15), Outcome.MUCH),
+        ({0: 2.0, 20: 1.0}, falling(0.01, 0.05), Outcome.OVERFITTED),
+        ({0: 2.0, 20: 2.3}, falling(2.0, 1.0), Outcome.WORSE),
+        ({0: 2.0, 20: 2.3}, {1: 2.0, 2: 9.0}, Outcome.WORSE),
+        ({0: 2.0, 20: 2.3}, {step: float("nan") for step in range(9)}, Outcome.WORSE),
+    ],
+)
+def test_a_training_loss_that_rises_diverged(
+    held_out: dict[int, float], training: dict[int, float], outcome: Outcome
+) -> None:
+    assert judge(Measured(held_out, training, SETUP)).outcome is outcome
+
+
+@pytest.mark.parametrize(
+    ("gain", "dependence", "outcome"),
+    [
+        (interval(0.9, 1.0, 1.1), interval(-0.01, 0.0, 0.01), Outcome.INDEPENDENT),
+        (interval(0.9, 1.0, 1.1), interval(0.001, 0.005, 0.01), Outcome.MUCH),
+        (interval(0.9, 1.0, 1.1), interval(-0.2, 0.1, 0.4), Outcome.MUCH),
+        (interval(0.9, 1.0, 1.1), None, Outcome.MUCH),
+        (interval(-0.1, 1.0, 2.1), None, Outcome.NOTHING),
+        (None, interval(-0.01, 0.0, 0.01), Outcome.MUCH),
+    ],
+)
+def test_what_is_certain_and_depends_on_the_question(
+    gain: dict[str, Any] | None, dependence: dict[str, Any] | None, outcome: Outcome
+) -> None:
+    verdict = judge(Measured(GOOD, falling(2.0, 1.0), SETUP, {"improvement": gain, "dependence": dependence}))
+    assert verdict.outcome is outcome
+    if gain:
+        low, high = f"{gain['low']:.2f}", f"{gain['high']:.2f}"
+        assert verdict.evidence == f"Over 40 held-out rows the loss fell by 1.00 (95% interval: {low} to {high})."
+
+
+def test_rows_known_by_heart_are_told_with_their_epochs() -> None:
+    setup = SETUP | {"num_train_rows": 50, "num_distinct_rows": 50, "steps_per_epoch": 2}
+    verdict = judge(Measured({0: 3.0, 20: 1.2}, falling(3.0, 0.02), setup))
+    assert told(verdict) == (Outcome.OVERFITTED, "fewer-epochs")
+    assert "after 10 times over 50 rows the training loss is 0.020, but the held-out loss is 1.200" in verdict.sentence
+    few = judge(Measured({0: 3.0, 20: 1.2}, falling(3.0, 0.02), SETUP))
+    assert "so the rows are known by heart, but the held-out loss is 1.200" in few.sentence
+    assert judge(Measured({0: 3.0, 20: 0.4}, falling(3.0, 0.02), setup)).outcome is Outcome.MUCH
+    assert judge(Measured({0: 3.0, 20: 0.5}, falling(3.0, 0.099), setup)).outcome is Outcome.OVERFITTED
+    assert judge(Measured({0: 3.0, 20: 0.49}, falling(3.0, 0.099), setup)).outcome is Outcome.MUCH
+
+
+def test_many_epochs_over_few_rows_without_a_measurement() -> None:
+    for rows, steps_per_epoch, words in ((50, 2, "saw 50 rows 10 times"), (50, 10, "Nobody"), (500, 2, "Nobody")):
+        setup = {"num_train_rows": rows, "steps_per_epoch": steps_per_epoch}
+        verdict = judge(Measured({}, falling(3.0, 1.0), setup))
+        assert told(verdict) == (Outcome.UNMEASURED, "hold-out")
+        assert words in verdict.sentence
+
+
+def test_a_loss_that_still_falls_needs_more_steps() -> None:
+    steep = {step: 3.0 - step / 20 for step in range(1, 21)}
+    for last, outcome in ((1.99, Outcome.NOTHING), (1.9, Outcome.LITTLE)):
+        still = judge(Measured({0: 2.0, 20: last}, steep, SETUP))
+        assert told(still) == (outcome, "more-steps")
+        assert "still falling" in still.advice
+        assert "still falling" not in judge(Measured({0: 2.0, 20: last}, falling(2.0, 1.9), SETUP)).advice
+
+
+@pytest.mark.parametrize(
+    ("step", "changes", "label"),
+    [
+        (NextStep("until-step", 40), {"schedule.max_steps": 40}, "Train until step 40"),
+        (NextStep("lower-rate"), {"optimizer.learning_rate": 4e-5}, "Train at a lower rate"),
+        (NextStep("higher-rate"), {"optimizer.learning_rate": 1e-3}, "Train at a higher rate"),
+        (NextStep("more-steps"), {"schedule.max_steps": 90}, "Train for more steps"),
+        (NextStep("fewer-epochs"), {"schedule.max_steps": 10}, "Train for fewer steps"),
+        (NextStep("hold-out"), {"evaluation.percent": 10.0}, "Hold out more rows"),
+        (NextStep("look-at-rows"), {}, "Look at the rows"),
+    ],
+)
+def test_a_next_step_changes_settings(step: NextStep, changes: dict[str, Any], label: str) -> None:
+    spec = RunSpec.from_dict({"version": 1, "name": "r", "model": {"path": "/m"}, "data": {"path": "/d"}})
+    assert spec.optimizer.learning_rate == 2e-4
+    assert step.changes(spec, 30) == changes
+    assert step.label == label
+    with_changes(spec, changes)

@@ -43,6 +43,7 @@ class World:
         self.losses: dict[int, float] = {}
         self.held_out: Iterator[float] = iter(())
         self.answers: dict[str, str | Exception | None] = {}
+        self.compared: dict[str, Any] | None = None
         self.late = True
         self.reports: list[StepReport] = []
         self.commands: list[Command] = []
@@ -53,7 +54,7 @@ class World:
         self.path, self.adapter_path, self.tmp_path = folder, folder / "adapter", folder / "tmp"
         self.run, self.plan = self, SimpleNamespace(total_steps=total_steps)
         spec = RunSpec.from_dict({"version": 1, "name": "r", "model": {"path": "/models/base"}, **sections})
-        data = SimpleNamespace(train=[1, 2], eval=[3], notes={}, pairs="chat")
+        data = SimpleNamespace(train=[1, 2], eval=[3], notes={}, pairs="chat", questions={})
         data.tokens_hash, data.held_out_hash = lambda: "t" * 16, lambda: "h" * 16
         self.parts = SimpleNamespace(
             spec=spec, data=data, compute=SimpleNamespace(device=torch.device("cpu")), method=self, folder=folder
@@ -120,11 +121,15 @@ class World:
     def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
         return None if should_stop() else list(prompt.encode())
 
-    def answer(self, prompt: list[int]) -> str | None:
+    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
+        assert max_tokens == self.parts.spec.evaluation.sample_max_tokens
         answer = self.answers.get(bytes(prompt).decode(), "Ho")
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def comparison(self, step: int, is_over: Callable[[], bool]) -> dict[str, Any] | None:
+        return None if is_over() else self.compared
 
     def snapshot(self, step: int) -> Snapshot:
         return Snapshot(step, {}, {}, {}, {"of": step})
@@ -215,7 +220,8 @@ def test_a_run_tells_its_story_in_order(make: Make) -> None:
         *[*step, "step 2", "alive", "sample 2", *BACK, "checkpoint 2", *BACK],
         *[*step, "step 3"],
         *["phase evaluating 3 3 steps", "measures the adapter at 3", "alive", "phase training 3 3 steps", *BACK],
-        *["eval 3", "alive", "sample 3", *BACK],
+        *["eval 3", "phase evaluating 3 3 steps", "alive", "phase training 3 3 steps", *BACK],
+        *["alive", "sample 3", *BACK],
     ]
 
 

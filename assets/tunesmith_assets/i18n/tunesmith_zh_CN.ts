@@ -1140,26 +1140,6 @@ Click a symbol in the legend to hide its line.</source>
         <translation>请改为导出适配器。</translation>
     </message>
     <message>
-        <source>The export is not equal to the trained model</source>
-        <translation>导出结果与训练后的模型不一致</translation>
-    </message>
-    <message>
-        <source>The same prompts were put to both, and their tokens or probabilities differ.</source>
-        <translation>向两者提出相同的提示后，得到的词元或概率不同。</translation>
-    </message>
-    <message>
-        <source>Export in another format, and send us the report.</source>
-        <translation>请以其他格式导出，并把报告发给我们。</translation>
-    </message>
-    <message>
-        <source>Another program did not take the export</source>
-        <translation>另一个程序没有接收导出结果</translation>
-    </message>
-    <message>
-        <source>Start the other program, then export again. What is exported already is not written again.</source>
-        <translation>请启动该程序，然后重新导出。已导出的内容不会重复写入。</translation>
-    </message>
-    <message>
         <source>The saved adapter is incomplete</source>
         <translation>保存的适配器不完整</translation>
     </message>
@@ -1914,10 +1894,6 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Adapters of rank {rank}: {names}.</source>
         <translation>秩为 {rank} 的适配器：{names}。</translation>
-    </message>
-    <message>
-        <source>Add --format gguf.</source>
-        <translation>请加上 --format gguf。</translation>
     </message>
     <message>
         <source>After step {step} the weight {name} is NaN or infinite. It was not saved.</source>
@@ -3883,8 +3859,20 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>无法读取模型</translation>
     </message>
     <message>
+        <source>Choose another checkpoint of the run.</source>
+        <translation>请选择该次训练的另一个检查点。</translation>
+    </message>
+    <message>
+        <source>Export in another format, and send us the report.</source>
+        <translation>请换一种格式导出，并把报告发给我们。</translation>
+    </message>
+    <message>
         <source>Export the whole model as GGUF instead.</source>
         <translation>请改为把整个模型导出为 GGUF。</translation>
+    </message>
+    <message>
+        <source>Hold out more rows</source>
+        <translation>留出更多数据行</translation>
     </message>
     <message>
         <source>If it is in another folder, pass that with --prefix.</source>
@@ -3901,10 +3889,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
     <message>
         <source>Input/output error</source>
         <translation>输入/输出错误</translation>
-    </message>
-    <message>
-        <source>Install Ollama, then export again.</source>
-        <translation>请安装 Ollama，然后重新导出。</translation>
     </message>
     <message>
         <source>Install Python 3.11, 3.12 or 3.13 (not from conda or the Windows Store), then run this command with it.</source>
@@ -3979,10 +3963,6 @@ Runs, models and settings are not touched, and a run in progress keeps its envir
         <translation>保留：{path}（{what}）</translation>
     </message>
     <message>
-        <source>LM Studio was not found on this computer.</source>
-        <translation>在这台电脑上没有找到 LM Studio。</translation>
-    </message>
-    <message>
         <source>Let Windows manage the page file</source>
         <translation>让 Windows 管理页面文件</translation>
     </message>
@@ -3997,6 +3977,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>列出这台电脑上的环境及其软件包，或显示其中两个的差别。
 
 不带参数时列出全部；`diff A B` 比较两个环境，可用名称、名称开头，或 “previous” 和 “current”。</translation>
+    </message>
+    <message>
+        <source>Look at the rows</source>
+        <translation>查看数据行</translation>
     </message>
     <message>
         <source>Looking for NVIDIA GPUs took too long.</source>
@@ -4031,12 +4015,12 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>缺少：{names}。</translation>
     </message>
     <message>
-        <source>Move it, then export again.</source>
-        <translation>请把它移走，然后重新导出。</translation>
-    </message>
-    <message>
         <source>NVIDIA GPUs did not answer: CPU</source>
         <translation>NVIDIA 显卡没有响应：CPU</translation>
+    </message>
+    <message>
+        <source>Name a file of rows to measure on, or train again with an evaluation split.</source>
+        <translation>请指定用于评估的数据文件，或设置评估比例后重新训练。</translation>
     </message>
     <message>
         <source>Name the cause of a failure from any error output: tunesmith explain LOGFILE, or - for what comes in.</source>
@@ -4083,6 +4067,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>此日志中没有发现错误。如果有操作失败，请查看相应部分的日志。</translation>
     </message>
     <message>
+        <source>No improvement that depends on the question: the held-out loss fell from {before} to {after}, but an answer is as likely under another row&apos;s question.</source>
+        <translation>没有与问题相关的提升：留出数据的损失从 {before} 降到 {after}，但换成别的行的问题，同一答案的概率并无差别。</translation>
+    </message>
+    <message>
+        <source>No improvement that is certain: the held-out loss fell from {before} to {after}, which may be chance.</source>
+        <translation>没有可以确定的提升：留出数据的损失从 {before} 降到 {after}，可能只是偶然。</translation>
+    </message>
+    <message>
         <source>No problems found ({num_checks} checks in {time}).</source>
         <translation>没有发现问题（{num_checks} 项检查，用时 {time}）。</translation>
     </message>
@@ -4095,6 +4087,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>文件或文件夹不存在</translation>
     </message>
     <message>
+        <source>Nobody knows whether the model improved: {num_leaked} of {num_rows} held-out rows are training rows too, word for word or nearly.</source>
+        <translation>无法判断模型是否有提升：{num_rows} 行留出数据中有 {num_leaked} 行与训练数据相同或几乎相同。</translation>
+    </message>
+    <message>
         <source>None found that could block compiled kernels.</source>
         <translation>没有发现可能拦截已编译内核的软件。</translation>
     </message>
@@ -4105,6 +4101,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>None.</source>
         <translation>没有。</translation>
+    </message>
+    <message>
+        <source>None. Only held-out rows are asked, and this run has asked none.</source>
+        <translation>无。只会提问留出的数据行，而这次训练没有提问。</translation>
     </message>
     <message>
         <source>Not a directory</source>
@@ -4147,22 +4147,6 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>来源不明，已移至 {folder}。</translation>
     </message>
     <message>
-        <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
-        <translation>Ollama 和 LM Studio 使用 GGUF 文件，但所选格式是 {format}。</translation>
-    </message>
-    <message>
-        <source>Ollama can&apos;t use this chat template, so there is no Modelfile.</source>
-        <translation>Ollama 无法使用此聊天模板，因此没有生成 Modelfile。</translation>
-    </message>
-    <message>
-        <source>Ollama did not create {name}: {reason}</source>
-        <translation>Ollama 没有创建 {name}：{reason}</translation>
-    </message>
-    <message>
-        <source>Ollama was not found on this computer.</source>
-        <translation>在这台电脑上没有找到 Ollama。</translation>
-    </message>
-    <message>
         <source>On Windows, Tunesmith-Setup.exe installs and removes the program.</source>
         <translation>在 Windows 上，请用 Tunesmith-Setup.exe 安装和卸载程序。</translation>
     </message>
@@ -4177,6 +4161,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Other GPU</source>
         <translation>其他显卡</translation>
+    </message>
+    <message>
+        <source>Overfitting: after {epochs} times over {num_rows} rows the training loss is {training}, but the held-out loss is {after}.</source>
+        <translation>过拟合：{num_rows} 行数据训练 {epochs} 遍后，训练损失为 {training}，但留出数据的损失为 {after}。</translation>
+    </message>
+    <message>
+        <source>Overfitting: the training loss is {training}, so the rows are known by heart, but the held-out loss is {after}.</source>
+        <translation>过拟合：训练损失为 {training}，说明模型已背下这些数据行，但留出数据的损失为 {after}。</translation>
     </message>
     <message>
         <source>PEFT can&apos;t restore this adapter in {name}, the class that the base model&apos;s config.json names. Load the base model with AutoModelForCausalLM, as the adapter&apos;s card shows.</source>
@@ -4265,6 +4257,14 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
     <message>
         <source>Remove broken environments ({size})</source>
         <translation>删除损坏的环境（{size}）</translation>
+    </message>
+    <message>
+        <source>Remove repeated rows from the data and add different ones, then train again.</source>
+        <translation>请删除重复的数据行，补充不同的数据，然后重新训练。</translation>
+    </message>
+    <message>
+        <source>Remove repeated rows, or choose evaluation data that the model is not trained on.</source>
+        <translation>请删除重复的数据行，或选择未用于训练的评估数据。</translation>
     </message>
     <message>
         <source>Remove {size}</source>
@@ -4359,6 +4359,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>运行现在使用 {name}。再次运行同一命令可切换回去。</translation>
     </message>
     <message>
+        <source>Samples</source>
+        <translation>样例</translation>
+    </message>
+    <message>
         <source>Saves {saved_bytes}: {changes}</source>
         <translation>可节省 {saved_bytes}：{changes}</translation>
     </message>
@@ -4399,10 +4403,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Start</source>
         <translation>启动</translation>
-    </message>
-    <message>
-        <source>Start LM Studio once, then export again.</source>
-        <translation>请先启动一次 LM Studio，然后重新导出。</translation>
     </message>
     <message>
         <source>Start the run again: no checkpoint was saved yet.</source>
@@ -4721,6 +4721,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>已损坏</translation>
     </message>
     <message>
+        <source>Evaluating</source>
+        <translation>正在评估</translation>
+    </message>
+    <message>
+        <source>compare the trained model of a run with its base model; a run in progress measures its held-out loss</source>
+        <translation>将训练后的模型与其基础模型比较；正在进行的训练则测量留出数据的损失</translation>
+    </message>
+    <message>
         <source>Exporting</source>
         <translation>正在导出</translation>
     </message>
@@ -5015,10 +5023,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>首次启动时的环境</translation>
     </message>
     <message>
-        <source>evaluate a run in progress now</source>
-        <translation>立即评估正在进行的运行</translation>
-    </message>
-    <message>
         <source>evaluating</source>
         <translation>评估</translation>
     </message>
@@ -5231,8 +5235,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存检查点之后，训练好的权重所依赖的设置或文件有改动。</translation>
     </message>
     <message>
+        <source>The export is not equal to the trained model</source>
+        <translation>导出结果与训练后的模型不一致</translation>
+    </message>
+    <message>
+        <source>The same prompts were put to both, and their tokens or probabilities differ.</source>
+        <translation>向两者提出相同的提示后，得到的词元或概率不同。</translation>
+    </message>
+    <message>
+        <source>Another program did not take the export</source>
+        <translation>另一个程序没有接收导出结果</translation>
+    </message>
+    <message>
         <source>The program is not installed, is not running, or refuses the file.</source>
         <translation>该程序未安装、未运行，或拒绝了该文件。</translation>
+    </message>
+    <message>
+        <source>Start the other program, then export again. What is exported already is not written again.</source>
+        <translation>请启动该程序，然后重新导出。已导出的内容不会重复写入。</translation>
     </message>
     <message>
         <source>Not enough memory</source>
@@ -5249,6 +5269,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Continue. If you need exactly the same numbers, stop without saving, undo the named changes and resume.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
+    </message>
+    <message>
+        <source>Add --format gguf.</source>
+        <translation>请加上 --format gguf。</translation>
     </message>
     <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
@@ -5303,8 +5327,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后各行会转换成不同的 token。</translation>
     </message>
     <message>
+        <source>Install Ollama, then export again.</source>
+        <translation>请安装 Ollama，然后重新导出。</translation>
+    </message>
+    <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
+    </message>
+    <message>
+        <source>LM Studio was not found on this computer.</source>
+        <translation>在这台电脑上没有找到 LM Studio。</translation>
+    </message>
+    <message>
+        <source>Look at the rows: answers may not belong to their questions. If they do, lower the learning rate or train for more steps.</source>
+        <translation>请查看数据行：答案可能与问题不对应。如果对应无误，请降低学习率或训练更多步。</translation>
     </message>
     <message>
         <source>Models of type {kind} can&apos;t be exported as GGUF. These can: {known}.</source>
@@ -5315,8 +5351,28 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>要在不带适配器的情况下训练该模型，请把 adapter_config.json 移到其他文件夹；或者选择已合并该适配器的模型。</translation>
     </message>
     <message>
+        <source>Move it, then export again.</source>
+        <translation>请把它移走，然后重新导出。</translation>
+    </message>
+    <message>
         <source>Not an ordinary file</source>
         <translation>不是普通文件</translation>
+    </message>
+    <message>
+        <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
+        <translation>Ollama 和 LM Studio 使用 GGUF 文件，但所选格式是 {format}。</translation>
+    </message>
+    <message>
+        <source>Ollama can&apos;t use this chat template, so there is no Modelfile.</source>
+        <translation>Ollama 无法使用此聊天模板，因此没有生成 Modelfile。</translation>
+    </message>
+    <message>
+        <source>Ollama did not create {name}: {reason}</source>
+        <translation>Ollama 没有创建 {name}：{reason}</translation>
+    </message>
+    <message>
+        <source>Ollama was not found on this computer.</source>
+        <translation>在这台电脑上没有找到 Ollama。</translation>
     </message>
     <message>
         <source>Only the samples change.</source>
@@ -5329,6 +5385,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Only the steps at which this happens change.</source>
         <translation>只影响在哪些步执行。</translation>
+    </message>
+    <message>
+        <source>Over {rows} held-out rows the loss fell by {mean} (95% interval: {low} to {high}).</source>
+        <translation>在 {rows} 行留出数据上，损失下降了 {mean}（95% 区间：{low} 至 {high}）。</translation>
     </message>
     <message>
         <source>Positions that are stretched by the method {method} can&apos;t be exported as GGUF.</source>
@@ -5365,6 +5425,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Set the context length to {positions} tokens or less.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
+    </message>
+    <message>
+        <source>Start LM Studio once, then export again.</source>
+        <translation>请先启动一次 LM Studio，然后重新导出。</translation>
     </message>
     <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
@@ -5415,8 +5479,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>此后学习率按另一条曲线变化。</translation>
     </message>
     <message>
+        <source>The learning rate is too high. Train again with a fifth of it.</source>
+        <translation>学习率过高。请用五分之一的学习率重新训练。</translation>
+    </message>
+    <message>
         <source>The loss was NaN or infinite in every step. Nothing was learned.</source>
         <translation>每一步的损失都是 NaN 或无穷大，什么也没有学到。</translation>
+    </message>
+    <message>
+        <source>The model has probably memorized its rows: it saw {num_rows} rows {epochs} times, and no held-out rows were measured.</source>
+        <translation>模型很可能只是背下了数据：它把 {num_rows} 行数据看了 {epochs} 遍，而且没有测量留出数据。</translation>
+    </message>
+    <message>
+        <source>The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.</source>
+        <translation>模型只是背下了少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行互不相同。</translation>
     </message>
     <message>
         <source>The remaining steps train on other rows.</source>
@@ -5425,6 +5501,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The remaining updates are computed with the new value.</source>
         <translation>其余的更新按新的值计算。</translation>
+    </message>
+    <message>
+        <source>The report could not be printed (exit code {code}).</source>
+        <translation>报告无法打印（退出代码 {code}）。</translation>
     </message>
     <message>
         <source>The rows come in another order, and rows that were trained can now be held out for evaluation.</source>
@@ -5451,6 +5531,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行 {run} 没有第 {step} 步的检查点。现有：{steps}。</translation>
     </message>
     <message>
+        <source>The run {run} holds out no rows.</source>
+        <translation>训练 {run} 没有留出数据行。</translation>
+    </message>
+    <message>
         <source>The run {run} reached step {step}, but none of its checkpoints can be used.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
@@ -5471,6 +5555,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练环境缺少此格式所需的 {names}。</translation>
     </message>
     <message>
+        <source>The training loss was still falling at the end. Train for more steps.</source>
+        <translation>结束时训练损失仍在下降。请训练更多步。</translation>
+    </message>
+    <message>
         <source>The training process ended with exit code {shown} and without a result.</source>
         <translation>训练进程以退出码 {shown} 结束，没有结果。</translation>
     </message>
@@ -5487,6 +5575,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
     </message>
     <message>
+        <source>There was not enough memory for an answer. It was skipped.</source>
+        <translation>内存不足，无法生成回答，已跳过。</translation>
+    </message>
+    <message>
         <source>This model of type {kind} can&apos;t be exported as GGUF: {problem}.</source>
         <translation>这个 {kind} 类型的模型无法导出为 GGUF：{problem}。</translation>
     </message>
@@ -5497,6 +5589,38 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Too many levels of symbolic links</source>
         <translation>符号链接层数过多</translation>
+    </message>
+    <message>
+        <source>Train at a higher rate</source>
+        <translation>提高学习率再训练</translation>
+    </message>
+    <message>
+        <source>Train at a lower rate</source>
+        <translation>降低学习率再训练</translation>
+    </message>
+    <message>
+        <source>Train for fewer steps</source>
+        <translation>训练更少步</translation>
+    </message>
+    <message>
+        <source>Train for more steps</source>
+        <translation>训练更多步</translation>
+    </message>
+    <message>
+        <source>Train for more steps, and hold out more rows to measure it.</source>
+        <translation>请训练更多步，并留出更多数据行来测量。</translation>
+    </message>
+    <message>
+        <source>Train on more rows, or for fewer epochs.</source>
+        <translation>请用更多数据训练，或减少训练轮数。</translation>
+    </message>
+    <message>
+        <source>Train until step {step}</source>
+        <translation>训练到第 {step} 步</translation>
+    </message>
+    <message>
+        <source>Training diverged: the training loss rose from {first} to {last}.</source>
+        <translation>训练发散：训练损失从 {first} 升到 {last}。</translation>
     </message>
     <message>
         <source>Use the file with llama.cpp or LM Studio, which read the template from it.</source>
@@ -5519,6 +5643,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>added_tokens 中的 {token} 不是词元</translation>
     </message>
     <message>
+        <source>after</source>
+        <translation>之后</translation>
+    </message>
+    <message>
         <source>an adapter is in the folder of the model, and it is not clear whether it belongs to it</source>
         <translation>模型文件夹中有一个适配器，无法确定它是否属于该模型</translation>
     </message>
@@ -5529,6 +5657,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>and {count} more</source>
         <translation>另有 {count} 项</translation>
+    </message>
+    <message>
+        <source>answering</source>
+        <translation>正在回答</translation>
+    </message>
+    <message>
+        <source>before</source>
+        <translation>之前</translation>
     </message>
     <message>
         <source>by {name}, the model would be larger than its weights: {size:,} numbers of {held:,}</source>
@@ -5549,6 +5685,42 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>data.context_length: the longest row has {longest} tokens, but {path} supports only {positions}.</source>
         <translation>data.context_length：最长的一行有 {longest} 个词元，但 {path} 只支持 {positions} 个。</translation>
+    </message>
+    <message>
+        <source>difference, 95% interval</source>
+        <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>evaluation: {path}</source>
+        <translation>评估结果：{path}</translation>
+    </message>
+    <message>
+        <source>every expected answer is a JSON object or list</source>
+        <translation>所有预期答案都是 JSON 对象或列表</translation>
+    </message>
+    <message>
+        <source>every expected answer is short and holds a number</source>
+        <translation>所有预期答案都很短且含有数字</translation>
+    </message>
+    <message>
+        <source>exact match</source>
+        <translation>完全匹配</translation>
+    </message>
+    <message>
+        <source>expected</source>
+        <translation>预期</translation>
+    </message>
+    <message>
+        <source>expected answers are short</source>
+        <translation>预期答案较短</translation>
+    </message>
+    <message>
+        <source>expected answers are texts</source>
+        <translation>预期答案是文本</translation>
+    </message>
+    <message>
+        <source>general questions</source>
+        <translation>常识问题</translation>
     </message>
     <message>
         <source>handing over</source>
@@ -5645,6 +5817,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>marker of the short folder</source>
         <translation>短路径文件夹的标记</translation>
+    </message>
+    <message>
+        <source>measured</source>
+        <translation>指标</translation>
     </message>
     <message>
         <source>memory used by {program}</source>
@@ -5971,6 +6147,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行一开始就返回</translation>
     </message>
     <message>
+        <source>right JSON</source>
+        <translation>JSON 正确</translation>
+    </message>
+    <message>
+        <source>right choice</source>
+        <translation>选项正确</translation>
+    </message>
+    <message>
+        <source>right number</source>
+        <translation>数字正确</translation>
+    </message>
+    <message>
         <source>run every check and test</source>
         <translation>运行全部检查和测试</translation>
     </message>
@@ -6087,6 +6275,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>text_config 必须是对象，而不是 {value}</translation>
     </message>
     <message>
+        <source>the HTML or PDF file to write (report.html in the run&apos;s folder)</source>
+        <translation>要写入的 HTML 或 PDF 文件（默认为运行文件夹中的 report.html）</translation>
+    </message>
+    <message>
         <source>the NVIDIA driver does not answer</source>
         <translation>NVIDIA 驱动没有响应</translation>
     </message>
@@ -6097,6 +6289,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the end-of-text token {token} has the number {number}, but the model knows only {rows} tokens</source>
         <translation>文本结束词元 {token} 的编号是 {number}，但模型只认识 {rows} 个词元</translation>
+    </message>
+    <message>
+        <source>the expected answers are {count} choices</source>
+        <translation>预期答案是 {count} 个选项</translation>
     </message>
     <message>
         <source>the file contains no JSON object</source>
@@ -6267,6 +6463,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>uv：{path}，下载自软件包索引</translation>
     </message>
     <message>
+        <source>valid JSON</source>
+        <translation>JSON 有效</translation>
+    </message>
+    <message>
         <source>values are nested too deeply, or a number is too long</source>
         <translation>值嵌套过深，或某个数字过长</translation>
     </message>
@@ -6301,6 +6501,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>with --plan: print JSON for programs</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
+    </message>
+    <message>
+        <source>word F1</source>
+        <translation>词级 F1</translation>
     </message>
     <message>
         <source>wsl.exe ended with exit code {code}.</source>
@@ -7957,10 +8161,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>开始时间</translation>
     </message>
     <message>
-        <source>the file to write (report.html in the run&apos;s folder)</source>
-        <translation>要写入的文件（默认为运行文件夹中的 report.html）</translation>
-    </message>
-    <message>
         <source>trained parameters</source>
         <translation>训练的参数</translation>
     </message>
@@ -8265,6 +8465,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>图表</translation>
     </message>
     <message>
+        <source>Evaluation</source>
+        <translation>评估</translation>
+    </message>
+    <message>
         <source>Log</source>
         <translation>日志</translation>
     </message>
@@ -8295,6 +8499,18 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The settings of the run are still loading.</source>
         <translation>运行的设置还在读取中。</translation>
+    </message>
+    <message>
+        <source>PDF files (*.pdf)</source>
+        <translation>PDF 文件 (*.pdf)</translation>
+    </message>
+    <message>
+        <source>Save as PDF…</source>
+        <translation>另存为 PDF…</translation>
+    </message>
+    <message>
+        <source>Saved</source>
+        <translation>已保存</translation>
     </message>
     <message>
         <source>Copied</source>
@@ -9082,6 +9298,104 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
 </context>
 <context>
+    <name>EvaluationCard</name>
+    <message>
+        <source>Compared with the base model</source>
+        <translation>与基础模型比较</translation>
+    </message>
+    <message>
+        <source>Evaluate</source>
+        <translation>评估</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>取消</translation>
+    </message>
+    <message>
+        <source>Measured</source>
+        <translation>指标</translation>
+    </message>
+    <message>
+        <source>Before</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>After</source>
+        <translation>训练后</translation>
+    </message>
+    <message>
+        <source>Difference, 95% interval</source>
+        <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>Answers the held-out rows with and without the adapter, and compares them.</source>
+        <translation>分别在使用和不使用适配器的情况下回答留出的数据行，并进行比较。</translation>
+    </message>
+    <message>
+        <source>Measured at step %1</source>
+        <translation>在第 %1 步测得</translation>
+    </message>
+    <message>
+        <source>Starting…</source>
+        <translation>正在启动…</translation>
+    </message>
+    <message>
+        <source>The evaluation was canceled.</source>
+        <translation>评估已取消。</translation>
+    </message>
+    <message>
+        <source>%1: %2 of %3</source>
+        <translation>%1：%2 / %3</translation>
+    </message>
+</context>
+<context>
+    <name>EvaluationPane</name>
+    <message>
+        <source>This run holds out no rows, so there are no answers to compare. Set an evaluation split to see answers before and after training.</source>
+        <translation>这次训练没有留出数据行，因此没有可比较的回答。设置评估比例后，即可看到训练前后的回答。</translation>
+    </message>
+    <message>
+        <source>Answers to held-out rows appear here, before and after training, side by side.</source>
+        <translation>留出数据行在训练前后的回答会并排显示在这里。</translation>
+    </message>
+    <message>
+        <source>This run has no answers to compare.</source>
+        <translation>这次训练没有可比较的回答。</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>报告</translation>
+    </message>
+    <message>
+        <source>Save as PDF…</source>
+        <translation>另存为 PDF…</translation>
+    </message>
+    <message>
+        <source>After step %1</source>
+        <translation>第 %1 步之后</translation>
+    </message>
+    <message>
+        <source>After training</source>
+        <translation>训练后</translation>
+    </message>
+    <message>
+        <source>Before</source>
+        <translation>训练前</translation>
+    </message>
+    <message>
+        <source>Expected</source>
+        <translation>预期</translation>
+    </message>
+    <message>
+        <source>Not asked yet</source>
+        <translation>尚未提问</translation>
+    </message>
+    <message>
+        <source>(empty)</source>
+        <translation>（空）</translation>
+    </message>
+</context>
+<context>
     <name>ExplainLogDialog</name>
     <message>
         <source>Explain a log</source>
@@ -9669,6 +9983,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Evaluating</source>
         <translation>正在评估</translation>
+    </message>
+    <message>
+        <source>Answering</source>
+        <translation>正在回答</translation>
     </message>
     <message>
         <source>Saving</source>

@@ -37,7 +37,8 @@ def add_arguments(parser: ArgumentParser, kind: Kind) -> None:
 
 
 def _absolute(text: str) -> str:
-    return str(Path(text).expanduser().absolute())
+    # A default goes through here too, and "" stands for no path.
+    return str(Path(text).expanduser().absolute()) if text else ""
 
 
 def _run_folder(text: str) -> str:

@@ -7,9 +7,68 @@ from typing import Any
 
 from tunesmith_core.protocol import Event, JournalReader
 from tunesmith_core.runs import Run, RunStatus
+from tunesmith_core.verdict import Measured, Verdict, judge
 
 Series = dict[int, float]
 """Values by step; what was measured again after a resume replaces what was measured before."""
+
+
+@dataclass(slots=True)
+class Answered:
+    """A question of a held-out row, what is expected, and what the model answered by step."""
+
+    prompt: str
+    expected: str
+    texts: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def before(self) -> str | None:
+        """What the base model answered, None where it was not asked."""
+        return self.texts.get(0)
+
+    @property
+    def last_step(self) -> int:
+        """Step of the newest answer."""
+        return max(self.texts, default=0)
+
+    @property
+    def now(self) -> str | None:
+        """The newest answer of the trained model, None before there is one."""
+        return self.texts[self.last_step] if self.last_step else None
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return question and answers as JSON values."""
+        return {
+            "prompt": self.prompt,
+            "expected": self.expected,
+            "before": self.before,
+            "now": self.now,
+            "step": self.last_step,
+        }
+
+
+def take_answers(answered: list[Answered], event: Event) -> None:
+    """Add the answers of an event to what was answered before."""
+    step = event.data.get("step")
+    if not isinstance(step, int):
+        return
+    for told in event.data.get("answers") or ():
+        prompt, expected, answer = (told.get(name, "") for name in ("prompt", "expected", "answer"))
+        known = next((each for each in answered if (each.prompt, each.expected) == (prompt, expected)), None)
+        if known is None:
+            answered.append(known := Answered(prompt, expected))
+        known.texts[step] = answer
+
+
+def forget_answers(answered: list[Answered], step: int) -> list[Answered]:
+    """Return what was answered up to a step."""
+    kept = [Answered(each.prompt, each.expected, upto(each.texts, step)) for each in answered]
+    return [each for each in kept if each.texts]
+
+
+def upto(texts: dict[int, str], step: int) -> dict[int, str]:
+    """Return the texts up to a step."""
+    return {each: text for each, text in texts.items() if each <= step}
 
 
 @dataclass(slots=True)
@@ -18,6 +77,8 @@ class Facts:
 
     Attributes:
         training, held_out: losses in nats per token.
+        answers: to questions of held-out rows, in the order in which they were first asked.
+        comparison: fields of the last event `comparison`.
         samples: for each prompt the answers by step; that of step 0 is the base model's.
         warnings: each once, in the order of their first coming.
         engine, setup: fields of the last events `hello` and `setup`.
@@ -26,6 +87,8 @@ class Facts:
     status: RunStatus = field(default_factory=RunStatus)
     training: Series = field(default_factory=dict)
     held_out: Series = field(default_factory=dict)
+    answers: list[Answered] = field(default_factory=list)
+    comparison: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
     samples: dict[str, dict[int, str]] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
     engine: dict[str, Any] = field(default_factory=dict)  # Any: JSON values
@@ -45,6 +108,10 @@ class Facts:
                 _put(self.training, data)
             case "eval":
                 _put(self.held_out, data)
+            case "answers":
+                take_answers(self.answers, event)
+            case "comparison":
+                self.comparison = data
             case "sample" if _is_step(data.get("step")):
                 texts = self.samples.setdefault(str(data.get("prompt")), {})
                 texts[data["step"]] = str(data.get("text"))
@@ -55,10 +122,9 @@ class Facts:
         """Drop what came after the checkpoint that the run continues from: this model never saw it."""
         self.training = {each: loss for each, loss in self.training.items() if each <= step}
         self.held_out = {each: loss for each, loss in self.held_out.items() if each <= step}
-        kept = {
-            prompt: {each: text for each, text in texts.items() if each <= step}
-            for prompt, texts in self.samples.items()
-        }
+        self.comparison = {}
+        self.answers = forget_answers(self.answers, step)
+        kept = {prompt: upto(texts, step) for prompt, texts in self.samples.items()}
         self.samples = {prompt: texts for prompt, texts in kept.items() if texts}
 
 
@@ -70,6 +136,11 @@ def _put(series: Series, data: dict[str, Any]) -> None:  # Any: JSON values
     step, loss = data.get("step"), data.get("loss")
     if isinstance(step, int) and isinstance(loss, float | int):
         series[step] = float(loss)
+
+
+def verdict_on(facts: Facts) -> Verdict:
+    """Return what came of a run by what it has measured."""
+    return judge(Measured(facts.held_out, facts.training, facts.setup, facts.comparison))
 
 
 def read(run: Run) -> Facts:

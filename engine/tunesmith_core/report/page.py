@@ -9,15 +9,16 @@ from html import escape
 from pathlib import Path
 
 import tunesmith_core
-from tunesmith_core import files, terminal
+from tunesmith_core import evaluations, files, terminal
+from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.messages import Message, language, said
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
 from tunesmith_core.report.curves import curves
-from tunesmith_core.report.facts import Facts, read
+from tunesmith_core.report.facts import Facts, read, verdict_on
 from tunesmith_core.runs import ADAPTER_FILES, Run, display_name
 from tunesmith_core.spec import TOLD_SECTIONS, RunSpec, iter_settings
-from tunesmith_core.verdict import Verdict, judge
+from tunesmith_core.verdict import Verdict
 
 MAX_ANSWER_CHARACTERS = 4000
 
@@ -47,7 +48,7 @@ def write(run: Run, target: Path) -> Verdict:
         OSError: when the file can't be written.
     """
     spec, facts = run.load_spec(), read(run)
-    verdict = judge(facts.held_out)
+    verdict = verdict_on(facts)
     files.atomic_write_text(target, page(run, spec, facts, verdict))
     return verdict
 
@@ -61,14 +62,16 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
     body = "".join(
         (
             f"<h1>{_text(name)}</h1><p class=soft>{_text(made)}</p>",
-            f"<p class=verdict>{_text(verdict.sentence)}<br>{_text(verdict.advice)}</p>",
+            f"<p class=verdict>{'<br>'.join(map(_text, _told(verdict)))}</p>",
             _section(Message("Loss in nats per token"), curves(facts.training, facts.held_out) + _losses(facts)),
+            _section(Message("Evaluation"), _evaluation(evaluations.newest(run))),
             _section(Message("Answers before and after"), _answers(facts)),
+            _section(Message("Samples"), _samples(facts)),
             _section(Message("What was trained"), _rows(_trained(run, spec, facts))),
             _section(Message("Settings"), _rows(_settings(spec))),
             _section(Message("Where it ran"), _rows(_place(facts))),
             _section(Message("Warnings"), "".join(f"<p>{_text(text)}</p>" for text in facts.warnings)),
-            _section(Message("Files"), _rows(_files(run))),
+            _section(Message("Files"), _rows(_files(run, spec))),
         )
     )
     head = f'<meta charset="utf-8"><title>{_text(name)}</title><style>{STYLE}</style>'
@@ -108,7 +111,48 @@ def _perplexity(loss: float) -> str:
     return f"{math.exp(loss):.2f}" if loss < 20 else "> 10^8"
 
 
+def _evaluation(found: evaluations.Values) -> str:
+    """The figures of the newest evaluation, and why they were chosen."""
+    if not found:
+        return ""
+    labels = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"))
+    head = "".join(f"<th>{_text(label)}</th>" for label in labels)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in (evaluations.METRICS.get(name, name), *values))}</tr>"
+        for name, *values in evaluations.figures(found)
+    )
+    reasons = "".join(
+        f"<p class=soft>{_text(evaluations.METRICS.get(each['name'], each['name']))}: {_text(each['reason'])}</p>"
+        for each in found["metrics"]
+    )
+    step = f"<p class=soft>{_text(Message('step {step}', step=found['step']))}</p>"
+    return f"{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
+
+
+def _told(verdict: Verdict) -> list[str]:
+    return [text for text in (verdict.sentence, verdict.evidence, verdict.advice) if text]
+
+
 def _answers(facts: Facts) -> str:
+    """What the model answered to questions that it was not trained on."""
+    if not facts.answers:
+        words = Message("None. Only held-out rows are asked, and this run has asked none.")
+        return f"<p class=soft>{_text(words)}</p>"
+    parts = []
+    for asked in facts.answers:
+        now = Message("step {step}", step=asked.last_step)
+        labels = (Message("before training"), now if asked.last_step else None, Message("expected"))
+        texts = (asked.before, asked.now, asked.expected)
+        rows = "".join(
+            f"<tr><td class=soft>{_text(label)}</td><td class=text>{_text(text)}</td></tr>"
+            for label, text in zip(labels, texts, strict=True)
+            if label and text is not None
+        )
+        parts.append(f"<h3>{_text(asked.prompt)}</h3><table>{rows}</table>")
+    return "".join(parts)
+
+
+def _samples(facts: Facts) -> str:
     parts = []
     for prompt, texts in facts.samples.items():
         rows = "".join(
@@ -164,7 +208,15 @@ def _place(facts: Facts) -> list[tuple[str, object]]:
     ]
 
 
-def _files(run: Run) -> list[tuple[str, object]]:
-    """The adapter's files with their SHA-256, as they are now."""
-    paths = [path for name in ADAPTER_FILES if (path := run.adapter_path / name).is_file()]
-    return [(path.name, f"SHA-256 {files.sha256_file(path)}") for path in paths]
+def _files(run: Run, spec: RunSpec) -> list[tuple[str, object]]:
+    """The adapter's files and those of the data with their SHA-256, as they are now."""
+    data = [Path(source.path) for source in spec.all_sources()]
+    paths = [*(run.adapter_path / name for name in ADAPTER_FILES), *data]
+    return [(path.name, f"SHA-256 {files.sha256_file(path)}") for path in paths if path.is_file()] + _base_files(run)
+
+
+def _base_files(run: Run) -> list[tuple[str, object]]:
+    """The base model's files as they were when the newest checkpoint was saved: large ones by samples of them."""
+    noted = newest_noted(run.checkpoints_path)
+    notes = noted.base_model if noted else {}
+    return [(name, f"SHA-256 {note.sampled}") for name, note in sorted(notes.items())]

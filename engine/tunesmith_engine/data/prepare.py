@@ -82,6 +82,7 @@ class PreparedData:
         notes: what a person should know about how rows became tokens: codes and sentences.
         pairs: what became of prompts and completions: "chat" or "text".
         prompts: the tokens of the sample prompts that could be rendered.
+        questions: what is asked in some of the held-out examples, by their places among them.
     """
 
     train: list[Example]
@@ -90,10 +91,11 @@ class PreparedData:
     notes: dict[str, str] = field(default_factory=dict)
     pairs: str = "text"
     prompts: dict[str, list[int]] = field(default_factory=dict)
+    questions: dict[int, str] = field(default_factory=dict)
 
     @staticmethod
     def from_rows(rows: list[Example], values: dict[str, Any]) -> PreparedData:  # Any: JSON values
-        """Return the data of all rows and `Prepared.to_dict`, with "prompts" beside it."""
+        """Return the data of all rows and `Prepared.to_dict`, with "prompts" and "questions" beside it."""
         held_out = set(values["eval"])
         return PreparedData(
             [row for number, row in enumerate(rows) if number not in held_out],
@@ -102,6 +104,7 @@ class PreparedData:
             values["notes"],
             values["pairs"],
             values["prompts"],
+            {int(place): text for place, text in values.get("questions", {}).items()},
         )
 
     def tokens_hash(self) -> str:
@@ -187,7 +190,7 @@ def _write_examples(
             continue
         example = cuts.cut(example)
         if example.num_trained_tokens:
-            rows.add(example)
+            rows.add(example, tokenised.question)
         else:
             num_untrained += 1
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows

@@ -47,6 +47,7 @@ class Rendered:
         starts_document: whether the tokenizer's own leading tokens come first; a chat template writes its own.
         literals: where special tokens of the data stand that are text.
         row: number of the row in its file.
+        question: what a person asks last, "" for a text that asks nothing.
     """
 
     text: str
@@ -54,6 +55,7 @@ class Rendered:
     starts_document: bool
     literals: list[Span] = field(default_factory=list)
     row: int = 0
+    question: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +66,13 @@ class Tokenised:
         example: ids and labels, not yet cut to the context length.
         text: what was tokenised.
         ends: for each token the character behind it in `text`; leading tokens have 0.
+        question: see Rendered.
     """
 
     example: Example
     text: str
     ends: NDArray[np.int64]
+    question: str = ""
 
 
 class Renderer:
@@ -137,7 +141,7 @@ class Renderer:
         start = 0 if self._data.train_on == "all" else len(prompt)
         # A text that already begins with the leading token must not get a second one.
         starts_document = not self._leading_ids or not whole.startswith(self.leading_text)
-        return Rendered(whole, [(start, len(whole))], starts_document, row=self.portions.row)
+        return Rendered(whole, [(start, len(whole))], starts_document, row=self.portions.row, question=prompt)
 
     def _as_chat(self, pair: PromptCompletion) -> Chat:
         """Return question and answer as the messages that a person and this model exchange."""
@@ -175,7 +179,7 @@ class Renderer:
         everything = self._data.train_on == "all"
         trained = [(0, len(text))] if everything else self._chats.answers(chat, text, place)
         text, literals = self._literals.restored(text) if as_text else (text, [])
-        return Rendered(text, trained, False, literals, self.portions.row)
+        return Rendered(text, trained, False, literals, self.portions.row, _last_question(chat))
 
     def _note_literals(self, *, as_text: bool) -> None:
         if not self._literals.num_rows:
@@ -229,7 +233,8 @@ class Renderer:
         whole = bool(item.trained) and item.trained[0][0] == 0
         counts = np.concatenate([np.full(len(leading), whole), counts])
         labels = np.where(counts, input_ids, IGNORED_LABEL).astype(np.int32)
-        return Tokenised(Example(input_ids, labels), item.text, np.concatenate([np.zeros(len(leading), int), ends]))
+        ends = np.concatenate([np.zeros(len(leading), int), ends])
+        return Tokenised(Example(input_ids, labels), item.text, ends, item.question)
 
 
 def _groups(batch: list[Rendered]) -> Iterator[list[Rendered]]:
@@ -243,6 +248,13 @@ def _groups(batch: list[Rendered]) -> Iterator[list[Rendered]]:
         group.append(item)
         num_characters += len(item.text)
     yield group
+
+
+def _last_question(chat: Chat) -> str:
+    """Return what a person says before the last answer."""
+    answers = [place for place, message in enumerate(chat.messages) if message["role"] == "assistant"]
+    before = reversed(chat.messages[: answers[-1] if answers else None])
+    return next((str(message["content"]) for message in before if message["role"] == "user"), "")
 
 
 def max_characters(num_characters: int) -> int:

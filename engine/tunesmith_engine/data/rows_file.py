@@ -1,8 +1,11 @@
-"""Training rows between two processes: one file of token ids and labels, written row by row, read in one go."""
+"""Training rows between two processes: token ids and labels, written row by row, read in one go; questions beside.
+"""
 
 from __future__ import annotations
 
+import json
 from array import array
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,6 +16,10 @@ from tunesmith_engine.data.example import Example
 
 NAME = "rows.int32"
 LENGTHS = "lengths.int64"
+QUESTIONS = "questions.jsonl"
+
+MAX_QUESTION_CHARACTERS = 2000
+"""What a person sees of a question."""
 
 
 class RowsWriter:
@@ -27,6 +34,7 @@ class RowsWriter:
         self.num_tokens, self.num_trained_tokens = array("q"), array("q")
         self._lengths_path = folder / LENGTHS
         self._file = (folder / NAME).open("wb")
+        self._questions = (folder / QUESTIONS).open("w", encoding="utf-8", errors="replace", newline="\n")
 
     def __enter__(self) -> Self:
         return self
@@ -35,17 +43,19 @@ class RowsWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+        self._questions.close()
         self._lengths_path.write_bytes(_little_endian(np.array(self.num_tokens, dtype=np.int64)))
 
     def __len__(self) -> int:
         return len(self.num_tokens)
 
-    def add(self, example: Example) -> None:
-        """Write a row: its ids, then its labels."""
+    def add(self, example: Example, question: str = "") -> None:
+        """Write a row: its ids, then its labels; and what a person asks in it, "" for a text that asks nothing."""
         self.num_tokens.append(len(example.input_ids))
         self.num_trained_tokens.append(example.num_trained_tokens)
         self._file.write(_little_endian(example.input_ids))
         self._file.write(_little_endian(example.labels))
+        self._questions.write(json.dumps(question[:MAX_QUESTION_CHARACTERS]) + "\n")
 
 
 def _little_endian(values: np.ndarray) -> bytes:
@@ -61,3 +71,16 @@ def read_rows(folder: Path) -> list[Example]:
         Example(values[end - 2 * length : end - length], values[end - length : end])
         for length, end in zip(lengths.tolist(), ends, strict=True)
     ]
+
+
+def read_questions(folder: Path, numbers: Collection[int]) -> dict[int, str]:
+    """Return the questions of some rows of a folder by their numbers."""
+    wanted, last = set(numbers), max(numbers, default=-1)
+    with (folder / QUESTIONS).open(encoding="utf-8") as file:
+        found = {}
+        for number, line in enumerate(file):
+            if number in wanted:
+                found[number] = str(json.loads(line))
+            if number >= last:
+                break
+    return found

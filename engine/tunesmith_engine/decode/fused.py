@@ -19,7 +19,6 @@ from tunesmith_engine.decode.step import Step, check_steppable
 from tunesmith_engine.fused.agreement import check_agreement
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.recognise import recognise
-from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.batch import PackedBatch
 from tunesmith_engine.device import Compute
@@ -84,7 +83,8 @@ class FusedDecoder:
         answers: list[list[int]] = [[] for _ in prompts]
         # Rows of like lengths share a batch, so that none waits for a much longer one.
         order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
-        with untouched_training(self._model, self._assembly.compute.device):
+        # No module runs, and random numbers have a generator of their own: the training has nothing to be kept.
+        with torch.no_grad():
             for start in range(0, len(order), MOST_ROWS):
                 rows = order[start : start + MOST_ROWS]
                 batch = _Batch(rows, ends, answers, on_tokens)

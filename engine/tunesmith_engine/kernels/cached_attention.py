@@ -17,6 +17,7 @@ from tunesmith_engine.shapes import AttentionShape
 NAME = "cached_attention"
 NUMBERS = 4096
 """Keys of one turn: 32 numbers a thread, and as many of the values and of their sums."""
+DOT_SIZE = 16
 LEAST_TOKENS = 64
 """Of a part, so that it is worth its program."""
 MOST_PARTS = 16
@@ -55,13 +56,22 @@ def attend(
         return
     num_heads, count = shape.num_heads, parts.shape[2]
     block = triton.next_power_of_2(head_dim)
+    # Matrix products want 16 queries, so a group of heads is filled up; the keys are read once for all of them.
+    grouped = qkv.dtype != torch.float32 and block >= DOT_SIZE and registry.runs(NAME, qkv.device, needs_dot=True)
     sizes = (num_heads, num_groups, head_dim, block)
     launch(
-        _attend,
-        (num_rows * num_heads, count, 1),
+        _attend_grouped if grouped else _attend,
+        (num_rows * (num_groups if grouped else num_heads), count, 1),
         (qkv, keys, values, lengths, parts),
         (qkv.stride(0), capacity, shape.scale, shape.softcap or 1.0, shape.window or 0),
-        (*sizes, count, shape.softcap is not None, shape.window is not None, NUMBERS // block),
+        (
+            *sizes,
+            count,
+            shape.softcap is not None,
+            shape.window is not None,
+            max(NUMBERS // block, DOT_SIZE),
+            max(triton.next_power_of_2(num_heads // num_groups), DOT_SIZE),
+        ),
         num_warps=NUM_WARPS,
     )
     launch(
@@ -97,6 +107,7 @@ def _attend(
     CAPPED: tl.constexpr,
     WINDOWED: tl.constexpr,
     TOKENS: tl.constexpr,
+    QUERIES: tl.constexpr,
 ):
     """Attend with one query to a part of the row's tokens; the first part has the new token, too."""
     row = (tl.program_id(0) // NUM_HEADS).to(tl.int64)
@@ -157,6 +168,90 @@ def _attend(
     tl.store(target + column, result, mask=inside)
     tl.store(target + HEAD_DIM, largest)
     tl.store(target + HEAD_DIM + 1, total)
+
+
+@jit
+def _attend_grouped(
+    qkv,
+    keys,
+    values,
+    lengths,
+    parts,
+    qkv_stride,
+    capacity,
+    scale,
+    softcap,
+    window,
+    NUM_HEADS: tl.constexpr,
+    NUM_GROUPS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_PARTS: tl.constexpr,
+    CAPPED: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    TOKENS: tl.constexpr,
+    QUERIES: tl.constexpr,
+):
+    """Do the same with all queries that share keys and values."""
+    SHARING: tl.constexpr = NUM_HEADS // NUM_GROUPS
+    row = (tl.program_id(0) // NUM_GROUPS).to(tl.int64)
+    group = tl.program_id(0) % NUM_GROUPS
+    part = tl.program_id(1)
+    column = tl.arange(0, BLOCK)
+    inside = column < HEAD_DIM
+    head = tl.arange(0, QUERIES)
+    source = qkv + row * qkv_stride
+    at_query = source + (group * SHARING + head)[:, None] * HEAD_DIM + column[None, :]
+    mine = (head < SHARING)[:, None] & inside[None, :]
+    query = tl.load(at_query, mask=mine, other=0.0)
+    length = tl.load(lengths + row)
+    start = 0
+    if WINDOWED:
+        start = tl.maximum(length - window + 1, 0)
+    share = tl.cdiv(tl.cdiv(length - start, NUM_PARTS), TOKENS) * TOKENS
+    begin = start + part * share
+    end = tl.minimum(begin + share, length)
+    cache = (row * NUM_GROUPS + group) * capacity * HEAD_DIM
+    largest = tl.full([QUERIES], -float("inf"), tl.float32)
+    total = tl.zeros([QUERIES], tl.float32)
+    result = tl.zeros([QUERIES, BLOCK], tl.float32)
+    for first in range(begin, end, TOKENS):
+        token = first + tl.arange(0, TOKENS)
+        exists = token < end
+        place = cache + token[:, None] * HEAD_DIM + column[None, :]
+        valid = exists[:, None] & inside[None, :]
+        key = tl.load(keys + place, mask=valid, other=0.0)
+        value = tl.load(values + place, mask=valid, other=0.0)
+        scores = tl.dot(query, tl.trans(key)) * scale
+        if CAPPED:
+            scores = softcap * _tanh(scores / softcap)
+        scores = tl.where(exists[None, :], scores, -float("inf"))
+        highest = tl.maximum(largest, tl.max(scores, axis=1))
+        faded = tl.exp(largest - highest)
+        weights = tl.exp(scores - highest[:, None])
+        total = total * faded + tl.sum(weights, axis=1)
+        result = result * faded[:, None] + tl.dot(weights.to(value.dtype), value)
+        largest = highest
+    if part == 0:
+        at_key = (NUM_HEADS + group) * HEAD_DIM + column
+        new_key = tl.load(source + at_key, mask=inside, other=0.0)
+        new_value = tl.load(source + at_key + NUM_GROUPS * HEAD_DIM, mask=inside, other=0.0)
+        score = tl.sum(query.to(tl.float32) * new_key.to(tl.float32)[None, :], axis=1) * scale
+        if CAPPED:
+            score = softcap * _tanh(score / softcap)
+        highest = tl.maximum(largest, score)
+        faded = tl.exp(largest - highest)
+        weight = tl.exp(score - highest)
+        total = total * faded + weight
+        result = result * faded[:, None] + weight[:, None] * new_value.to(tl.float32)[None, :]
+        largest = highest
+        place = cache + length * HEAD_DIM + column
+        tl.store(keys + place, new_key, mask=inside)
+        tl.store(values + place, new_value, mask=inside)
+    target = parts + ((row * NUM_HEADS + group * SHARING + head) * NUM_PARTS + part) * (HEAD_DIM + 2)
+    tl.store(target[:, None] + column[None, :], result, mask=mine)
+    tl.store(target + HEAD_DIM, largest, mask=head < SHARING)
+    tl.store(target + HEAD_DIM + 1, total, mask=head < SHARING)
 
 
 @jit

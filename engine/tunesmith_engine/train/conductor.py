@@ -26,6 +26,7 @@ from tunesmith_core.spec_changes import OTHER_ROWS, OTHER_TOKENS, ROUNDING, chan
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 from tunesmith_engine.host import Host
 from tunesmith_engine.patience import Unsaved, write_out
+from tunesmith_engine.train.asking import Asking
 from tunesmith_engine.train.assembly import Parts
 from tunesmith_engine.train.checkpoint import Checkpoints, Snapshot
 from tunesmith_engine.train.metrics import StepReport
@@ -34,6 +35,9 @@ from tunesmith_engine.train.schedule import StepPlan
 
 EVALUATIONS_PER_RUN = 10
 MAX_NONFINITE_STEPS = 3
+
+LEAST_COMPARISON_S, COMPARISON_SHARE = 10.0, 0.05
+"""The comparison at the end may take so long, or this share of the run's time."""
 
 EFFECTS = {"rows": OTHER_ROWS, "pairs": OTHER_TOKENS}
 """What a changed part of the fingerprint does to the rest of the run; where it is not named, rounding differs."""
@@ -76,14 +80,17 @@ class Trainee(Protocol):
     def held_out_loss(self, step: int, with_adapter: bool, should_stop: Callable[[], bool]) -> tuple[float, int] | None:
         """Return the mean loss of the held-out rows and their trained tokens, or None when stopped on the way."""
 
+    def comparison(self, step: int, is_over: Callable[[], bool]) -> dict[str, Any] | None:  # Any: JSON values
+        """Return how much better than the base model each held-out row is predicted; None where that can't be told."""
+
     def without_adapter(self) -> AbstractContextManager[None]:
         """Return the context in which the model is the base model."""
 
     def prompt_tokens(self, prompt: str, should_stop: Callable[[], bool]) -> list[int] | None:
         """Return the tokens of a prompt, or None when stopped on the way."""
 
-    def answer(self, prompt: list[int]) -> str | None:
-        """Return the model's answer to the tokens of a prompt, or None when memory is short."""
+    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
+        """Return the model's answer to the tokens of a prompt, or None when memory is short; a stop cuts it."""
 
     def snapshot(self, step: int) -> Snapshot:
         """Return what a checkpoint holds beside the progress."""
@@ -107,6 +114,7 @@ class Conductor:
         self._evaluate_every = self._spec.evaluation.every_steps or max(1, self._total_steps // EVALUATIONS_PER_RUN)
         self._sample_every = self._spec.evaluation.sample_every_steps or self._evaluate_every
         self._saving = Saving(host, parts, checkpoints, self._total_steps)
+        self._asking = Asking(host, parts, trainee.answer)
         self._stopped_early = False
         self._started_s = time.monotonic()
 
@@ -162,6 +170,9 @@ class Conductor:
             return
         if self.progress.eval_step != self.progress.step:
             self._evaluate()
+        self._compare()
+        if self._asking.last_step != self.progress.step:
+            self._ask_questions(self.progress.step)
         if self.progress.step % self._sample_every:
             # What was sampled last is not the model that is saved.
             self._sample_all(self.progress.step)
@@ -221,6 +232,8 @@ class Conductor:
         if loss is None:
             return
         progress.eval_loss, progress.eval_step = loss, progress.step
+        if self._asking.is_affordable():
+            self._ask_questions(progress.step)
         better = progress.best_eval_loss is None or loss < progress.best_eval_loss
         progress.best_eval_loss = loss if better else progress.best_eval_loss
         progress.num_evals_without_gain = 0 if better else progress.num_evals_without_gain + 1
@@ -242,6 +255,7 @@ class Conductor:
         loss = self._measure(0, with_adapter)
         with contextlib.nullcontext() if with_adapter else self._trainee.without_adapter():
             self._sample_all(0)
+            self._ask_questions(0)
         self.progress.eval_loss_before = self.progress.best_eval_loss = loss
         # A stop on the way leaves it to the resumed run.
         self.progress.base_model_seen = not self._host.stop_requested()
@@ -281,6 +295,28 @@ class Conductor:
         self._host.progress()
         return self._host.stop_requested()
 
+    def _compare(self) -> None:
+        """Publish by how much the held-out rows are predicted better than by the base model, and how certain it is."""
+        if not self._parts.data.eval or self._spec.adapter.bias != "none" or self._host.stop_requested():
+            return
+        started_s = time.monotonic()
+        most_s = max(LEAST_COMPARISON_S, COMPARISON_SHARE * self.seconds())
+        self._host.phase("evaluating", self.progress.step, self._total_steps, "steps")
+        compared = self._trainee.comparison(
+            self.progress.step, lambda: self._interrupted() or time.monotonic() - started_s > most_s
+        )
+        if compared and not self._host.stop_requested():
+            seconds = round(time.monotonic() - started_s, 3)
+            self._host.event("comparison", step=self.progress.step, seconds=seconds, **compared)
+        self._host.phase("training", self.progress.step, self._total_steps, "steps")
+        self._back_to_training()
+
+    def _ask_questions(self, step: int) -> None:
+        if self._asking.has_questions and not self._host.stop_requested():
+            self._flush()
+            self._asking.ask(step)
+            self._back_to_training()
+
     def _sample_all(self, step: int) -> None:
         for prompt in self._spec.evaluation.sample_prompts:
             if self._host.stop_requested():
@@ -293,7 +329,7 @@ class Conductor:
             tokens = self._trainee.prompt_tokens(prompt, self._interrupted)
             if tokens is None:
                 return
-            text = self._trainee.answer(tokens)
+            text = self._trainee.answer(tokens, self._spec.evaluation.sample_max_tokens, self._interrupted)
         except Exception as error:
             # Training needs no sample, and transformers can't generate with every model that it trains.
             self._host.warning(

@@ -39,9 +39,15 @@ def held_out_loss(
 
 
 def generate(
-    model: PeftModel, tokenizer: Any, compute: Compute, prompt: list[int], max_tokens: int
-) -> str:  # Any: a transformers tokenizer
+    model: PeftModel,
+    tokenizer: Any,  # Any: a transformers tokenizer
+    compute: Compute,
+    prompt: list[int],
+    max_tokens: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> str:
     """Return the model's most likely answer to the tokens of a prompt."""
     decoder = open_decoder(model, compute)
-    (answer,) = decoder.generate([prompt], Sampling(max_tokens), end_tokens(model.get_base_model(), tokenizer))
+    ends = end_tokens(model.get_base_model(), tokenizer)
+    (answer,) = decoder.generate([prompt], Sampling(max_tokens), ends, should_stop=should_stop)
     return str(tokenizer.decode(answer, skip_special_tokens=True)).strip()

@@ -21,6 +21,7 @@ from tunesmith_core.spec_changes import refusal
 from tunesmith_engine.preparation import prompt_tokens
 from tunesmith_engine.train.assembly import Assembly, Parts
 from tunesmith_engine.train.checkpoint import Snapshot, random_states, restore_random_states
+from tunesmith_engine.train.comparison import compare
 from tunesmith_engine.train.conductor import Conductor, Progress
 from tunesmith_engine.train.evaluate import generate, held_out_loss
 from tunesmith_engine.train.memory_trial import try_longest
@@ -133,6 +134,16 @@ class Loop:
 
         return self._fit(measure, step)
 
+    def comparison(self, step: int, is_over: Callable[[], bool]) -> dict[str, Any] | None:  # Any: JSON values
+        """Compare the model with the base model row by row, see `comparison.compare`."""
+        model, rows, device = self.parts.model, self.parts.data.eval, self.parts.compute.device
+
+        def measure() -> dict[str, Any] | None:
+            with self._at_rest():
+                return compare(model, self.path, rows, device, is_over)
+
+        return self._fit(measure, step)
+
     def without_adapter(self) -> AbstractContextManager[None]:
         """Return the context in which the model is the base model."""
         context: AbstractContextManager[None] = self.parts.model.disable_adapter()
@@ -144,21 +155,19 @@ class Loop:
         known = parts.data.prompts.get(prompt)
         return known or prompt_tokens(parts.spec, parts.folder, prompt, should_stop)
 
-    def answer(self, prompt: list[int]) -> str | None:
+    def answer(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
         """Return the model's answer to the tokens of a prompt, or None when memory is short."""
-        text = self._generate(prompt)
+        text = self._generate(prompt, max_tokens, should_stop)
         if text is None:
             with self.path.out_of_the_way():
-                text = self._generate(prompt)
+                text = self._generate(prompt, max_tokens, should_stop)
         return text
 
-    def _generate(self, prompt: list[int]) -> str | None:
+    def _generate(self, prompt: list[int], max_tokens: int, should_stop: Callable[[], bool]) -> str | None:
         parts = self.parts
         try:
             with self._at_rest():
-                return generate(
-                    parts.model, parts.tokenizer, parts.compute, prompt, parts.spec.evaluation.sample_max_tokens
-                )
+                return generate(parts.model, parts.tokenizer, parts.compute, prompt, max_tokens, should_stop)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

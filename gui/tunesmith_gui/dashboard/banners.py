@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from math import isfinite
 from pathlib import Path
 
 from PySide6.QtWidgets import QWidget
@@ -17,13 +16,13 @@ from tunesmith_core.explain.catalogue import actions_against
 from tunesmith_core.memory_steps import steps_left
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
-from tunesmith_core.verdict import Outcome, Verdict, judge
+from tunesmith_core.verdict import DISAPPOINTING, Verdict
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.tr import core_text, fill, number, translate
-from tunesmith_gui.widgets.banner import Banner, Tone
+from tunesmith_gui.widgets.banner import Banner, BannerAction, Tone
 
 MOST_RETRIES = 3
-DISAPPOINTING = (Outcome.NOTHING, Outcome.OVERFITTED, Outcome.WORSE)
+MOST_NEXT_STEPS = 2
 
 Ask = Callable[[str], object]
 """Takes the id of an action, see `DashboardPage.ask`."""
@@ -159,12 +158,6 @@ def _interrupted(model: DashboardModel, ask: Ask, parent: QWidget) -> Banner:
     )
 
 
-def verdict_on(model: DashboardModel) -> Verdict:
-    """What came of the run by its held-out losses."""
-    steps, losses = (model.evals.column(name).tolist() for name in ("step", "loss"))
-    return judge({int(step): loss for step, loss in zip(steps, losses, strict=True) if isfinite(loss)})
-
-
 def outcome_text(model: DashboardModel, verdict: Verdict, folder: Path) -> str:
     """What came of it, what to do next, and where the adapter lies."""
     parts = [core_text(verdict.sentence), core_text(verdict.advice)]
@@ -174,10 +167,19 @@ def outcome_text(model: DashboardModel, verdict: Verdict, folder: Path) -> str:
     return "\n".join(parts)
 
 
+def next_actions(verdict: Verdict, ask: Ask) -> list[BannerAction]:
+    """A button for each thing to do about an outcome."""
+    return [
+        (core_text(step.label), partial(ask, f"next:{place}")) for place, step in enumerate(verdict.next_steps)
+    ]
+
+
 def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) -> Banner:
     if model.adapter_problem is not None:
         return _without_adapter(model.adapter_problem, ask, parent)
+    verdict = model.verdict()
     actions = [
+        *next_actions(verdict, ask)[:MOST_NEXT_STEPS],
         (translate("Dashboard", "Report"), lambda: ask("report")),
         (translate("Dashboard", "Open folder"), lambda: ask("open_folder")),
     ]
@@ -185,7 +187,6 @@ def _finished(model: DashboardModel, folder: Path, ask: Ask, parent: QWidget) ->
         actions.append((translate("Dashboard", "Copy path"), lambda: ask("copy_path")))
     actions.append((translate("Dashboard", "Duplicate"), lambda: ask("duplicate")))
     title = translate("Dashboard", "Finished: the adapter is ready")
-    verdict = verdict_on(model)
     tone: Tone = "warn" if verdict.outcome in DISAPPOINTING else "ok"
     return Banner(tone, title, outcome_text(model, verdict, folder), actions=tuple(actions), parent=parent)
 

@@ -17,7 +17,9 @@ import numpy as np
 from tunesmith_core.error_codes import SYMPTOMS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.protocol import Event
+from tunesmith_core.report.facts import Answered, forget_answers, take_answers
 from tunesmith_core.runs import FIRST_SAVED_STEP, PAUSED_PHASE, RunState, RunStatus
+from tunesmith_core.verdict import Measured, Verdict, judge
 from tunesmith_gui.models.log_lines import LogLine, LogLines
 from tunesmith_gui.models.metric_series import Floats, MetricSeries
 from tunesmith_gui.models.run_words import phase_word, state_word
@@ -137,6 +139,7 @@ class DashboardModel:
     Attributes:
         unreadable: why the run's settings can't be read, None when they can or nobody has looked yet.
         adapter_problem: see `Run.adapter_problem`.
+        answers: to questions of held-out rows, in the order in which they were first asked.
         damage: what of the run's folder is damaged, see `set_damage`.
     """
 
@@ -146,6 +149,8 @@ class DashboardModel:
     memory: MetricSeries = field(default_factory=lambda: MetricSeries(MEMORY_COLUMNS))
     log: LogLines = field(default_factory=LogLines)
     samples: list[Sample] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list)
+    comparison: dict[str, Any] = field(default_factory=dict)  # Any: fields of the comparison event
     checkpoints: list[Checkpoint] = field(default_factory=list)
     warnings: list[dict[str, Any]] = field(default_factory=list)  # Any: fields of warning events
     setup: dict[str, Any] = field(default_factory=dict)  # Any: fields of the setup event
@@ -195,6 +200,7 @@ class DashboardModel:
         for series in (self.steps, self.evals):
             series.truncate_after(resumed)
         self.samples = [sample for sample in self.samples if sample.step <= resumed]
+        self.answers, self.comparison = forget_answers(self.answers, resumed), {}
         self.checkpoints = [checkpoint for checkpoint in self.checkpoints if checkpoint.step <= resumed]
         self._session_row, self.result = len(self.steps), {}
 
@@ -223,6 +229,12 @@ class DashboardModel:
         self.evals.extend(np.array([row], dtype=np.float64))
         shown = translate("RunLog", "not a number") if loss is None else number(loss, 4)
         self._say(event.t, "info", fill(translate("RunLog", "evaluation loss %1 at step %2"), shown, step))
+
+    def _on_answers(self, event: Event) -> None:
+        take_answers(self.answers, event)
+
+    def _on_comparison(self, event: Event) -> None:
+        self.comparison = event.data
 
     def _on_sample(self, event: Event) -> None:
         data = event.data
@@ -353,6 +365,15 @@ class DashboardModel:
         begun = self.status.state is not RunState.INTERRUPTED or self.status.step > FIRST_SAVED_STEP
         return self.status.state in early and (saved or not begun)
 
+    def verdict(self) -> Verdict:
+        """What came of the run by what it has measured."""
+        held_out, training = (
+            {int(step): loss for step, loss in zip(*(series.column(name).tolist() for name in names), strict=True)}
+            for series, names in ((self.evals, ("step", "loss")), (self.steps, ("step", "loss")))
+        )
+        finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
+        return judge(Measured(finite, training, self.setup, self.comparison))
+
     def loss_change(self) -> tuple[float, float] | None:
         """First and newest finite training loss, None before there are any."""
         losses = self.steps.column("loss")
@@ -367,6 +388,8 @@ _HANDLERS: dict[str, Callable[[DashboardModel, Event], None]] = {
     "setup": DashboardModel._on_setup,
     "eval": DashboardModel._on_eval,
     "sample": DashboardModel._on_sample,
+    "answers": DashboardModel._on_answers,
+    "comparison": DashboardModel._on_comparison,
     "ack": DashboardModel._on_ack,
     "checkpoint": DashboardModel._on_checkpoint,
     "log": DashboardModel._on_log,

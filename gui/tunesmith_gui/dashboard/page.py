@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
@@ -13,13 +13,17 @@ from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.evaluations import newest
 from tunesmith_core.memory_steps import MEMORY_STEPS
 from tunesmith_core.protocol import Event
 from tunesmith_core.report.page import write as write_report
+from tunesmith_core.report.pdf import write_pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_changes import with_changes
 from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.banners import banner_key, make_banner
+from tunesmith_gui.dashboard.evaluation_pane import EvaluationPane
 from tunesmith_gui.dashboard.examined import Examined, examine
 from tunesmith_gui.dashboard.header import DashboardHeader
 from tunesmith_gui.dashboard.log import LogPane
@@ -38,6 +42,7 @@ from tunesmith_gui.tr import core_text, fill
 from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.banner import Banner
 from tunesmith_gui.widgets.safe_label import SafeLabel
+from tunesmith_gui.widgets.save_file import ask_where_to_save
 
 if TYPE_CHECKING:
     from tunesmith_gui.dashboard.charts import DashboardCharts
@@ -112,6 +117,8 @@ class DashboardPage(Page):
         self.log_pane = LogPane(self)
         self.log_pane.output_wanted.connect(self._read_output)
         self.log = self.log_pane.console
+        self.evaluation = EvaluationPane(self)
+        self.evaluation.asked.connect(self.ask)
         self.samples = SamplesPane(self)
         self.samples.asked.connect(self._sample)
         self.checkpoints = CheckpointsTable(self)
@@ -121,6 +128,7 @@ class DashboardPage(Page):
         loading = SafeLabel(self.tr("Loading the charts…"), tone="muted", parent=self)
         loading.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.panes.add("charts", self.tr("Charts"), loading)
+        self.panes.add("evaluation", self.tr("Evaluation"), self.evaluation)
         self.panes.add("log", self.tr("Log"), self.log_pane)
         self.panes.add("samples", self.tr("Samples"), self.samples)
         self.panes.add("checkpoints", self.tr("Checkpoints"), self.checkpoints)
@@ -179,6 +187,8 @@ class DashboardPage(Page):
         self.files.set_files([])
         self.settings_pane.clear()
         self.samples.prompt.clear()
+        self.evaluation.measured.set_run(self.run.path)
+        self._read_evaluation(self.run)
         self.log.set_lines(self.model.log)
         self.log_pane.show_output(EngineOutput("", "none"))
         self._read_output()
@@ -251,6 +261,13 @@ class DashboardPage(Page):
         if before is not None and self._tick.isActive():
             self._announcer.say(fill(self.tr("%1: %2"), self._name, doing_words(status)))
 
+    def _read_evaluation(self, run: Run) -> None:
+        def take(found: dict[str, Any]) -> None:  # Any: JSON values
+            if run is self.run and found:
+                self.evaluation.measured.set_found(found)
+
+        self.run_in_background(lambda: newest(run), take)
+
     def _read_output(self) -> None:
         run = self.run
         if run is not None and self.panes.key == "log" and self.log_pane.source.value == "output":
@@ -279,6 +296,8 @@ class DashboardPage(Page):
         elif self.panes.key == "log":
             self.log.refresh()
         self.samples.show_model(self.model)
+        if self.panes.key == "evaluation":
+            self.evaluation.show_model(self.model)
         self.checkpoints.set_checkpoints(self.model.checkpoints)
         self.settings_pane.show_settings(self._spec, self.model)
         self._read_files()
@@ -386,6 +405,8 @@ class DashboardPage(Page):
                 self.panes.show_pane("log")
             case _ if action.startswith("retry:"):
                 self._retry(action.removeprefix("retry:"))
+            case _ if action.startswith("next:"):
+                self._next(int(action.removeprefix("next:")))
             case _ if action.startswith("fix:"):
                 self._fix(action.removeprefix("fix:"))
             case _:
@@ -407,6 +428,13 @@ class DashboardPage(Page):
         smaller = step.take(duplicate_spec(spec))
         if smaller is not None:
             self.context.runs.start(smaller, lambda new: self.navigate.emit("dashboard", new))
+
+    def _next(self, place: int) -> None:
+        """Open the form of another run with what the verdict advises."""
+        if (spec := self._spec_to_copy()) is not None:
+            step = self.model.verdict().next_steps[place]
+            changes = step.changes(spec, self.model.status.step)
+            self.navigate.emit("train", with_changes(duplicate_spec(spec), changes))
 
     def _fix(self, name: str) -> None:
         """Do what helps: on the Environment page, in the browser, or in the form of a new run."""
@@ -433,8 +461,17 @@ class DashboardPage(Page):
                 self._copy(command_line(folder))
         elif action == "report":
             self.run_in_background(lambda: _write_report(folder), QDesktopServices.openUrl)
+        elif action == "report_pdf":
+            self._save_pdf(Run(folder))
         elif action == "copy_path":
             self._copy(str(folder / self.model.status.artifacts.get("adapter", "")))
+
+    def _save_pdf(self, run: Run) -> None:
+        kind = self.tr("PDF files (*.pdf)")
+        path = ask_where_to_save(self.window(), self.tr("Save as PDF…"), f"{run.id}.pdf", kind)
+        if path is not None:
+            saved = self.tr("Saved")
+            self.run_in_background(lambda: write_pdf(run, path), lambda _verdict: self.notify.emit("ok", saved))
 
     def _copy(self, text: str) -> None:
         QGuiApplication.clipboard().setText(text)

@@ -18,7 +18,7 @@ from tunesmith_core.locks import FileLock
 from tunesmith_core.protocol import Event, JournalWriter, encode, read_journal
 from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.dashboard.banners import make_banner, outcome_text, verdict_on
+from tunesmith_gui.dashboard.banners import make_banner, outcome_text
 from tunesmith_gui.dashboard.model import DashboardModel, pack
 from tunesmith_gui.dashboard.page import DashboardPage
 from tunesmith_gui.dashboard.report import engine_output
@@ -83,7 +83,7 @@ def test_what_came_of_a_run_is_told_with_the_next_step(tmp_path: Path) -> None:
     model = DashboardModel()
     model.apply(pack([Event(n, 0.0, "eval", {"step": n, "loss": loss}) for n, loss in losses.items()]))
     model.status.artifacts = {"adapter": "adapter"}
-    assert outcome_text(model, verdict_on(model), tmp_path).splitlines() == [
+    assert outcome_text(model, model.verdict(), tmp_path).splitlines() == [
         "Overfitting since step 10: the held-out loss fell from 2.000 to 1.000 there and has risen to 1.400 since.",
         "Train until step 10 only, or on more rows.",
         f"Adapter: {tmp_path / 'adapter'}",

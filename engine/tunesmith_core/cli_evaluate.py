@@ -1,0 +1,34 @@
+"""`tunesmith evaluate`: what a run has learned, as a table; a run in progress is asked for its held-out loss."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from tunesmith_core import cli_runs, evaluations, terminal
+from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.messages import Message, said
+from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
+from tunesmith_core.operations.runner import conduct
+from tunesmith_core.runs import Run
+
+HEADER = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"))
+
+
+def evaluate(arguments: Namespace) -> int:
+    """Measure a run beside its base model, or ask one in progress for its loss."""
+    run = Run(Path(arguments.run))
+    if run.is_supervised():
+        return cli_runs.evaluate(run)
+    spec = EvaluateSpec(arguments.run, arguments.checkpoint, arguments.data, arguments.rows)
+    progress = terminal.Progress()
+    try:
+        outcome = conduct(EVALUATE, spec, on_event=terminal.say_event if arguments.json else progress.show)
+    finally:
+        progress.close()
+    found = outcome.get()
+    if not arguments.json:
+        rows = [(said(evaluations.METRICS[name]), *values) for name, *values in evaluations.figures(found)]
+        terminal.say(terminal.table(list(map(said, HEADER)), rows))
+        terminal.say(Message("evaluation: {path}", path=found["path"]))
+    return EXIT_DONE

@@ -1,0 +1,81 @@
+"""Evaluations of a run: files in its folder, one for each time it was measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import files
+from tunesmith_core.messages import Message, packed, restored
+from tunesmith_core.runs import Run
+
+VERSION = 1
+FOLDER = "evaluations"
+
+METRICS = {
+    "loss": Message("loss"),
+    "exact_match": Message("exact match"),
+    "token_f1": Message("word F1"),
+    "number_match": Message("right number"),
+    "json_valid": Message("valid JSON"),
+    "json_equal": Message("right JSON"),
+    "choice": Message("right choice"),
+    "general": Message("general questions"),
+}
+"""What the figures are called."""
+
+SHARES = frozenset(METRICS) - {"loss"}
+"""Figures that are shares of what is right."""
+
+Values = dict[str, Any]  # Any: JSON values
+
+
+def save(run: Run, found: Values) -> Path:
+    """Write an evaluation into the folder of a run and return its path. Raises OSError."""
+    folder = run.path / FOLDER
+    files.private_folder(folder)
+    number = 1 + max((int(path.stem.rpartition("-")[2]) for path in _saved(run)), default=0)
+    path = folder / f"step-{found['step']:06d}-{number:03d}.json"
+    files.atomic_write_json(path, {"version": VERSION, **packed(found)})
+    return path
+
+
+def newest(run: Run) -> Values:
+    """Return the newest evaluation of a run; {} where there is none that can be read."""
+    for path in sorted(_saved(run), key=lambda path: path.stem.rpartition("-")[2], reverse=True):
+        try:
+            values = files.read_json(path)
+            figures(values)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+        return dict(restored(values))
+    return {}
+
+
+def _saved(run: Run) -> list[Path]:
+    return [path for path in (run.path / FOLDER).glob("step-*.json") if path.stem.rpartition("-")[2].isdecimal()]
+
+
+def figures(values: Values) -> list[tuple[str, str, str, str]]:
+    """Return name, before, after and the gain with its interval of each figure of an evaluation, as texts."""
+    rows = [("loss", values["losses"]), *((str(each["name"]), each) for each in values["metrics"])]
+    if values.get("general"):
+        rows.append(("general", values["general"]))
+    return [
+        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]))
+        for name, each in rows
+    ]
+
+
+def shown(name: str, value: float) -> str:
+    """Return a figure as text: a share in percent, a loss in nats."""
+    return f"{value:.0%}" if name in SHARES else f"{value:.3f}"
+
+
+def _gain(name: str, gain: Values | None) -> str:
+    if not gain:
+        return ""
+    low, mean, high = (
+        f"{gain[key] * 100:+.0f}" if name in SHARES else f"{-gain[key]:+.3f}" for key in ("low", "mean", "high")
+    )
+    return f"{mean} ({low} … {high})" if name in SHARES else f"{mean} ({high} … {low})"

@@ -1,0 +1,84 @@
+"""What a person can do about the outcome of a run: another run with changed settings, or a look at its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tunesmith_core.messages import Message
+from tunesmith_core.spec import RunSpec
+
+RATE_FACTOR = 5.0
+MORE_FACTOR = 3
+HELD_OUT_PERCENT = 10.0
+LEAST_STEPS = 60
+"""Fewer steps seldom teach anything."""
+
+Changes = dict[str, Any]
+"""Setting path such as "optimizer.learning_rate" to its new value."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """One thing to do next.
+
+    Attributes:
+        name: "until-step", or a key of `_WORDS`.
+        step: of the run where "until-step" ends.
+    """
+
+    name: str
+    step: int = 0
+
+    @property
+    def label(self) -> Message:
+        """The words of its button."""
+        return _WORDS.get(self.name) or Message("Train until step {step}", step=self.step)
+
+    def changes(self, spec: RunSpec, num_steps: int) -> Changes:
+        """Return what it changes in the settings of a run of so many steps; nothing for a look at the rows."""
+        change = _CHANGES.get(self.name)
+        return change(self, spec, num_steps) if change else {}
+
+
+def _until_step(step: NextStep, _spec: RunSpec, _num_steps: int) -> Changes:
+    return {"schedule.max_steps": step.step}
+
+
+def _lower_rate(_step: NextStep, spec: RunSpec, _num_steps: int) -> Changes:
+    return {"optimizer.learning_rate": float(f"{spec.optimizer.learning_rate / RATE_FACTOR:.3g}")}
+
+
+def _higher_rate(_step: NextStep, spec: RunSpec, _num_steps: int) -> Changes:
+    return {"optimizer.learning_rate": float(f"{min(1.0, spec.optimizer.learning_rate * RATE_FACTOR):.3g}")}
+
+
+def _more_steps(_step: NextStep, _spec: RunSpec, num_steps: int) -> Changes:
+    return {"schedule.max_steps": max(LEAST_STEPS, MORE_FACTOR * num_steps)}
+
+
+def _fewer_epochs(_step: NextStep, _spec: RunSpec, num_steps: int) -> Changes:
+    return {"schedule.max_steps": max(1, num_steps // MORE_FACTOR)}
+
+
+def _hold_out(_step: NextStep, spec: RunSpec, _num_steps: int) -> Changes:
+    return {"evaluation.percent": max(HELD_OUT_PERCENT, min(50.0, 2 * spec.evaluation.percent))}
+
+
+_WORDS = {
+    "lower-rate": Message("Train at a lower rate"),
+    "higher-rate": Message("Train at a higher rate"),
+    "more-steps": Message("Train for more steps"),
+    "fewer-epochs": Message("Train for fewer steps"),
+    "hold-out": Message("Hold out more rows"),
+    "look-at-rows": Message("Look at the rows"),
+}
+_CHANGES: dict[str, Callable[[NextStep, RunSpec, int], Changes]] = {
+    "until-step": _until_step,
+    "lower-rate": _lower_rate,
+    "higher-rate": _higher_rate,
+    "more-steps": _more_steps,
+    "fewer-epochs": _fewer_epochs,
+    "hold-out": _hold_out,
+}

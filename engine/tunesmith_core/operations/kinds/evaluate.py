@@ -1,0 +1,43 @@
+"""Measuring what a run has learned; `tunesmith_engine.operations` holds what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tunesmith_core.devices import answering_on
+from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateSpec:
+    """What of a run is measured, and on which rows.
+
+    Attributes:
+        run: its folder.
+        checkpoint: step of a checkpoint; 0 for the finished adapter, or the newest checkpoint where there is none.
+        data: a file of rows; "" for the rows that the run holds out.
+        rows: that are answered, at most; losses are measured on more.
+    """
+
+    run: RunFolder
+    checkpoint: int = 0
+    data: AbsolutePath = AbsolutePath("")
+    rows: int = 50
+
+    def answering(self) -> RunSpec:
+        """Return the settings of the run, on the device that answers."""
+        return answering_on(Run(Path(self.run)).load_spec(), "auto")
+
+
+EVALUATE = Kind(
+    name="evaluate",
+    title="Evaluating",
+    spec=EvaluateSpec,
+    function="tunesmith_engine.operations:evaluate",
+    help="compare the trained model of a run with its base model; a run in progress measures its held-out loss",
+    # An answer in progress is not interrupted.
+    grace_s=30.0,
+)

@@ -1,0 +1,200 @@
+"""Compares what a run has trained with its base model: losses, answers, and what it may have forgotten."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.evaluations import save
+from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
+from tunesmith_core.runs import Run
+from tunesmith_core.sampling import Sampling
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.data.asked import Asked, question_in
+from tunesmith_engine.decode import end_tokens, open_decoder
+from tunesmith_engine.device import Compute
+from tunesmith_engine.evaluation import general
+from tunesmith_engine.evaluation.metrics import metrics_for
+from tunesmith_engine.export.trained import find_trained
+from tunesmith_engine.methods import method_of
+from tunesmith_engine.model.folder import load_tokenizer, model_folder, padding_id
+from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.model.trained_model import inference_compute, load_trained
+from tunesmith_engine.preparation import Preparation
+from tunesmith_engine.train.comparison import interval
+from tunesmith_engine.train.loss_paths import PlainPath
+
+MOST_LOSS_ROWS = 256
+MAX_TEXT_CHARACTERS = 2000
+NUM_FLIPS = 2000
+Values = dict[str, Any]  # Any: JSON values
+
+
+def evaluate(host: Host, spec: EvaluateSpec) -> Values:
+    """Measure a run, keep the result in its folder and return it.
+
+    Raises:
+        TunesmithError: `usage` without rows to measure on, `nothing-to-export` before anything was trained, and what
+            loading data and model finds.
+    """
+    run = Run(Path(spec.run))
+    trained = find_trained(run, spec.checkpoint)
+    folder = model_folder(trained.spec.model)
+    asked_spec = _asked_spec(trained.spec, spec.data)
+    host.phase("data")
+    with Preparation(asked_spec) as preparation:
+        preparation.begin(folder)
+        data = preparation.data()
+    if data is None or not data.eval:
+        raise TunesmithError(
+            "usage",
+            "The run {run} holds out no rows.",
+            hint="Name a file of rows to measure on, or train again with an evaluation split.",
+            run=run.id,
+        )
+    host.phase("model")
+    compute = inference_compute(trained.spec)
+    tokenizer = load_tokenizer(folder)
+    model = load_trained(trained, folder, compute)
+    bench = _Bench(host, model, tokenizer, compute, asked_spec)
+    found = {
+        "step": trained.step,
+        "data": {"path": spec.data or asked_spec.evaluation.path, "held_out": data.held_out_hash()},
+        "at": round(time.time(), 3),
+        "losses": bench.losses(data.eval),
+        **bench.answers(_questions(data, spec.rows)),
+        "general": bench.general(data.prompts),
+    }
+    return found | {"path": str(save(run, found))}
+
+
+def _asked_spec(spec: RunSpec, path: str) -> RunSpec:
+    """Return the spec of a run with the general questions, and with other held-out rows where a file is named."""
+    prompts = [question for question, _ in general.QUESTIONS]
+    return replace(
+        spec, evaluation=replace(spec.evaluation, sample_prompts=prompts, path=path or spec.evaluation.path)
+    )
+
+
+def _questions(data: PreparedData, most: int) -> list[Asked]:
+    """Return the held-out rows that are answered, spread over all of them."""
+    asked = [question_in(data.eval[place], text) for place, text in data.questions.items()]
+    found = [each for each in asked if each is not None]
+    step = max(1, -(-len(found) // max(1, most)))
+    return found[::step]
+
+
+def difference(before: Iterable[float], after: Iterable[float]) -> Values:
+    """Return the means before and after, the 95 % interval of the gain, and how likely chance alone gives as much.
+
+    The probability is that of a paired permutation test: with each row's two values exchanged at random.
+    """
+    old, new = (np.array(list(values), dtype=np.float64) for values in (before, after))
+    gains = new - old
+    flips = np.random.default_rng(0).choice([-1.0, 1.0], size=(NUM_FLIPS, len(gains)))
+    as_large = np.abs((flips * gains).mean(axis=1)) >= abs(gains.mean()) - 1e-12
+    return {
+        "before": float(old.mean()),
+        "after": float(new.mean()),
+        "gain": interval(gains, np.ones(len(gains))),
+        "p": float((as_large.sum() + 1) / (NUM_FLIPS + 1)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Bench:
+    """A loaded model and what it is measured with."""
+
+    host: Host
+    model: Any  # Any: PEFT's model
+    tokenizer: Any  # Any: a transformers tokenizer
+    compute: Compute
+    spec: RunSpec
+
+    def losses(self, examples: Sequence[Example]) -> Values:
+        """Measure losses row by row."""
+        rows = examples[:: max(1, -(-len(examples) // MOST_LOSS_ROWS))]
+        pad = padding_id(self.tokenizer, self.model.get_base_model().config)
+        method = method_of(self.spec.objective.kind)
+        path = PlainPath(self.model, self.compute, pad, 1, False, "", method)
+        losses: dict[bool, list[float]] = {False: [], True: []}
+        with untouched_training(self.model, self.compute.device):
+            for place, row in enumerate(rows):
+                self.host.phase("evaluating", place, len(rows), "rows")
+                for with_adapter, found in losses.items():
+                    found.append(float(path.summed_loss([row], with_adapter)))
+        weights = np.array([row.num_trained_tokens for row in rows], dtype=np.float64)
+        before, after = (np.array(found) for found in losses.values())
+        means = (float(before.sum() / weights.sum()), float(after.sum() / weights.sum()))
+        return {
+            "rows": len(rows),
+            "before": means[0],
+            "after": means[1],
+            "perplexity_before": float(np.exp(min(means[0], 700.0))),
+            "perplexity_after": float(np.exp(min(means[1], 700.0))),
+            "gain": interval(before - after, weights),
+            "p": difference(-before / weights, -after / weights)["p"],
+        }
+
+    def answers(self, questions: Sequence[Asked]) -> Values:
+        """Answer questions with both models and compare with what is expected."""
+        if not questions:
+            return {"metrics": [], "answers": []}
+        prompts, most = [list(each.prompt) for each in questions], max(each.max_tokens for each in questions)
+        before, after = (self._generate(prompts, most, with_adapter) for with_adapter in (False, True))
+        expected = [self._text(list(each.expected)) for each in questions]
+        metrics = []
+        for metric in metrics_for(expected):
+            scores = [
+                [metric.score(answer, wanted) for answer, wanted in zip(answers, expected, strict=True)]
+                for answers in (before, after)
+            ]
+            metrics.append({"name": metric.name, "reason": metric.reason, **difference(*scores)})
+        texts = [
+            {
+                "prompt": (each.question or self._text(list(each.prompt)))[:MAX_TEXT_CHARACTERS],
+                "expected": wanted[:MAX_TEXT_CHARACTERS],
+                "before": old[:MAX_TEXT_CHARACTERS],
+                "after": new[:MAX_TEXT_CHARACTERS],
+            }
+            for each, wanted, old, new in zip(questions, expected, before, after, strict=True)
+        ]
+        return {"metrics": metrics, "answers": texts}
+
+    def general(self, prompts: dict[str, list[int]]) -> Values | None:
+        """Ask the general questions; None where the chat template takes none of them."""
+        asked = [(question, pattern) for question, pattern in general.QUESTIONS if prompts.get(question)]
+        if not asked:
+            return None
+        rows = [prompts[question] for question, _ in asked]
+        scores = []
+        for with_adapter in (False, True):
+            answers = self._generate(rows, general.MAX_TOKENS, with_adapter)
+            scores.append(
+                [general.is_right(pattern, text) for (_, pattern), text in zip(asked, answers, strict=True)]
+            )
+        return {"rows": len(asked), **difference(*scores)}
+
+    def _generate(self, prompts: list[list[int]], most: int, with_adapter: bool) -> list[str]:
+        decoder = open_decoder(self.model, self.compute)
+        num_done: set[int] = set()
+
+        def count(row: int, _tokens: list[int]) -> None:
+            if row not in num_done:
+                num_done.add(row)
+                self.host.phase("answering", len(num_done), len(prompts), "rows")
+
+        ends = end_tokens(self.model.get_base_model(), self.tokenizer)
+        found = decoder.generate(prompts, Sampling(most), ends, with_adapter=with_adapter, on_tokens=count)
+        return [self._text(tokens) for tokens in found]
+
+    def _text(self, tokens: list[int]) -> str:
+        return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()

@@ -1,0 +1,109 @@
+"""A trained model beside its base model, row by row: by how much it improved, and how certain that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from peft import PeftModel
+
+from tunesmith_engine.data import IGNORED_LABEL, Example
+from tunesmith_engine.data.asked import Asked, question_in
+from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.train.loss_paths import LossPath
+
+MOST_ROWS = 128
+LEAST_ROWS = 5
+"""Fewer rows tell nothing about others like them."""
+
+NUM_RESAMPLES = 2000
+Floats = NDArray[np.float64]
+
+
+def compare(
+    model: PeftModel, path: LossPath, examples: Sequence[Example], device: torch.device, is_over: Callable[[], bool]
+) -> dict[str, Any] | None:  # Any: JSON values
+    """Return 95 % intervals of differences of the loss per trained token; None where too few rows were measured.
+
+    Args:
+        model: with its adapter.
+        path: computes its loss.
+        examples: the held-out rows.
+        device: of the model.
+        is_over: asked before each row; True makes do with the rows so far.
+
+    Returns:
+        "improvement": how far the loss is below the base model's. "dependence": how far the loss of an answer is below
+        that of the same answer under another row's prompt; None where rows have no prompts of their own.
+    """
+    # In any order but the file's: with little time, only the first ones are measured.
+    places = np.random.default_rng(0).permutation(len(examples))[:MOST_ROWS]
+    rows = [examples[place] for place in places.tolist()]
+    longest = max((len(row.input_ids) for row in rows), default=0)
+    asked = [question_in(row, "asked") for row in rows]
+    gains: list[tuple[float, int]] = []
+    dependence: list[tuple[float, int]] = []
+    with untouched_training(model, device):
+
+        def loss(row: Example, with_adapter: bool = True) -> float:
+            return float(path.summed_loss([row], with_adapter))
+
+        for place, row in enumerate(rows):
+            if is_over():
+                break
+            if not row.num_trained_tokens:
+                continue
+            after = loss(row)
+            gains.append((loss(row, False) - after, row.num_trained_tokens))
+            pair = _swapped(asked, place, longest)
+            if pair:
+                own, other = pair
+                has_one_answer = own.num_trained_tokens == row.num_trained_tokens
+                own_loss = after if has_one_answer else loss(own)
+                dependence.append((loss(other) - own_loss, own.num_trained_tokens))
+    improvement = interval(*_columns(gains))
+    return improvement and {"improvement": improvement, "dependence": interval(*_columns(dependence))}
+
+
+def _swapped(asked: Sequence[Asked | None], place: int, longest: int) -> tuple[Example, Example] | None:
+    """Return the last answer of a row under its own prompt, and under that of the next row which asks otherwise."""
+    own = asked[place]
+    if own is None or not own.question:
+        return None
+    for distance in range(1, len(asked)):
+        other = asked[(place + distance) % len(asked)]
+        differs = other and other.question and other.prompt != own.prompt and other.expected != own.expected
+        if other and differs and len(other.prompt) + len(own.expected) <= longest:
+            return _joined(own.prompt, own.expected), _joined(other.prompt, own.expected)
+    return None
+
+
+def _joined(prompt: tuple[int, ...], answer: tuple[int, ...]) -> Example:
+    return Example(
+        np.array([*prompt, *answer], dtype=np.int32),
+        np.array([*[IGNORED_LABEL] * len(prompt), *answer], dtype=np.int32),
+    )
+
+
+def _columns(pairs: Sequence[tuple[float, int]]) -> tuple[Floats, Floats]:
+    table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
+    return table[:, 0], table[:, 1]
+
+
+def interval(sums: Floats, weights: Floats) -> dict[str, float] | None:
+    """Return a weighted mean with its 95 % bounds from a paired bootstrap over rows; None for fewer than five rows.
+
+    Args:
+        sums: of each row, [rows].
+        weights: what the sums are divided by, such as the tokens of each row, [rows].
+    """
+    num = len(sums)
+    if num < LEAST_ROWS or not np.isfinite(sums).all():
+        return None
+    drawn = np.random.default_rng(0).integers(num, size=(NUM_RESAMPLES, num))
+    means = sums[drawn].sum(axis=1) / weights[drawn].sum(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return {"mean": float(sums.sum() / weights.sum()), "low": float(low), "high": float(high), "rows": num}

@@ -1,0 +1,122 @@
+"""The figures of the newest evaluation of a run, and the button that measures again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QGridLayout, QWidget
+
+from tunesmith_core import evaluations
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kind import RunFolder
+from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
+from tunesmith_core.protocol import Event
+from tunesmith_gui.models.run_words import phase_word
+from tunesmith_gui.services.operation import OperationTask
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text, fill, number
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+Values = dict[str, Any]  # Any: JSON values
+
+
+class EvaluationCard(Card):
+    """Measures a run that has ended beside its base model."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent=parent)
+        self.heading.setText(self.tr("Compared with the base model"))
+        self.evaluate = button(self.tr("Evaluate"), self._start, parent=self)
+        self.cancel = button(self.tr("Cancel"), self._cancel, parent=self)
+        self.add_action(self.evaluate)
+        self.add_action(self.cancel)
+        self.words = SafeLabel(tone="muted", wrap=True, parent=self)
+        self.body.addWidget(self.words)
+        self._table = QWidget(self)
+        self.body.addWidget(self._table)
+        self._folder: Path | None = None
+        self._task: OperationTask | None = None
+        self._show_task()
+
+    def set_run(self, folder: Path) -> None:
+        """Show another run; what is measured of the one before ends."""
+        self._cancel()
+        self._folder = folder
+        self.set_found({})
+
+    def set_found(self, found: Values) -> None:
+        """Show the figures of an evaluation, {} for none."""
+        fresh = QWidget(self)
+        grid = QGridLayout(fresh)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(SPACE * 3)
+        grid.setVerticalSpacing(SPACE // 2)
+        heads = (self.tr("Measured"), self.tr("Before"), self.tr("After"), self.tr("Difference, 95% interval"))
+        rows: list[tuple[str, ...]] = []
+        if found:
+            rows = [
+                (core_text(evaluations.METRICS.get(name, name)), *values)
+                for name, *values in evaluations.figures(found)
+            ]
+        for line, cells in enumerate([heads, *rows] if rows else []):
+            for place, cell in enumerate(cells):
+                label = SafeLabel(cell, tone="text" if line else "muted", selectable=True, parent=fresh)
+                side = Qt.AlignmentFlag.AlignLeft if place in (0, 3) else Qt.AlignmentFlag.AlignRight
+                grid.addWidget(label, line, place, side)
+        grid.setColumnStretch(3, 1)
+        self.body.replaceWidget(self._table, fresh)
+        self._table.setParent(None)
+        self._table.deleteLater()
+        self._table = fresh
+        fresh.setVisible(bool(rows))
+        if not found:
+            self._say(self.tr("Answers the held-out rows with and without the adapter, and compares them."))
+        elif self._task is None:
+            self._say(fill(self.tr("Measured at step %1"), number(found["step"])))
+
+    def _say(self, text: str, tone: str = "muted") -> None:
+        self.words.setText(text)
+        self.words.set_tone(tone)
+
+    def _show_task(self) -> None:
+        self.evaluate.setVisible(self._task is None)
+        self.cancel.setVisible(self._task is not None)
+
+    def _start(self) -> None:
+        if self._folder is None or self._task is not None:
+            return
+        task = self._task = OperationTask(EVALUATE, EvaluateSpec(RunFolder(str(self._folder))), parent=self)
+        task.happened.connect(self._on_event)
+        task.succeeded.connect(self._on_success)
+        task.failed.connect(self._on_failure)
+        task.start()
+        self._say(self.tr("Starting…"))
+        self._show_task()
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self._say(self.tr("The evaluation was canceled."))
+        self._show_task()
+
+    def _on_event(self, event: Event) -> None:
+        if event.type == "phase":
+            words = phase_word(str(event.data.get("name") or ""))
+            done, total = event.data.get("done"), event.data.get("total")
+            counted = fill(self.tr("%1: %2 of %3"), words, number(done or 0), number(total)) if total else words
+            self._say(counted)
+
+    def _on_success(self, found: Values) -> None:
+        self._task = None
+        self._show_task()
+        self.set_found(found)
+
+    def _on_failure(self, error: TunesmithError) -> None:
+        self._task = None
+        self._show_task()
+        self._say("\n".join(core_text(text) for text in (error.message, error.hint) if text), "error")

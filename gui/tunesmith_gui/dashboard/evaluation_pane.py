@@ -1,0 +1,113 @@
+"""The Evaluation tab: what came of the run in one sentence, what to do next, and answers before and after."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QGridLayout, QVBoxLayout, QWidget
+
+from tunesmith_core.report.facts import Answered
+from tunesmith_core.runs import RunState
+from tunesmith_core.verdict import Verdict
+from tunesmith_gui.dashboard.banners import next_actions
+from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
+from tunesmith_gui.dashboard.model import DashboardModel
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text, fill, number
+from tunesmith_gui.widgets.buttons import button
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.safe_label import SafeLabel
+
+_LETTERS = 2000
+_ENDED = (RunState.FINISHED, RunState.STOPPED)
+
+
+class EvaluationPane(QWidget):
+    """Rebuilt only when there is something new.
+
+    Signals:
+        asked: (action) see `DashboardPage.ask`.
+    """
+
+    asked = Signal(str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._column = QVBoxLayout(self)
+        self._column.setContentsMargins(0, 0, 0, 0)
+        self._column.setSpacing(SPACE * 3 // 2)
+        self._shown: object = None
+        self._verdict = QWidget(self)
+        self._content = QWidget(self)
+        self.measured = EvaluationCard(self)
+        for widget in (self._verdict, self.measured, self._content):
+            self._column.addWidget(widget)
+        self._column.addStretch(1)
+
+    def show_model(self, model: DashboardModel) -> None:
+        """Bring sentence, buttons and answers up to date."""
+        verdict = model.verdict() if model.status.state in _ENDED else None
+        answers = [(each.prompt, each.expected, each.before, each.now, each.last_step) for each in model.answers]
+        shown = (verdict, answers, model.status.state.live)
+        if shown == self._shown:
+            return
+        self._shown = shown
+        self.measured.setVisible(verdict is not None)
+        old, self._verdict = self._verdict, QWidget(self) if verdict is None else self._verdict_card(verdict, self)
+        self._replace(old, self._verdict)
+        self._verdict.setVisible(verdict is not None)
+        fresh = QWidget(self)
+        column = QVBoxLayout(fresh)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(SPACE * 3 // 2)
+        for asked in model.answers:
+            column.addWidget(self._answers_card(asked, fresh))
+        if not model.answers:
+            column.addWidget(SafeLabel(self._words_without(model), tone="muted", wrap=True, parent=fresh))
+        old, self._content = self._content, fresh
+        self._replace(old, fresh)
+
+    def _replace(self, old: QWidget, fresh: QWidget) -> None:
+        self._column.replaceWidget(old, fresh)
+        old.setParent(None)
+        old.deleteLater()
+
+    def _words_without(self, model: DashboardModel) -> str:
+        if model.setup.get("num_eval_rows") == 0:
+            return self.tr(
+                "This run holds out no rows, so there are no answers to compare. Set an evaluation split to see "
+                "answers before and after training."
+            )
+        if model.status.state.live:
+            return self.tr("Answers to held-out rows appear here, before and after training, side by side.")
+        return self.tr("This run has no answers to compare.")
+
+    def _verdict_card(self, verdict: Verdict, parent: QWidget) -> Card:
+        card = Card(core_text(verdict.sentence), parent=parent)
+        for text in filter(None, (verdict.evidence, verdict.advice)):
+            card.body.addWidget(SafeLabel(core_text(text), wrap=True, selectable=True, parent=card))
+        actions = next_actions(verdict, self.asked.emit)
+        actions.append((self.tr("Report"), lambda: self.asked.emit("report")))
+        actions.append((self.tr("Save as PDF…"), lambda: self.asked.emit("report_pdf")))
+        card.body.addWidget(FlowRow([button(words, act, parent=card) for words, act in actions], card))
+        return card
+
+    def _answers_card(self, asked: Answered, parent: QWidget) -> Card:
+        card = Card(parent=parent)
+        card.setAccessibleName(asked.prompt[:_LETTERS])
+        question = SafeLabel(asked.prompt, role="strong", wrap=True, selectable=True, most=_LETTERS, parent=card)
+        card.body.addWidget(question)
+        grid = QGridLayout()
+        grid.setHorizontalSpacing(SPACE * 2)
+        grid.setVerticalSpacing(SPACE // 2)
+        now = fill(self.tr("After step %1"), number(asked.last_step)) if asked.last_step else self.tr("After training")
+        texts = ((self.tr("Before"), asked.before), (now, asked.now), (self.tr("Expected"), asked.expected))
+        for place, (title, text) in enumerate(texts):
+            grid.setColumnStretch(place, 1)
+            grid.addWidget(SafeLabel(title, tone="muted", parent=card), 0, place)
+            shown = self.tr("Not asked yet") if text is None else text or self.tr("(empty)")
+            tone = "text" if text else "muted"
+            label = SafeLabel(shown, tone=tone, wrap=True, selectable=True, most=_LETTERS, parent=card)
+            grid.addWidget(label, 1, place, Qt.AlignmentFlag.AlignTop)
+        card.body.addLayout(grid)
+        return card

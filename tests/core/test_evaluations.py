@@ -1,0 +1,104 @@
+"""Evaluations of a run: files that keep the figures, the table on the command line, and a run in progress."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tunesmith_core import cli, cli_evaluate, evaluations
+from tunesmith_core.messages import Message
+from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
+from tunesmith_core.operations.runner import Outcome
+from tunesmith_core.protocol import JournalWriter
+from tunesmith_core.runs import Run, create_run
+from tunesmith_core.spec import RunSpec
+
+Make = Callable[..., RunSpec]
+
+FOUND: dict[str, Any] = {
+    "step": 20,
+    "losses": {"before": 2.0, "after": 1.0, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
+    "metrics": [
+        {"name": "choice", "reason": Message("the expected answers are {count} choices", count=3)}
+        | {"before": 0.25, "after": 0.5, "gain": {"low": -0.1, "mean": 0.25, "high": 0.6, "rows": 20}},
+    ],
+    "answers": [{"prompt": "2 + 2?", "expected": "4", "before": "5", "after": "4"}],
+    "general": {"before": 0.9, "after": 0.8, "gain": None},
+}
+
+
+@pytest.fixture
+def run(make_spec: Make) -> Run:
+    return create_run(make_spec("told"))
+
+
+def test_figures_are_texts() -> None:
+    assert evaluations.figures(FOUND) == [
+        ("loss", "2.000", "1.000", "-1.000 (-1.500 … -0.500)"),
+        ("choice", "25%", "50%", "+25 (-10 … +60)"),
+        ("general", "90%", "80%", ""),
+    ]
+    assert len(evaluations.figures(FOUND | {"general": None})) == 2
+
+
+def test_the_newest_readable_file_counts(run: Run) -> None:
+    assert evaluations.newest(run) == {}
+    first, second = evaluations.save(run, FOUND), evaluations.save(run, FOUND | {"step": 5})
+    assert [path.name for path in (first, second)] == ["step-000020-001.json", "step-000005-002.json"]
+    (first.parent / "step-x.json").write_text("{}")
+    newest = evaluations.newest(run)
+    assert newest["step"] == 5
+    assert newest["metrics"][0]["reason"].template == "the expected answers are {count} choices"
+    for damaged in ("{", "[]", "{}", json.dumps(FOUND | {"losses": None})):
+        second.write_text(damaged)
+        assert evaluations.newest(run)["step"] == 20
+
+
+def outcome(*_: Any, **__: Any) -> Outcome:
+    return Outcome(OperationState.FINISHED, 0, FOUND | {"path": "/runs/told/evaluations/e.json"})
+
+
+def test_the_command_shows_a_table(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[EvaluateSpec] = []
+
+    def conduct(kind: object, spec: EvaluateSpec, **_: object) -> Outcome:
+        assert kind is EVALUATE
+        asked.append(spec)
+        return outcome()
+
+    monkeypatch.setattr(cli_evaluate, "conduct", conduct)
+    assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10"]) == 0
+    shown = capsys.readouterr().out
+    assert "right choice       25%     50%    +25 (-10 … +60)" in shown
+    assert "evaluation: /runs/told/evaluations/e.json" in shown
+    assert asked == [EvaluateSpec(str(run.path), 10, "", 7)]  # type: ignore[arg-type]
+    assert cli.main(["evaluate", run.id, "--json"]) == 0
+    assert "right choice" not in capsys.readouterr().out
+    assert asked[1].answering().model.path == run.load_spec().model.path
+
+
+def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(JournalWriter(run.journal_path)) as journal:
+        journal.write("hello")
+    assert cli.main(["report", run.id]) == 0
+    assert "<h2>Evaluation</h2>" not in run.report_path.read_text(encoding="utf-8")
+    evaluations.save(run, FOUND)
+    assert cli.main(["report", run.id]) == 0
+    text = run.report_path.read_text(encoding="utf-8")
+    assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 (-10 … +60)</td></tr>" in text
+    assert "right choice: the expected answers are 3 choices" in text
+    capsys.readouterr()
+
+
+def test_metrics_have_names() -> None:
+    kinds = Path(evaluations.__file__).parents[1] / "tunesmith_engine" / "evaluation" / "metrics.py"
+    for name in evaluations.METRICS.keys() - {"loss", "general"}:
+        assert f'"{name}"' in kinds.read_text(encoding="utf-8")

@@ -1,0 +1,143 @@
+"""Evaluation of a run beside its base model: the right way to compare, true figures, and a file that keeps them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.engine.conftest import train
+from tests.engine.prepared import conduct_here
+from tests.tiny_model import write_chats
+from tunesmith_core import evaluations
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
+from tunesmith_core.operations.runner import Outcome
+from tunesmith_core.protocol import Event
+from tunesmith_core.report.facts import read
+from tunesmith_core.runs import Run
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.evaluation import general, metrics
+from tunesmith_engine.evaluation.evaluate import difference
+
+Make = Callable[..., RunSpec]
+New = Callable[[RunSpec], Run]
+
+
+@pytest.mark.parametrize(
+    ("expected", "names"),
+    [
+        (['{"a": 1}', "[1]"], ["json_equal", "json_valid"]),
+        (["It is 4.", "-1,200.5 km"], ["number_match", "exact_match", "token_f1"]),
+        (["yes", "no"] * 3, ["choice", "exact_match", "token_f1"]),
+        (["yes", "no"], ["exact_match", "token_f1"]),
+        (["yes"] * 9, ["exact_match", "token_f1"]),
+        (["word " * 30, "other " * 30], ["token_f1"]),
+        (["1", "one"], ["exact_match", "token_f1"]),
+    ],
+)
+def test_the_way_to_compare_follows_the_data(expected: list[str], names: list[str]) -> None:
+    assert [metric.name for metric in metrics.metrics_for(expected)] == names
+
+
+@pytest.mark.parametrize(
+    ("score", "answer", "expected", "value"),
+    [
+        (metrics.exact_match, "The  Cat!", "cat", 1.0),
+        (metrics.exact_match, "cats", "cat", 0.0),
+        (metrics.token_f1, "the big cat sat", "a cat sat down", 2 / 3),
+        (metrics.token_f1, "", "", 1.0),
+        (metrics.token_f1, "", "cat", 0.0),
+        (metrics.token_f1, "我喜欢猫", "我喜欢狗。", 0.75),
+        (metrics.number_match, "7 apples, so 1,200.50", "It is 1200.5", 1.0),
+        (metrics.number_match, "12", "13", 0.0),
+        (metrics.number_match, "none", "13", 0.0),
+        (metrics.json_valid, '{"a": [1, 2]}', "", 1.0),
+        (metrics.json_valid, '{"a": [1, 2}', "", 0.0),
+        (metrics.json_valid, "[" * 100_000, "", 0.0),
+        (metrics.json_equal, '{"b":2, "a":1}', '{"a": 1, "b": 2}', 1.0),
+        (metrics.json_equal, "no", "{}", 0.0),
+        (metrics.chosen, "Yes, of course", "yes", 1.0),
+        (metrics.chosen, "yesterday", "yes", 0.0),
+        (metrics.chosen, "no yes", "yes", 0.0),
+        (metrics.chosen, "", "", 0.0),
+    ],
+)
+def test_answers_are_compared(
+    score: Callable[[str, str], float], answer: str, expected: str, value: float
+) -> None:
+    assert score(answer, expected) == pytest.approx(value)
+
+
+def test_a_difference_has_an_interval_and_a_chance() -> None:
+    found = difference([0.0] * 20, [1.0] * 18 + [0.0] * 2)
+    assert (found["before"], found["after"], found["gain"]["rows"]) == (0.0, 0.9, 20)
+    assert 0.7 < found["gain"]["low"] < 0.9 < found["gain"]["high"] <= 1.0
+    assert found["p"] < 0.01
+    same = difference([0.0, 1.0] * 10, [0.0, 1.0] * 10)
+    assert (same["gain"]["low"], same["gain"]["high"], same["p"]) == (0.0, 0.0, 1.0)
+    noise = difference([0.0, 1.0] * 10, [1.0, 0.0] * 10)
+    assert noise["gain"]["low"] < 0 < noise["gain"]["high"]
+    assert noise["p"] > 0.9
+    assert difference([0.0] * 4, [1.0] * 4)["gain"] is None, "too few rows tell nothing"
+
+
+def test_general_questions_are_about_thirty_in_two_languages() -> None:
+    assert len(general.QUESTIONS) == len(dict(general.QUESTIONS)) == 30
+    assert sum(not question.isascii() for question, _ in general.QUESTIONS) == 8
+    assert general.is_right(r"\b12\b|twelve", "It is Twelve.") == 1.0
+    assert general.is_right(r"\b12\b|twelve", "It is 121.") == 0.0
+    for question, pattern in general.QUESTIONS:
+        assert general.is_right(pattern, question) == 0.0, f"{question} answers itself"
+
+
+def measured(run: Run, **more: Any) -> tuple[Outcome, list[Event]]:
+    events: list[Event] = []
+    spec = EvaluateSpec(str(run.path), **more)  # type: ignore[arg-type]
+    return conduct_here(EVALUATE, spec, on_event=events.append, take=lambda _folder, answer: answer), events
+
+
+def test_a_run_is_measured_and_the_figures_are_kept(tiny_spec: Make, new_run: New, tmp_path: Path) -> None:
+    run = new_run(tiny_spec(evaluation={"percent": 40}, schedule={"max_steps": 12}))
+    assert train(run) == 0
+    outcome, events = measured(run)
+    found = outcome.get()
+    losses, held_out = found["losses"], read(run).held_out
+    assert losses["rows"] == 6
+    assert losses["before"] == pytest.approx(held_out[0], rel=1e-5)
+    assert losses["after"] == pytest.approx(held_out[12], rel=1e-5)
+    assert losses["gain"]["low"] <= losses["gain"]["mean"] <= losses["gain"]["high"]
+    assert losses["perplexity_after"] < losses["perplexity_before"]
+    assert found["metrics"][0]["name"] == "number_match"
+    assert all(0 <= each[key] <= 1 for each in found["metrics"] for key in ("before", "after", "p"))
+    assert found["general"]["rows"] == 30
+    kept = json.loads(Path(found["path"]).read_text(encoding="utf-8"))
+    assert {key: kept[key] for key in ("step", "losses", "answers")} == {
+        key: found[key] for key in ("step", "losses", "answers")
+    }
+    assert evaluations.newest(run)["at"] == found["at"]
+    rows = {each["messages"][0]["content"]: each["messages"][1]["content"] for each in _rows(run)}
+    assert {each["prompt"]: each["expected"] for each in found["answers"]}.items() <= rows.items()
+    assert any(event.type == "phase" and event.data["name"] == "answering" for event in events)
+    other = write_chats(tmp_path / "other.jsonl", 5)
+    again = measured(run, data=str(other), rows=2)[0].get()
+    assert (again["losses"]["rows"], len(again["answers"])) == (5, 2)
+    assert again["data"]["path"] == str(other)
+    assert evaluations.newest(run)["at"] == again["at"]
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    path = Path(run.load_spec().data.sources[0].path)
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_without_rows_a_file_is_asked_for(tiny_spec: Make, new_run: New) -> None:
+    run = new_run(tiny_spec(schedule={"max_steps": 2}))
+    assert train(run) == 0
+    with pytest.raises(TunesmithError) as caught:
+        measured(run)[0].get()
+    assert caught.value.code == "usage"
+    assert "Name a file of rows" in caught.value.hint

@@ -1,0 +1,156 @@
+"""The tab Evaluation: the sentence, what to do next, and answers before and after beside what is expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QPushButton
+
+from tests.gui.run_folders import make_run, texts
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.evaluations import save
+from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
+from tunesmith_core.protocol import Event, read_journal
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui.dashboard import evaluation_card
+from tunesmith_gui.dashboard import page as page_module
+from tunesmith_gui.dashboard.model import pack
+from tunesmith_gui.dashboard.page import DashboardPage
+
+ANSWER = {"prompt": "2 + 2?", "expected": "Four.", "answer": "Nothing"}
+
+
+def tell(page: DashboardPage, *events: tuple[str, dict[str, Any]]) -> None:
+    """What the engine writes next."""
+    assert page.run is not None
+    last = read_journal(page.run.journal_path)[-1]
+    page._receive(pack([Event(last.seq + n, last.t + n, kind, data) for n, (kind, data) in enumerate(events, 1)]))
+    page._repaint()
+
+
+@pytest.fixture
+def page(context: Any, open_dashboard: Any) -> DashboardPage:
+    page: DashboardPage = open_dashboard(make_run("done", "happy"))
+    page.panes.show_pane("evaluation")
+    page._repaint()
+    return page
+
+
+def test_answers_stand_side_by_side_and_follow_the_run(page: DashboardPage) -> None:
+    assert "This run has no answers to compare." in texts(page.evaluation)
+    tell(page, ("answers", {"step": 0, "answers": [ANSWER]}))
+    shown = texts(page.evaluation)
+    assert all(words in shown for words in ("2 + 2?", "Before", "Nothing", "After training", "Not asked yet", "Four."))
+    tell(page, ("answers", {"step": 30, "answers": [ANSWER | {"answer": ""}]}))
+    shown = texts(page.evaluation)
+    assert "After step 30" in shown
+    assert "(empty)" in shown
+    assert "Not asked yet" not in shown
+    content = page.evaluation._content
+    page._repaint()
+    assert page.evaluation._content is content, "what is the same is not built again"
+    tell(page, ("hello", {"resumed_from_step": 10}))
+    assert "Not asked yet" in texts(page.evaluation)
+    assert "Improved" not in texts(page.evaluation), "nothing is judged while it trains"
+
+
+def test_without_held_out_rows_it_says_so(page: DashboardPage) -> None:
+    tell(page, ("setup", {"num_eval_rows": 0}))
+    page.evaluation._shown = None
+    page._repaint()
+    assert "This run holds out no rows" in texts(page.evaluation)
+
+
+def test_the_verdict_leads_to_another_run(page: DashboardPage, qtbot: Any) -> None:
+    gain = {"mean": 0.41, "low": 0.33, "high": 0.49, "rows": 40}
+    tell(
+        page,
+        *(("eval", {"step": step, "loss": loss}) for step, loss in ((0, 2.0), (10, 1.0), (30, 1.6))),
+        ("comparison", {"step": 30, "improvement": gain, "dependence": None}),
+    )
+    shown = texts(page.evaluation)
+    assert "Overfitting since step 10" in shown
+    assert "Over 40 held-out rows the loss fell by 0.41 (95% interval: 0.33 to 0.49)." in shown
+    buttons = {each.text(): each for each in page.evaluation.findChildren(QPushButton)}
+    with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
+        buttons["Train until step 10"].click()
+    name, spec = asked.args
+    assert name == "train"
+    assert isinstance(spec, RunSpec)
+    assert (spec.schedule.max_steps, spec.name) == (10, "")
+    with qtbot.waitSignal(page.navigate, timeout=2000) as asked:
+        page.ask("next:1")
+    assert asked.args[1].schedule.max_steps == page._spec.schedule.max_steps
+
+
+FOUND = {
+    "step": 30,
+    "losses": {"before": 2.0, "after": 1.0, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
+    "metrics": [],
+    "general": None,
+}
+
+
+class Task(QObject):
+    """An operation that a test tells what happens."""
+
+    happened, succeeded, failed = Signal(object), Signal(object), Signal(object)
+    made: ClassVar[list[Task]] = []
+
+    def __init__(self, kind: object, spec: EvaluateSpec, parent: QObject) -> None:
+        super().__init__(parent)
+        self.kind, self.spec, self.state = kind, spec, ""
+        Task.made.append(self)
+
+    def start(self) -> None:
+        self.state = "started"
+
+    def cancel(self) -> None:
+        self.state = "canceled"
+
+
+def test_a_run_is_measured_with_a_button(page: DashboardPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluation_card, "OperationTask", Task)
+    card = page.evaluation.measured
+    assert page.run is not None
+    card.evaluate.click()
+    task = Task.made[-1]
+    assert (task.kind, task.spec.run, task.state) == (EVALUATE, str(page.run.path), "started")
+    assert card.evaluate.isHidden()
+    task.happened.emit(Event(1, 0.0, "phase", {"name": "answering", "done": 3, "total": 50}))
+    assert "Answering: 3 of 50" in texts(card)
+    task.happened.emit(Event(2, 0.0, "phase", {"name": "model"}))
+    task.happened.emit(Event(2, 0.0, "log", {}))
+    task.succeeded.emit(FOUND)
+    shown = texts(card)
+    assert all(words in shown for words in ("2.000", "1.000", "-1.000 (-1.500 … -0.500)", "Measured at step 30"))
+    assert card.cancel.isHidden()
+    card.evaluate.click()
+    Task.made[-1].failed.emit(TunesmithError("usage", "The run holds out no rows."))
+    assert "The run holds out no rows." in texts(card)
+    card.evaluate.click()
+    card.cancel.click()
+    assert Task.made[-1].state == "canceled"
+    assert "The evaluation was canceled." in texts(card)
+
+
+def test_figures_are_kept_with_the_run(context: Any, open_dashboard: Any, qtbot: Any) -> None:
+    run = make_run("kept", "happy")
+    save(run, FOUND)
+    page = open_dashboard(run)
+    qtbot.waitUntil(lambda: "Measured at step 30" in texts(page.evaluation.measured), timeout=5000)
+
+
+def test_the_report_is_saved_as_a_pdf(
+    page: DashboardPage, qtbot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = iter([None, tmp_path / "told.pdf"])
+    monkeypatch.setattr(page_module, "ask_where_to_save", lambda *_: next(chosen))
+    page.ask("report_pdf")
+    with qtbot.waitSignal(page.notify, timeout=30_000) as told:
+        page.ask("report_pdf")
+    assert told.args == ["ok", "Saved"]
+    assert (tmp_path / "told.pdf").read_bytes().startswith(b"%PDF")
