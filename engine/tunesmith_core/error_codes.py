@@ -564,6 +564,18 @@ CODES: dict[str, ErrorCode] = {
         "transformers could not generate text with this model or this prompt. Training itself is not affected.",
         "No action needed. The run continues. Remove the sample prompts if this happens again.",
     ),
+    "gpu-busy": ErrorCode(
+        USER,
+        "The GPU has no room for this model now",
+        "A run or another program uses the GPU's memory.",
+        "Wait until the run has ended, or answer on the CPU, which is slower.",
+    ),
+    "chat-too-long": ErrorCode(
+        USER,
+        "The conversation is too long",
+        "The model can read only so many tokens at once.",
+        "Start a new conversation, or shorten the messages.",
+    ),
     "protocol-mismatch": ErrorCode(
         ENVIRONMENT,
         "The engine and the program have different versions",
