@@ -353,6 +353,12 @@ class DashboardModel:
         begun = self.status.state is not RunState.INTERRUPTED or self.status.step > FIRST_SAVED_STEP
         return self.status.state in early and (saved or not begun)
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether there is something trained that can be asked."""
+        made = self.status.state is RunState.FINISHED and "adapter" in self.status.artifacts
+        return self.status.last_checkpoint_step > 0 or (made and self.adapter_problem is None)
+
     def loss_change(self) -> tuple[float, float] | None:
         """First and newest finite training loss, None before there are any."""
         losses = self.steps.column("loss")

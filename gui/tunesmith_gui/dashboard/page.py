@@ -221,6 +221,9 @@ class DashboardPage(Page):
         self._dirty = True
         if self.model.status.state is not state and self.model.status.state is RunState.FINISHED:
             self._examine()
+            if state.live and self._knows_all and self._tick.isActive() and self.run is not None:
+                # Who watched it end will want to try it next.
+                self.context.chat.warm(self.run)
         if request is not None and waited and request.outcome == "answered":
             self._announcer.say(fill(self.tr("The model answered: %1"), self.model.samples[-1].text))
         self._kept = self._kept and not self.model.status.state.live
@@ -365,6 +368,8 @@ class DashboardPage(Page):
         match action:
             case "back":
                 self.navigate.emit("runs", None)
+            case "try":
+                self.navigate.emit("chat", run_id)
             case "stop":
                 self._ask_stop()
             case "checkpoint" | "evaluate":
