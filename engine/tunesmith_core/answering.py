@@ -5,10 +5,11 @@ from __future__ import annotations
 from tunesmith_core import paths, planner
 from tunesmith_core.devices import device_of
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.fused_memory import NF4_BYTES
 from tunesmith_core.hardware import Hardware, detect_hardware
 from tunesmith_core.messages import Message
 from tunesmith_core.model_cards import ModelCard
-from tunesmith_core.planner import CUDA_RUNTIME_BYTES, NF4_BYTES
+from tunesmith_core.planner import CUDA_RUNTIME_BYTES
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.run_queue import holder_of
 from tunesmith_core.runs import Run
@@ -32,8 +33,8 @@ def needed_bytes(spec: RunSpec, card: ModelCard, hardware: Hardware) -> int:
     """
     size = planner.number_bytes(spec, hardware)
     linear = card.num_linear_parameters
-    weights = (card.num_parameters - linear) * size
-    weights += linear * (NF4_BYTES if spec.quantization.kind == "nf4" else size)
+    linear_size = NF4_BYTES if spec.quantization.kind == "nf4" else size
+    weights = (card.num_parameters - linear) * size + linear * linear_size
     adapter = 4 * planner.num_adapter_parameters(spec, card)
     tokens = min(MOST_REMEMBERED_TOKENS, max(spec.data.context_length, 2048))
     remembered = 2 * card.num_layers * card.num_kv_heads * card.head_dim * size * tokens

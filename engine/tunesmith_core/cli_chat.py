@@ -20,9 +20,8 @@ from tunesmith_core.operations.kinds.chat import ask as ask_fields
 from tunesmith_core.operations.runner import Outcome, conduct
 from tunesmith_core.protocol import Event, post_command
 from tunesmith_core.runs import Run
-from tunesmith_core.sampling import Sampling
 
-_NAMES = {TUNED: Message("Tuned model"), BASE: Message("Base model")}
+_NAMES = {TUNED: Message("Trained model:"), BASE: Message("Base model:")}
 _ENDINGS = {
     "idle": Message("Nothing was asked for a while, so the model was unloaded."),
     "gpu-needed": Message("A run needs the GPU, so the model was unloaded."),
@@ -73,7 +72,7 @@ class _Shown:
     def show(self, event: Event) -> None:
         data = event.data
         if event.type == "phase" and data.get("name") == "model":
-            terminal.note("Loading the model …")
+            terminal.note("Loading the model…")
         elif event.type == "warning":
             terminal.note(str(data.get("message")))
         elif event.type == "piece":
@@ -84,7 +83,7 @@ class _Shown:
 
     def _begin(self, side: str, thinking: bool) -> None:
         if side != self._side and self._names_sides:
-            terminal.say(Message("{name}:", name=_NAMES[side]))
+            terminal.say(_NAMES[side])
         if self._thinking and not thinking:
             terminal.note()
         self._side, self._thinking = side, thinking

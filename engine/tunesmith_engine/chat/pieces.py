@@ -14,7 +14,8 @@ _MOST_BROKEN = 3
 """Tokens of bytes that a character may still miss its last one of."""
 
 _JOINER = "\u200d"
-_EXTENDERS = {_JOINER, "\ufe0e", "\ufe0f", "\u20e3", *map(chr, range(0x1F3FB, 0x1F400)), *map(chr, range(0xE0020, 0xE0080))}
+_SKIN_TONES, _TAGS = range(0x1F3FB, 0x1F400), range(0xE0020, 0xE0080)
+_EXTENDERS = {_JOINER, "\ufe0e", "\ufe0f", "\u20e3", *map(chr, _SKIN_TONES), *map(chr, _TAGS)}
 """Joiner, variants, keycap, skin tones and the letters of a flag: they belong to the character before them."""
 
 _FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))

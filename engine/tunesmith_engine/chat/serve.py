@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections import deque
 from pathlib import Path
@@ -43,7 +42,7 @@ def ask(host: Host, spec: AskSpec) -> Answer:
     messages = [{"role": "system", "content": system}] if system else []
     messages.append({"role": "user", "content": spec.question})
     with _Chat(host, spec.chat(), run_spec) as chat:
-        return {"answers": chat.answer("", {side: messages for side in spec.sides()}, sampling)}
+        return {"answers": chat.answer("", dict.fromkeys(spec.sides(), messages), sampling)}
 
 
 def chat(host: Host, spec: ChatSpec) -> Answer:
@@ -171,13 +170,13 @@ class _Chat:
         prompt = None if self._canceled else self._prompts.make(conversation, self._should_stop)
         if prompt is None:
             return {"status": "canceled", "text": "", "thinking": "", "tokens": 0}
-        return dataclasses.asdict(self._generate(ask_id, side, prompt, sampling))
+        return self._generate(ask_id, side, prompt, sampling)
 
-    def _generate(self, ask_id: str, side: str, prompt: Prompt, sampling: Sampling) -> Any:  # Any: Answered
+    def _generate(self, ask_id: str, side: str, prompt: Prompt, sampling: Sampling) -> Answer:
         def tell(text: str, thinking: bool) -> None:
             self._host.event("piece", ask=ask_id, side=side, text=text, thinking=thinking)
 
-        return self._session.answer(prompt, side, sampling, tell, self._should_stop)
+        return self._session.answer(prompt, side, sampling, tell, self._should_stop).to_dict()
 
 
 _TEXTS = ("text", "thinking")

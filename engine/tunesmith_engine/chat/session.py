@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from tunesmith_core.conversations import Answer
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import TUNED
 from tunesmith_core.runs import Run
@@ -29,25 +30,15 @@ OnPiece = Callable[[str, bool], None]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What came of a question.
+    """What came of a question: the answer, and the tokens and seconds that question and answer took."""
 
-    Attributes:
-        status: "end", "length" or "canceled".
-        text, thinking: what was answered, and what was thought before.
-        tokens: of the answer, thinking included.
-        first_s: seconds to the first text.
-        seconds: in all.
-        tokens_per_s: after the first ones; None for an answer that was too short to be timed.
-    """
-
-    status: str
-    text: str
-    thinking: str
-    tokens: int
+    answer: Answer
     prompt_tokens: int
-    first_s: float
     seconds: float
-    tokens_per_s: float | None
+
+    def to_dict(self) -> dict[str, Any]:  # Any: JSON values
+        """Return it as the fields of the event "done", with the text."""
+        return {**asdict(self.answer), "prompt_tokens": self.prompt_tokens, "seconds": self.seconds}
 
 
 class Session:
@@ -152,7 +143,8 @@ class Session:
         )
         answer.finish()
         status = "canceled" if stopped else "length" if len(tokens) >= sampling.max_tokens else "end"
-        return answer.told(status, len(prompt.tokens))
+        told, seconds = answer.told(status, self.step)
+        return Answered(told, len(prompt.tokens), seconds)
 
     def _fitting(self, sampling: Sampling, num_prompt: int) -> Sampling:
         most = self.most_tokens
@@ -197,17 +189,19 @@ class _Growing:
             self._words[thought] += words
             self._on_piece(words, thought)
 
-    def told(self, status: str, num_prompt: int) -> Answered:
+    def told(self, status: str, step: int) -> tuple[Answer, float]:
+        """Return the answer and the seconds that it took."""
         now = time.perf_counter()
         first_at, first_tokens = self._first or (now, 0)
         later = self._num_tokens - first_tokens
-        return Answered(
-            status=status,
+        answer = Answer(
             text=self._words[False].strip(),
             thinking=self._words[True].strip(),
+            status=status,
             tokens=self._num_tokens,
-            prompt_tokens=num_prompt,
             first_s=round(first_at - self._began, 3),
-            seconds=round(now - self._began, 3),
-            tokens_per_s=round(later / (now - first_at), 1) if later and now > first_at else None,
+            # Of an answer that came at once nobody knows it.
+            tokens_per_s=round(later / (now - first_at), 1) if later and now > first_at else 0.0,
+            step=step,
         )
+        return answer, round(now - self._began, 3)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QDoubleSpinBox, QPlainTextEdit, QScrollArea, QSpinBox, QVBoxLayout, QWidget
 
 from tunesmith_core.conversations import Conversation
+from tunesmith_core.sampling import Sampling
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.card import Card
@@ -103,7 +102,7 @@ class SettingsDrawer(QScrollArea):
     def store(self, talk: Conversation) -> None:
         """Write the fields into a conversation."""
         talk.system = self.system.toPlainText().strip()
-        talk.sampling = dataclasses.replace(talk.sampling, **{name: box.value() for name, box in self._boxes.items()})
+        talk.sampling = Sampling.from_dict({name: box.value() for name, box in self._boxes.items()})
 
     def _reset(self) -> None:
         usual = Conversation().sampling

@@ -67,8 +67,8 @@ class ConversationList(QWidget):
         if words != self._shown:
             self._shown = words
             self.list.clear()
-            for each in words:
-                self.list.addItem(list_item(each))
+            for item in map(list_item, words):
+                self.list.addItem(item)
         self.list.setCurrentRow(row)
         self._quiet = False
         if not self.name.hasFocus() and self.name.text() != current.title:

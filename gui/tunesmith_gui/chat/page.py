@@ -146,7 +146,7 @@ class ChatPage(Page):
         self.chip = StatusChip(parent=self)
         row.addWidget(self.chip)
         self.weights = QComboBox(self)
-        self.weights.setAccessibleName(self.tr("Which training state answers"))
+        self.weights.setAccessibleName(self.tr("Checkpoint that answers"))
         self.weights.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
         self.weights.activated.connect(self._on_weights)
         guard_wheel(self.weights)
@@ -333,7 +333,7 @@ class ChatPage(Page):
 
     def _choose(self, row: int) -> None:
         kept = self.model.conversations
-        row -= len(self.list.list) - len(kept) if self.model.current not in kept else 0
+        row -= self.list.list.count() - len(kept) if self.model.current not in kept else 0
         if 0 <= row < len(kept):
             self.model.select(kept[row])
             self._rebuild()
