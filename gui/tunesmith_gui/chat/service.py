@@ -56,6 +56,7 @@ class ChatService(QObject):
         self.ready: dict[str, Any] = {}  # Any: fields of the event
         self.device: AnsweringDevice = "auto"
         self._task: OperationTask | None = None
+        self._warming = False
 
     def open(self, run: Run, checkpoint: int = 0, device: AnsweringDevice = "auto") -> None:
         """Loads what a run has trained, unless it is; another model goes."""
@@ -72,15 +73,24 @@ class ChatService(QObject):
         self._become(ModelState.LOADING)
 
     def warm(self, run: Run) -> None:
-        """Loads what a run has trained where there is plenty of memory, so that the first question finds it ready."""
+        """Loads what a run has trained where there is plenty of memory, so that the first question finds it ready.
+
+        Of a run that ends just now it is loaded while the last files are written, and takes the newest then.
+        """
         if self._task is not None:
+            if self.run == run and self.checkpoint == 0:
+                self._switch(0)
             return
+        if self._warming:
+            return
+        self._warming = True
 
         def load(fits: bool) -> None:
+            self._warming = False
             if fits and self._task is None:
                 self.open(run)
 
-        Job.start(self, lambda: _fits_easily(run), load, lambda _error: None)
+        Job.start(self, lambda: _fits_easily(run), load, lambda _error: load(False))
 
     def ask(
         self,
