@@ -74,7 +74,8 @@ class ChatPage(Page):
         self._name = ""
         self._banner: Banner | None = None
         self._views: list[TurnView] = []
-        self._saving, self._unsaved = False, False
+        self._saving = False
+        self._unsaved: dict[str, tuple[Run, Conversation]] = {}
         self._examples: Path | None = None
         self._announcer = Announcer(self)
         self._build()
@@ -233,17 +234,20 @@ class ChatPage(Page):
     # Asking
 
     def _ask(self, question: str) -> None:
+        self._be_loaded()
         self._send(self.model.begin(question, self._step()))
+
+    def _be_loaded(self) -> None:
+        self._drop_banner()
+        if self.context.chat.state is ModelState.OFF or self.context.chat.run != self.run:
+            self._load(self.weights.currentData() or 0)
 
     def _step(self) -> int:
         return int(self.context.chat.ready.get("step") or 0)
 
     def _send(self, sides: tuple[str, ...]) -> None:
-        service, talk = self.context.chat, self.model.current
-        self._drop_banner()
-        if service.state is ModelState.OFF or service.run != self.run:
-            self._load(self.weights.currentData() or 0)
-        service.ask(sides, {side: talk.messages(side) for side in sides}, talk.sampling)
+        talk = self.model.current
+        self.context.chat.ask(sides, {side: talk.messages(side) for side in sides}, talk.sampling)
         self._save()
         self._rebuild()
 
@@ -293,6 +297,7 @@ class ChatPage(Page):
             self.composer.write(talk.turns[number].question)
             self._show_state()
         elif action == "again":
+            self._be_loaded()
             self._send(self.model.again(number, self._step()))
         elif action == "copy":
             QGuiApplication.clipboard().setText(talk.turns[number].answers[side].text)
@@ -357,6 +362,7 @@ class ChatPage(Page):
             danger=True,
         )
         if dialog.exec() and run is not None:
+            self._unsaved.pop(talk.id, None)
             self.model.forget(talk, self._spec.data.system_prompt)
             self._rebuild()
             self.run_in_background(lambda: conversations.delete(run, talk), lambda _nothing: None)
@@ -378,34 +384,42 @@ class ChatPage(Page):
         run, talk = self.run, self.model.current
         if run is None or talk not in self.model.conversations:
             return
-        if self._saving:
-            self._unsaved = True
+        self._unsaved[talk.id] = (run, copy.deepcopy(talk))
+        self._write()
+
+    def _write(self) -> None:
+        if self._saving or not self._unsaved:
             return
-        self._saving, self._unsaved = True, False
-        written = copy.deepcopy(talk)
+        self._saving = True
+        run, talk = self._unsaved.pop(next(iter(self._unsaved)))
 
         def over() -> None:
             self._saving = False
-            if self._unsaved:
-                self._save()
+            self._write()
 
         def failed(error: TunesmithError) -> None:
             self._show_error(error)
             over()
 
-        self.run_in_background(lambda: conversations.save(run, written), lambda _nothing: over(), failed)
+        self.run_in_background(lambda: conversations.save(run, talk), lambda _nothing: over(), failed)
 
     # Showing
 
     def _rebuild(self) -> None:
         """Show the turns of the conversation: those that are shown already stay."""
         turns = self.model.current.turns
-        for view in self._views:
+        stay = 0
+        for view, turn in zip(self._views, turns, strict=False):
+            if view.turn is not turn:
+                break
+            stay += 1
+        for view in self._views[stay:]:
             self._turns.removeWidget(view)
             view.hide()
             view.deleteLater()
-        self._views = [TurnView(number, turn, self._area.widget()) for number, turn in enumerate(turns)]
-        for view in self._views:
+        fresh = [TurnView(number, turns[number], self._area.widget()) for number in range(stay, len(turns))]
+        self._views[stay:] = fresh
+        for view in fresh:
             view.asked.connect(lambda action, side, number=view.number: self._act(number, action, side))
             self._turns.insertWidget(self._turns.count() - 1, view)
             view.show()

@@ -113,6 +113,10 @@ class AnswerView(QWidget):
 class TurnView(Card):
     """A question and the answers to it.
 
+    Attributes:
+        number: of the turn, from 0.
+        turn: what is shown.
+
     Signals:
         asked: (action, side) edit, again (side ""), copy, example.
     """
@@ -121,7 +125,7 @@ class TurnView(Card):
 
     def __init__(self, number: int, turn: Turn, parent: QWidget | None = None) -> None:
         super().__init__(parent=parent)
-        self.number = number
+        self.number, self.turn = number, turn
         head = QHBoxLayout()
         head.setSpacing(SPACE)
         head.addWidget(
