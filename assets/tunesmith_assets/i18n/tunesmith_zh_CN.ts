@@ -84,7 +84,7 @@
         <translation>%1 词元/秒</translation>
     </message>
     <message>
-        <source>cut at the longest answer allowed</source>
+        <source>stopped at the longest answer</source>
         <translation>已达到最长回答限制</translation>
     </message>
     <message>
@@ -10676,7 +10676,7 @@ in no list of processes. What is shown has no passwords.</source>
 <context>
     <name>SettingsDrawer</name>
     <message>
-        <source>Settings of the answers</source>
+        <source>Answer settings</source>
         <translation>回答设置</translation>
     </message>
     <message>

@@ -30,7 +30,7 @@ class SettingsDrawer(QScrollArea):
         self.setWidgetResizable(True)
         self.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        holder = Card(self.tr("Settings of the answers"), parent=self)
+        holder = Card(self.tr("Answer settings"), parent=self)
         self.setWidget(holder)
         self.setFixedWidth(_LETTERS * self.fontMetrics().averageCharWidth() + SPACE * 8)
         self._quiet = False

@@ -99,7 +99,7 @@ class AnswerView(QWidget):
         if answer.tokens_per_s:
             parts.append(tr.fill(self.tr("%1 tokens/s"), tr.number(answer.tokens_per_s, 1)))
         if answer.status == "length":
-            parts.append(self.tr("cut at the longest answer allowed"))
+            parts.append(self.tr("stopped at the longest answer"))
         if answer.status == "canceled":
             parts.append(self.tr("stopped"))
         return " · ".join(parts), "muted"
