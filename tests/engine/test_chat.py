@@ -197,3 +197,21 @@ def test_a_chat_ends_when_nobody_asks(home: Path, tiny_model: Path, monkeypatch:
     folder.mkdir()
     with Host(Run(folder)) as host:
         assert serve.chat(host, ChatSpec(RunFolder(str(run.path)), 0, "cpu")) == {"reason": "idle"}
+
+
+def test_a_chat_makes_room_for_a_run_that_needs_the_gpu(
+    home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunesmith_core.devices import Device
+    from tunesmith_core.operations.host import Host
+
+    run, _ = trained_run(tiny_model)
+    holders = iter(["beside", "beside", "", "another"])
+    monkeypatch.setattr(serve, "holder_of", lambda _device: next(holders))
+    monkeypatch.setattr(serve, "device_of", lambda _spec: Device(0))
+    monkeypatch.setattr(serve, "LOOK_S", 0.01)
+    folder = home / "operation"
+    folder.mkdir()
+    with Host(Run(folder)) as host:
+        assert serve.chat(host, ChatSpec(RunFolder(str(run.path)), 0, "cpu")) == {"reason": "gpu-needed"}
+    assert next(holders, None) is None
