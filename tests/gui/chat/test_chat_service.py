@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from PySide6.QtCore import QObject, Signal
@@ -27,7 +27,7 @@ class Task(QObject):
     """Stands for an operation: what it is told is noted, what it says a test tells."""
 
     happened, ended = Signal(object), Signal(object)
-    made: list[Task] = []
+    made: ClassVar[list[Task]] = []
 
     def __init__(self, _kind: object, spec: Any, _parent: QObject) -> None:
         super().__init__()
