@@ -16,6 +16,7 @@ from tunesmith_engine.model.inference import untouched_training
 
 REPORT_EVERY = 4
 """Tokens between two reports."""
+NO_TOKEN = 2**31 - 1
 
 
 class PlainDecoder:
@@ -100,13 +101,14 @@ def _config(sampling: Sampling, ends: Collection[int]) -> GenerationConfig:
             "temperature": sampling.temperature,
             "top_k": sampling.top_k,
             "top_p": sampling.top_p,
-            "min_p": sampling.min_p or None,
+            "min_p": sampling.min_p,
         }
     return GenerationConfig(
         max_new_tokens=sampling.max_tokens,
         use_cache=True,
         repetition_penalty=sampling.repetition_penalty,
         pad_token_id=end[0] if end else 0,
-        eos_token_id=end or None,
+        # With none transformers would take those of the model's own settings.
+        eos_token_id=end or [NO_TOKEN],
         **chosen,
     )

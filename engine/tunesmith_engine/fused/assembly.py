@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from peft import PeftModel
@@ -64,7 +65,7 @@ class Assembly:
 
     def __init__(self, model: PeftModel, shape: ModelShape, compute: Compute) -> None:
         self.shape, self.compute = shape, compute
-        self.arena = AdapterArena(trainable(model))
+        self._trained = trainable(model)
         self.scratch = WeightScratch(compute.device, compute.dtype)
         self._unfused: dict[str, list[Message]] = {}
         # First: where it is refused, no weight has moved yet.
@@ -83,6 +84,11 @@ class Assembly:
         # Adapter columns stand beside the stream in whichever block has most of them.
         most = max(part.num_extra for parts in projections for part in parts.all())
         self.gradient_width = self.shape.hidden_size + most
+
+    @cached_property
+    def arena(self) -> AdapterArena:
+        """Weights and gradients of the trained parameters, which lie there from the first call on."""
+        return AdapterArena(self._trained)
 
     @property
     def capturable(self) -> bool:

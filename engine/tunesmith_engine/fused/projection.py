@@ -194,6 +194,11 @@ class Projection:
         """Rows and columns of the whole buffer: [N + R, K + R]."""
         return self.num_outputs + self.num_extra, self.num_inputs + self.num_extra
 
+    @property
+    def dense_weight(self) -> torch.Tensor | None:
+        """The weights with the adapters' columns beside them, [N, K + R]; None where weights are packed in 4 bits."""
+        return None if self._own is None else self._own[: self.num_outputs]
+
     def _take_over_dense_weights(self) -> None:
         """Move 16-bit weights into one buffer with room for the adapters; the modules keep views of it."""
         if len(self.members) == 1 and not self.num_extra:

@@ -98,7 +98,7 @@ def _gate_and_multiply(
     inside = columns < WIDTH
     x = tl.load(gate + row * gate_stride + columns, mask=inside, other=0.0).to(tl.float32)
     factor = tl.load(up + row * up_stride + columns, mask=inside, other=0.0).to(tl.float32)
-    active, _ = _activate(x, ACTIVATION)
+    active, _ = activate(x, ACTIVATION)
     product = active.to(gate.dtype.element_ty).to(tl.float32) * factor
     tl.store(out + row * out_stride + columns, product.to(out.dtype.element_ty), mask=inside)
 
@@ -128,7 +128,7 @@ def _gate_backward(
     slope = tl.load(gradient + row * gradient_stride + columns, mask=inside, other=0.0).to(tl.float32)
     x = tl.load(gate + row * gate_stride + columns, mask=inside, other=0.0).to(tl.float32)
     factor = tl.load(up + row * up_stride + columns, mask=inside, other=0.0).to(tl.float32)
-    active, derivative = _activate(x, ACTIVATION)
+    active, derivative = activate(x, ACTIVATION)
     to_gate = (slope * factor * derivative).to(out_gate.dtype.element_ty)
     tl.store(out_gate + row * out_gate_stride + columns, to_gate, mask=inside)
     tl.store(out_up + row * out_up_stride + columns, (slope * active).to(out_up.dtype.element_ty), mask=inside)
@@ -138,7 +138,7 @@ def _gate_backward(
 
 
 @jit
-def _activate(x, ACTIVATION: tl.constexpr):
+def activate(x, ACTIVATION: tl.constexpr):
     """Return the activation and its derivative."""
     if ACTIVATION == "gelu":
         share = 0.5 * (1.0 + tl.erf(x * 0.7071067811865476))

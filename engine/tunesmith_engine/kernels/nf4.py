@@ -112,7 +112,9 @@ def dequantise(weight: Nf4Weight, out: torch.Tensor) -> torch.Tensor:
 
 
 @jit
-def _scale(block, exists, scales, outer_table, outer_scales, offset, OUTER_SIZE: tl.constexpr, NESTED: tl.constexpr):
+def nested_scale(
+    block, exists, scales, outer_table, outer_scales, offset, OUTER_SIZE: tl.constexpr, NESTED: tl.constexpr
+):  # fmt: skip
     """Return the scales of some quantisation blocks."""
     if NESTED:
         code = tl.load(scales + block, mask=exists, other=0).to(tl.int32)
@@ -147,7 +149,7 @@ def _dequantise_rows(
     first = tl.program_id(1) * SPAN
     group = first + tl.arange(0, NUM_GROUPS) * GROUP
     block = (row * width + group) // BLOCK_SIZE
-    scale = _scale(block, group < width, scales, outer_table, outer_scales, offset, OUTER_SIZE, NESTED)
+    scale = nested_scale(block, group < width, scales, outer_table, outer_scales, offset, OUTER_SIZE, NESTED)
     scale = tl.reshape(tl.broadcast_to(scale[:, None], (NUM_GROUPS, GROUP // 2)), (SPAN // 2,))
     # One dimension from here: the compiler spreads look-ups in two dimensions over threads in another order.
     byte = tl.program_id(1) * (SPAN // 2) + tl.arange(0, SPAN // 2)
@@ -178,7 +180,7 @@ def _dequantise_any(
     """Unpack weights one by one, whose blocks, and even bytes, may lie across the end of a row."""
     place = tl.program_id(0).to(tl.int64) * SPAN + tl.arange(0, SPAN)
     exists = place < num_weights
-    scale = _scale(place // BLOCK_SIZE, exists, scales, outer_table, outer_scales, offset, OUTER_SIZE, NESTED)
+    scale = nested_scale(place // BLOCK_SIZE, exists, scales, outer_table, outer_scales, offset, OUTER_SIZE, NESTED)
     codes = tl.load(packed + place // 2, mask=exists, other=0).to(tl.int32)
     code = tl.where(place % 2 == 0, codes >> 4, codes & 15)
     value = tl.load(table + code).to(tl.float32) * scale

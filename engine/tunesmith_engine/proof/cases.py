@@ -124,6 +124,58 @@ def _nf4(sizes: Sizes, inputs: Inputs) -> Results:
     return found
 
 
+def _matvec(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.matvec import multiply_row, multiply_row_gated
+
+    x, gated = inputs.random(sizes.hidden), inputs.empty(NUM_ROWS - 1)
+    found = {"few": inputs.empty(NUM_ROWS), "many": inputs.empty(sizes.vocabulary)}
+    for name, out in found.items():
+        multiply_row(x, inputs.rows(sizes.hidden, len(out)), out)
+    multiply_row_gated(x, inputs.rows(sizes.hidden, 2 * len(gated)), sizes.activation, gated)
+    return found | {"gated": gated}
+
+
+def _nf4_matvec(sizes: Sizes, inputs: Inputs) -> Results:
+    from bitsandbytes.nn import Params4bit
+
+    from tunesmith_engine.kernels.matvec import WORD, multiply_row
+    from tunesmith_engine.kernels.nf4 import Nf4Weight
+    from tunesmith_engine.kernels.nf4_matvec import multiply_row_nf4
+
+    x = inputs.random(sizes.hidden)
+    planes = inputs.empty(WORD, sizes.hidden // WORD, dtype=torch.float32)
+    multiply_row(x, x.new_empty(0, sizes.hidden), x.new_empty(0), planes)
+    weights = []
+    for _ in range(2):
+        values = inputs.random(8, sizes.hidden).cpu()
+        weight = Params4bit(values, requires_grad=False, quant_type="nf4", compress_statistics=True)
+        weights.append(Nf4Weight.of(weight.to(inputs.device)))
+    adapter = inputs.rows(16, 16), inputs.random(16)
+    out, gated = inputs.empty(16), inputs.empty(8)
+    multiply_row_nf4(planes, weights, *adapter, out)
+    multiply_row_nf4(planes, weights, *adapter, gated, sizes.activation)
+    return {"planes": planes, "out": out, "gated": gated}
+
+
+def _cached_attention(sizes: Sizes, inputs: Inputs) -> Results:
+    from tunesmith_engine.kernels.cached_attention import attend
+    from tunesmith_engine.shapes import AttentionShape
+
+    num_rows, capacity, count = 3, 128, 2
+    heads, groups, width = sizes.num_heads, sizes.num_key_value_heads, sizes.head_dim
+    keys, values = (inputs.random(num_rows, groups, capacity, width) for _ in range(2))
+    lengths = torch.tensor([0, 70, capacity - 1], dtype=torch.int32, device=inputs.device)
+    parts = inputs.empty(num_rows, heads, count, width + 2, dtype=torch.float32)
+    found: Results = {}
+    for window in {None, sizes.window and 8}:
+        scale, softcap = width**-0.5, sizes.attention_softcap
+        shape = AttentionShape((), torch.nn.Identity(), heads, groups, width, scale, softcap, window)
+        out = inputs.empty(num_rows, heads * width)
+        attend(inputs.rows((heads + 2 * groups) * width, num_rows), keys, values, lengths, shape, parts, out)
+        found["out" if window is None else "window"] = out
+    return found | {"keys": keys, "values": values}
+
+
 def _fp8(sizes: Sizes, inputs: Inputs) -> Results:
     from tunesmith_engine.kernels.fp8 import quantise_rows
 
@@ -191,6 +243,15 @@ KERNEL_CASES = (
     KernelCase("copy_rows", _copy_rows),
     # bitsandbytes has no float64.
     KernelCase("nf4", _nf4, wanted=lambda sizes: sizes.four_bit, exact_dtype=torch.float32),
+    KernelCase("matvec", _matvec),
+    KernelCase(
+        "nf4_matvec",
+        _nf4_matvec,
+        # Rows of whole blocks: see `nf4_matvec.problem`.
+        wanted=lambda sizes: sizes.four_bit and sizes.hidden % 64 == 0,
+        exact_dtype=torch.float32,
+    ),
+    KernelCase("cached_attention", _cached_attention),
     KernelCase("fp8", _fp8, wanted=lambda sizes: sizes.eight_bit and sizes.mlp > 0),
     KernelCase("cross_entropy", _cross_entropy),
     KernelCase("adamw", _adamw, in_float32=True),

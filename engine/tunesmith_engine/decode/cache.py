@@ -1,0 +1,47 @@
+"""Keys and values of the tokens so far, in memory that is allocated once: a captured graph wants fixed places."""
+
+from __future__ import annotations
+
+import torch
+
+from tunesmith_engine.device import Compute
+from tunesmith_engine.shapes import ModelShape
+
+
+class KeyValueCache:
+    """The cache of some rows.
+
+    Attributes:
+        keys, values: of each layer, [M, K, capacity, head_dim]; what no token has written is zero.
+        lengths: tokens of each row, [M] int32 on the device.
+        capacity: most tokens of a row.
+    """
+
+    def __init__(self, shape: ModelShape, compute: Compute, num_rows: int, capacity: int) -> None:
+        sizes = [
+            (num_rows, layer.attention.num_key_value_heads, capacity, layer.attention.head_dim)
+            for layer in shape.layers
+        ]
+        self.keys, self.values = (
+            [torch.zeros(size, device=compute.device, dtype=compute.dtype) for size in sizes] for _ in range(2)
+        )
+        self.lengths = torch.zeros(num_rows, device=compute.device, dtype=torch.int32)
+        self.capacity = capacity
+
+    @property
+    def num_rows(self) -> int:
+        """Rows M."""
+        return self.lengths.shape[0]
+
+    def write(
+        self, layer: int, rows: torch.Tensor, positions: torch.Tensor, keys: torch.Tensor, values: torch.Tensor
+    ) -> None:
+        """Take over keys and values of packed tokens.
+
+        Args:
+            layer: index.
+            rows, positions: of each token, [T] int64.
+            keys, values: [T, K, head_dim].
+        """
+        self.keys[layer][rows, :, positions] = keys
+        self.values[layer][rows, :, positions] = values

@@ -1,0 +1,221 @@
+"""Answers by the fused model: prompts packed, then a token a step for all rows at once, read by the host now and then."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from tunesmith_core.sampling import Sampling
+from tunesmith_engine.decode import OnTokens
+from tunesmith_engine.decode.cache import KeyValueCache
+from tunesmith_engine.decode.choose import Chooser
+from tunesmith_engine.decode.plain import PlainDecoder
+from tunesmith_engine.decode.prefill import Prefill
+from tunesmith_engine.decode.rotary import RotaryTables
+from tunesmith_engine.decode.step import Step, check_steppable
+from tunesmith_engine.fused.agreement import check_agreement
+from tunesmith_engine.fused.assembly import Assembly
+from tunesmith_engine.fused.recognise import recognise
+from tunesmith_engine.model.inference import untouched_training
+from tunesmith_engine.model.row_lengths import RotarySwitches
+from tunesmith_engine.packed.batch import PackedBatch
+from tunesmith_engine.device import Compute
+
+MOST_ROWS = 32
+"""That are answered at once."""
+CAPACITY_STEP = 256
+"""Tokens by which a cache grows, so that a longer prompt seldom needs a new graph."""
+PREFILL_TOKENS = 4096
+"""Of the prompts that are read at once, unless one is longer."""
+REPORT_S = 0.05
+MOST_UNREAD = 16
+"""The host reads the tokens this often, or when so many have come."""
+
+
+class FusedDecoder:
+    """Answers with an assembly of the fused model; whoever owns it keeps its adapters fresh."""
+
+    name = "fused"
+
+    def __init__(self, model: Any, assembly: Assembly) -> None:  # Any: a transformers model, maybe with PEFT's adapter
+        """Take an assembly. Raises NotFusableError where a step can't be computed by it."""
+        check_steppable(assembly)
+        self._model, self._assembly = model, assembly
+        self._switches = RotarySwitches(model)
+        self._plain = PlainDecoder(model, assembly.compute)
+        self._prefill: Prefill | None = None
+        self._step: Step | None = None
+        self._kept: tuple[int, bool] | None = None
+
+    @classmethod
+    def attach(cls, model: Any, compute: Compute) -> FusedDecoder:  # Any: as above
+        """Build a decoder for a model and compare it with transformers. Raises NotFusableError; the model is as before."""
+        assembly = Assembly(model, recognise(model), compute)
+        try:
+            decoder = cls(model, assembly)
+            check_agreement(model, compute, decoder.loss)
+        except Exception:
+            assembly.release()
+            raise
+        return decoder
+
+    def release(self) -> None:
+        """Give back all memory but the assembly's."""
+        self._prefill = self._step = self._kept = None
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        ends: Collection[int],
+        *,
+        with_adapter: bool = True,
+        on_tokens: OnTokens = lambda _row, _tokens: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> list[list[int]]:
+        """Do what `Decoder.generate` says."""
+        longest = max(map(len, prompts), default=0) + sampling.max_tokens
+        if self._switches.table_of(longest) != self._switches.table_of(1):
+            options = {"with_adapter": with_adapter, "on_tokens": on_tokens, "should_stop": should_stop}
+            return self._plain.generate(prompts, sampling, ends, **options)  # type: ignore[arg-type]
+        answers: list[list[int]] = [[] for _ in prompts]
+        # Rows of like lengths share a batch, so that none waits for a much longer one.
+        order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
+        with untouched_training(self._model, self._assembly.compute.device):
+            for start in range(0, len(order), MOST_ROWS):
+                rows = order[start : start + MOST_ROWS]
+                batch = _Batch(rows, ends, answers, on_tokens)
+                if not should_stop():
+                    self._answer([prompts[row] for row in rows], sampling, batch, with_adapter, should_stop)
+        return answers
+
+    def _answer(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        batch: _Batch,
+        with_adapter: bool,
+        should_stop: Callable[[], bool],
+    ) -> None:
+        device = self._assembly.compute.device
+        step = self._prepared(prompts, sampling.max_tokens, with_adapter)
+        chooser = Chooser(sampling, prompts, step.logits.shape[1], device)
+        tokens = torch.zeros(len(prompts), sampling.max_tokens, dtype=torch.int64, device=device)
+        read, read_s = 0, time.monotonic()
+        for number in range(sampling.max_tokens):
+            step.ids.copy_(chooser.choose(self._capped(step.logits)))
+            tokens[:, number] = step.ids
+            unread = number + 1 - read
+            due = number < 1 or time.monotonic() - read_s > REPORT_S or unread >= MOST_UNREAD
+            if due or number + 1 == sampling.max_tokens:
+                batch.take(tokens[:, read : number + 1].tolist())
+                read, read_s = number + 1, time.monotonic()
+                if batch.is_over or should_stop():
+                    return
+            if number + 1 < sampling.max_tokens:
+                step.run()
+
+    def _prepared(self, prompts: Sequence[Sequence[int]], num_more: int, with_adapter: bool) -> Step:
+        """Return a step whose cache holds the prompts and whose logits are those behind them."""
+        longest = max(map(len, prompts))
+        needed = -(-(longest + num_more) // CAPACITY_STEP) * CAPACITY_STEP
+        step = self._step
+        fits = step is not None and self._kept == (len(prompts), with_adapter) and step.cache.capacity >= needed
+        if step is None or not fits:
+            # The old cache goes before the new one comes.
+            step = self._step = None
+            step = self._new_step(len(prompts), needed, with_adapter)
+        room = max(PREFILL_TOKENS, longest) if sum(map(len, prompts)) > PREFILL_TOKENS else sum(map(len, prompts))
+        if self._prefill is None or self._prefill.capacity_tokens < room:
+            self._prefill = None
+            self._prefill = Prefill(self._assembly, room)
+        for rows in _portions(prompts, self._prefill.capacity_tokens):
+            logits = self._prefill.run(
+                prompts[rows.start : rows.stop], rows.start, step.cache, step.rotary, with_adapter
+            )
+            step.logits[rows.start : rows.stop] = logits
+        return step
+
+    def _new_step(self, num_rows: int, capacity: int, with_adapter: bool) -> Step:
+        shape, compute = self._assembly.shape, self._assembly.compute
+        cache = KeyValueCache(shape, compute, num_rows, capacity)
+        self._step = Step(self._assembly, cache, RotaryTables(shape, compute, capacity), with_adapter)
+        self._kept = (num_rows, with_adapter)
+        return self._step
+
+    def _capped(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return logits as the model scales and caps them."""
+        shape = self._assembly.shape
+        if shape.logit_scale != 1.0:
+            logits = logits * shape.logit_scale
+        if shape.softcap is not None:
+            logits = shape.softcap * torch.tanh(logits / shape.softcap)
+        return logits
+
+    def loss(self, batch: PackedBatch) -> torch.Tensor:
+        """Return the sum of cross-entropies in nats as decoding sees them: half of each document read, half in steps."""
+        losses = torch.zeros((), device=batch.input_ids.device)
+        ids, bounds = batch.input_ids.tolist(), batch.documents.bounds.tolist()
+        targets = dict(zip(batch.trained_rows.tolist(), batch.targets.tolist(), strict=True))
+        with torch.no_grad():
+            for start, end in zip(bounds, bounds[1:], strict=False):
+                document, middle = ids[start:end], (end - start) // 2
+                logits = [self._read(document[:middle]), *self._steps(document[middle:-1])]
+                wanted = torch.tensor([targets[place] for place in range(start, end - 1)], device=losses.device)
+                found = self._capped(torch.cat(logits)).float()
+                losses += torch.nn.functional.cross_entropy(found, wanted, reduction="sum")
+        return losses
+
+    def _read(self, tokens: list[int]) -> torch.Tensor:
+        step = self._new_step(1, CAPACITY_STEP, True)
+        self._prefill = Prefill(self._assembly, len(tokens))
+        return self._prefill.run([tokens], 0, step.cache, step.rotary, True, from_position=0)
+
+    def _steps(self, tokens: list[int]) -> Iterator[torch.Tensor]:
+        for token in tokens:
+            assert self._step is not None
+            self._step.ids.fill_(token)
+            self._step.run()
+            yield self._step.logits.clone()
+
+
+class _Batch:
+    """The rows that are answered together, and which of them are over."""
+
+    def __init__(
+        self, rows: Sequence[int], ends: Collection[int], answers: list[list[int]], on_tokens: OnTokens
+    ) -> None:
+        self._rows, self._ends, self._answers, self._on_tokens = rows, ends, answers, on_tokens
+        self._open = set(range(len(rows)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every answer has ended."""
+        return not self._open
+
+    def take(self, tokens: Sequence[Sequence[int]]) -> None:
+        """Add the next tokens of every row, [M][...], to answers that haven't ended."""
+        for place, new in enumerate(tokens):
+            if place not in self._open:
+                continue
+            end = next((index for index, token in enumerate(new) if token in self._ends), None)
+            if end is not None:
+                self._open.discard(place)
+            added = list(new[:end])
+            if added:
+                self._answers[self._rows[place]] += added
+                self._on_tokens(self._rows[place], added)
+
+
+def _portions(prompts: Sequence[Sequence[int]], most_tokens: int) -> Iterator[slice]:
+    """Yield neighbouring prompts that have so many tokens together."""
+    start, tokens = 0, 0
+    for place, prompt in enumerate(prompts):
+        if place > start and tokens + len(prompt) > most_tokens:
+            yield slice(start, place)
+            start, tokens = place, 0
+        tokens += len(prompt)
+    yield slice(start, len(prompts))

@@ -1,0 +1,114 @@
+"""A projection for the few rows of a decoding step: one row by our kernels, several by the products of training."""
+
+from __future__ import annotations
+
+import torch
+
+from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.kernels import glu, matvec, nf4_matvec, registry
+from tunesmith_engine.kernels.nf4 import Nf4Weight
+
+
+class Inputs:
+    """What products read; those of one kind share it, for a layer needs it no longer when the next one writes it."""
+
+    def __init__(self, num_rows: int) -> None:
+        self.num_rows = num_rows
+        self._rows: dict[tuple[int, int, int, bool], torch.Tensor] = {}
+        self._planes: dict[int, torch.Tensor] = {}
+
+    def rows(self, projection: Projection, like: torch.Tensor) -> torch.Tensor:
+        """Return [M, K + R] with zeros in the adapters' columns and ones in that of the bias."""
+        key = (projection.num_inputs, projection.num_extra, projection.num_ranks, projection.has_bias)
+        if key not in self._rows:
+            rows = like.new_zeros(self.num_rows, projection.num_inputs + projection.num_extra)
+            if projection.has_bias:
+                rows[:, projection.num_inputs + projection.num_ranks] = 1.0
+            self._rows[key] = rows
+        return self._rows[key]
+
+    def planes(self, width: int, device: torch.device) -> torch.Tensor:
+        """Return [8, width / 8] float32; see `matvec.multiply_row`."""
+        if width not in self._planes:
+            self._planes[width] = torch.empty(matvec.WORD, width // matvec.WORD, device=device)
+        return self._planes[width]
+
+
+class Product:
+    """One projection, for a fixed number of rows.
+
+    Attributes:
+        x: [M, K + R]; whoever comes before writes the first K columns.
+    """
+
+    def __init__(
+        self, projection: Projection, inputs: Inputs, like: torch.Tensor, activation: str | None = None
+    ) -> None:
+        """Choose the way.
+
+        Args:
+            projection: what is computed.
+            inputs: of the step.
+            like: any tensor of the run's number format on its device.
+            activation: of a gated MLP whose gate and up these are; `forward` writes their gated product then.
+        """
+        self._projection, self._activation = projection, activation
+        wide = inputs.rows(projection, like)
+        self._width = projection.num_inputs
+        self.x = wide
+        self._halves = (
+            like.new_empty(inputs.num_rows, projection.num_outputs) if activation is not None else like.new_empty(0)
+        )
+        self._four_bit = _four_bit_weights(projection)
+        one = inputs.num_rows == 1 and type(projection) is Projection and registry.runs(matvec.NAME, like.device)
+        gated = activation is not None
+        self._by_kernel = one and (
+            projection.dense_weight is not None
+            or (
+                bool(self._four_bit)
+                and registry.runs(nf4_matvec.NAME, like.device)
+                and nf4_matvec.problem(self._four_bit, gated) is None
+            )
+        )
+        self._planes = (
+            inputs.planes(self._width, like.device) if self._by_kernel and projection.dense_weight is None else None
+        )
+
+    def forward(self, out: torch.Tensor, with_adapter: bool) -> None:
+        """Write the outputs of all members side by side, [M, N], or the gated product, [M, N / 2].
+
+        The adapters' columns of `x` are written, too.
+        """
+        if self._by_kernel:
+            self._forward_row(out[0], with_adapter)
+        elif self._activation is None:
+            self._projection.forward(self.x, out, with_adapter)
+        else:
+            self._projection.forward(self.x, self._halves, with_adapter)
+            gate, up = self._halves.chunk(2, dim=1)
+            glu.gate_and_multiply(gate, up, self._activation, out)
+
+    def _forward_row(self, out: torch.Tensor, with_adapter: bool) -> None:
+        projection = self._projection
+        row, beside = self.x[0, : self._width], self.x[0, self._width :]
+        ranks = projection.num_ranks
+        below = projection.below[: ranks if with_adapter else 0] if projection.num_extra else self.x[:0, : self._width]
+        if ranks and not with_adapter:
+            beside[:ranks].zero_()
+        if below.shape[0] or self._planes is not None:
+            matvec.multiply_row(row, below, beside[: below.shape[0]], self._planes)
+        dense = projection.dense_weight
+        if self._planes is not None:
+            columns = (projection.beside, beside) if projection.num_extra else (None, None)
+            nf4_matvec.multiply_row_nf4(self._planes, self._four_bit, *columns, out, self._activation)
+        elif self._activation is not None and dense is not None:
+            matvec.multiply_row_gated(self.x[0], dense, self._activation, out)
+        elif dense is not None:
+            matvec.multiply_row(self.x[0], dense, out)
+
+
+def _four_bit_weights(projection: Projection) -> list[Nf4Weight]:
+    """Return the weights of a projection whose members are all packed in 4 bits, else none."""
+    weights = [member.weight for member in projection.members]
+    four_bit = [weight for weight in weights if isinstance(weight, Nf4Weight)]
+    return four_bit if len(four_bit) == len(weights) else []

@@ -1,0 +1,175 @@
+"""One token more for each row: the model on buffers that stay where they are, so that a CUDA graph can hold it.
+
+# M rows, H heads, D head size, K key and value heads, V vocabulary
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from tunesmith_engine.decode.cache import KeyValueCache
+from tunesmith_engine.decode.product import Inputs, Product
+from tunesmith_engine.decode.rotary import RotaryTables
+from tunesmith_engine.fused.assembly import Assembly, LayerProjections
+from tunesmith_engine.fused.projection import Projection
+from tunesmith_engine.kernels import cached_attention, rms_norm, rope
+from tunesmith_engine.kernels.embedding import embed
+from tunesmith_engine.shapes import AttentionShape, LayerShape, MlpShape, Norm, NotFusableError
+
+
+@dataclass(frozen=True, slots=True)
+class StepLayer:
+    """A decoder layer with its products in the order in which they run."""
+
+    shape: LayerShape
+    attention_inputs: Product
+    attention_output: Product
+    gate_up: Product
+    down: Product
+    qkv: torch.Tensor
+
+
+class Step:
+    """The model for a fixed number of rows.
+
+    Attributes:
+        cache: of these rows; a step adds a token to each.
+        ids: the tokens that the next step reads, [M] int64.
+        logits: of the tokens that follow, [M, V] in the run's number format; a step overwrites them.
+    """
+
+    def __init__(self, assembly: Assembly, cache: KeyValueCache, rotary: RotaryTables, with_adapter: bool) -> None:
+        self._assembly, self.cache, self.rotary, self._with_adapter = assembly, cache, rotary, with_adapter
+        shape, compute, num_rows = assembly.shape, assembly.compute, cache.num_rows
+        like = torch.empty(0, device=compute.device, dtype=compute.dtype)
+        self.ids = torch.zeros(num_rows, device=compute.device, dtype=torch.int64)
+        self._x, self._y = (like.new_zeros(num_rows, shape.hidden_size) for _ in range(2))
+        inputs = Inputs(num_rows)
+        self._head = Product(assembly.head, inputs, like)
+        self.logits = like.new_zeros(num_rows, assembly.head.num_outputs)
+        self._layers = [
+            _layer(layer, parts, inputs, like)
+            for layer, parts in zip(shape.layers, assembly.projections, strict=True)
+        ]
+        self._parts = {
+            layer.attention.num_heads: torch.empty(
+                num_rows,
+                layer.attention.num_heads,
+                cached_attention.num_parts(num_rows, layer.attention.num_heads, cache.capacity),
+                max(other.attention.head_dim for other in shape.layers) + 2,
+                device=compute.device,
+            )
+            for layer in shape.layers
+        }
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._num_runs = 0
+
+    def run(self) -> None:
+        """Read `ids`, write `logits` and count the tokens of the cache; from the third time on a GPU by a graph."""
+        self._num_runs += 1
+        if self._graph is None and self._num_runs == 3 and self.ids.is_cuda:
+            self._graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self._graph):
+                self._forward()
+        if self._graph is None:
+            self._forward()
+        else:
+            self._graph.replay()
+
+    def _forward(self) -> None:
+        shape, cache = self._assembly.shape, self.cache
+        self._assembly.scratch.forget()
+        embed(self.ids, shape.embedding.weight.data, shape.embedding_scale, self._x)
+        turned = self.rotary.at(cache.lengths)
+        pending: torch.Tensor | None = None
+        scale = 1.0
+        for index, layer in enumerate(self._layers):
+            _add_norm(self._x, pending, layer.shape.input_norm, layer.attention_inputs.x, scale)
+            self._attend(index, layer, *turned[layer.shape.rotary_kind])
+            scale = layer.shape.residual_scale
+            self._mlp(layer, scale)
+            pending = self._y
+        head = self._head.x[:, : shape.hidden_size]
+        rms_norm.add_norm(self._x, pending, shape.final_norm, head, None, scale)
+        self._head.forward(self.logits, self._with_adapter)
+        cache.lengths.add_(1)
+
+    def _attend(self, index: int, layer: StepLayer, cos: torch.Tensor | None, sin: torch.Tensor | None) -> None:
+        """Write the attention block's output to `_y`."""
+        attention, cache, qkv = layer.shape.attention, self.cache, layer.qkv
+        layer.attention_inputs.forward(qkv, self._with_adapter)
+        _rotate(attention, qkv, cos, sin)
+        heads = layer.attention_output.x[:, : attention.num_heads * attention.head_dim]
+        parts = self._parts[attention.num_heads].flatten()
+        size = cache.num_rows * attention.num_heads * self._parts[attention.num_heads].shape[2]
+        room = parts[: size * (attention.head_dim + 2)].view(cache.num_rows, attention.num_heads, -1, attention.head_dim + 2)
+        cached_attention.attend(qkv, cache.keys[index], cache.values[index], cache.lengths, attention, room, heads)
+        layer.attention_output.forward(self._y, self._with_adapter)
+        if layer.shape.post_attention_norm:
+            rms_norm.add_norm(self._y, None, layer.shape.post_attention_norm, self._y)
+
+    def _mlp(self, layer: StepLayer, scale: float) -> None:
+        """Add the attention block's output to the stream; write that of the MLP to `_y`."""
+        shape = layer.shape
+        if shape.parallel:
+            # The MLP reads what attention read.
+            layer.gate_up.x[:, : self._x.shape[1]].copy_(layer.attention_inputs.x[:, : self._x.shape[1]])
+            self._x.add_(self._y if scale == 1.0 else self._y * scale)
+        else:
+            _add_norm(self._x, self._y, shape.mlp_norm, layer.gate_up.x, scale)
+        hidden = layer.down.x[:, : layer.shape.mlp.width] if isinstance(layer.shape.mlp, MlpShape) else layer.down.x
+        layer.gate_up.forward(hidden, self._with_adapter)
+        layer.down.forward(self._y, self._with_adapter)
+        if shape.post_mlp_norm:
+            rms_norm.add_norm(self._y, None, shape.post_mlp_norm, self._y)
+
+
+def check_steppable(assembly: Assembly) -> None:
+    """Raise NotFusableError where a part of the model runs only as transformers wrote it."""
+    for layer, parts in zip(assembly.shape.layers, assembly.projections, strict=True):
+        if not all(isinstance(part, Projection) for part in parts.all()) or not isinstance(layer.mlp, MlpShape):
+            raise NotFusableError("{name} has parts that run in plain PyTorch only.", name=layer.name)
+
+
+def _layer(shape: LayerShape, parts: LayerProjections, inputs: Inputs, like: torch.Tensor) -> StepLayer:
+    projections = [part for part in parts.all() if isinstance(part, Projection)]
+    if len(projections) != 4 or not isinstance(shape.mlp, MlpShape):
+        raise TypeError(f"{shape.name} was not checked.")
+    first, output, gate_up, down = projections
+    return StepLayer(
+        shape,
+        Product(first, inputs, like),
+        Product(output, inputs, like),
+        Product(gate_up, inputs, like, shape.mlp.activation),
+        Product(down, inputs, like),
+        like.new_empty(inputs.num_rows, first.num_outputs),
+    )
+
+
+def _add_norm(x: torch.Tensor, pending: torch.Tensor | None, norm: Norm | None, out: torch.Tensor, scale: float) -> None:
+    """Add the last block's output to the stream, in place, and write its norm to the first columns of `out`."""
+    out = out[:, : x.shape[1]]
+    if norm is not None:
+        rms_norm.add_norm(x, pending, norm, out, x, scale)
+        return
+    if pending is not None:
+        x.add_(pending if scale == 1.0 else pending * scale)
+    out.copy_(x)
+
+
+def _rotate(shape: AttentionShape, qkv: torch.Tensor, cos: torch.Tensor | None, sin: torch.Tensor | None) -> None:
+    """Normalise and rotate queries and keys where they are."""
+    num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
+    q, k = qkv[:, :num_query], qkv[:, num_query : num_query + num_key]
+    norms: tuple[Norm | None, Norm | None] = (shape.query_norm, shape.key_norm)
+    if shape.query_norm and shape.key_norm and shape.query_norm.weight is not None:
+        if shape.query_norm.weight.numel() != shape.head_dim:
+            rms_norm.add_norm(q, None, shape.query_norm, q)
+            rms_norm.add_norm(k, None, shape.key_norm, k)
+            norms = (None, None)
+    if not shape.rotary:
+        cos = sin = None
+    if cos is not None or norms[0] is not None:
+        rope.rotate(q, k, cos, sin, shape.head_dim, shape.interleaved, *norms, q, k)

@@ -1,0 +1,226 @@
+"""Attention of one new token a row over what the row's cache holds, split into parts that run side by side.
+
+Each part has its own softmax, of which the second program makes one (the log-sum-exp merge of flash decoding, Dao et
+al. 2023; https://crfm.stanford.edu/2023/10/12/flashdecoding.html). The new token's key and value are written into the
+cache by the program that reads them. Everything is computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from tunesmith_engine.kernels import registry
+from tunesmith_engine.kernels.launch import launch
+from tunesmith_engine.kernels.triton_import import jit, tl, triton
+from tunesmith_engine.shapes import AttentionShape
+
+NAME = "cached_attention"
+NUMBERS = 4096
+"""Keys of one turn: 32 numbers a thread, and as many of the values and of their sums."""
+LEAST_TOKENS = 64
+"""Of a part, so that it is worth its program."""
+MOST_PARTS = 16
+PROGRAMS = 512
+"""Enough to fill a GPU: no more parts than that takes."""
+NUM_WARPS = 4
+
+
+def num_parts(num_rows: int, num_heads: int, capacity: int) -> int:
+    """Return into how many parts the tokens of a row are split."""
+    return max(1, min(MOST_PARTS, capacity // LEAST_TOKENS, PROGRAMS // (num_rows * num_heads)))
+
+
+def attend(
+    qkv: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    lengths: torch.Tensor,
+    shape: AttentionShape,
+    parts: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    """Write the attention's output for one new token of each row, and its key and value into the cache.
+
+    Args:
+        qkv: rotated queries and keys, and values, side by side, [M, (H + 2 K) head_dim], with any stride between rows.
+        keys, values: the cache, [M, K, capacity, head_dim], contiguous.
+        lengths: tokens of each row that are in the cache, [M] int32, each less than the capacity; on the device.
+        shape: of attention: scale, softcap and window are its own.
+        parts: scratch, [M, H, num_parts, head_dim + 2] float32, contiguous.
+        out: [M, H head_dim], with any stride between rows.
+    """
+    num_rows, num_groups, capacity, head_dim = keys.shape
+    if not registry.runs(NAME, qkv.device):
+        _twin(qkv, keys, values, lengths, shape, out)
+        return
+    num_heads, count = shape.num_heads, parts.shape[2]
+    block = triton.next_power_of_2(head_dim)
+    sizes = (num_heads, num_groups, head_dim, block)
+    launch(
+        _attend,
+        (num_rows * num_heads, count, 1),
+        (qkv, keys, values, lengths, parts),
+        (qkv.stride(0), capacity, shape.scale, shape.softcap or 1.0, shape.window or 0),
+        (*sizes, count, shape.softcap is not None, shape.window is not None, NUMBERS // block),
+        num_warps=NUM_WARPS,
+    )
+    launch(
+        _merge,
+        (num_rows * num_heads, 1, 1),
+        (parts, out),
+        (out.stride(0),),
+        (num_heads, head_dim, block, count, triton.next_power_of_2(count)),
+        num_warps=NUM_WARPS,
+    )
+
+
+# Triton programs
+
+
+@jit
+def _attend(
+    qkv,
+    keys,
+    values,
+    lengths,
+    parts,
+    qkv_stride,
+    capacity,
+    scale,
+    softcap,
+    window,
+    NUM_HEADS: tl.constexpr,
+    NUM_GROUPS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_PARTS: tl.constexpr,
+    CAPPED: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    TOKENS: tl.constexpr,
+):
+    """Attend with one query to a part of the row's tokens; the first part has the new token, too."""
+    row = (tl.program_id(0) // NUM_HEADS).to(tl.int64)
+    head = tl.program_id(0) % NUM_HEADS
+    group = head // (NUM_HEADS // NUM_GROUPS)
+    part = tl.program_id(1)
+    column = tl.arange(0, BLOCK)
+    inside = column < HEAD_DIM
+    source = qkv + row * qkv_stride
+    query = tl.load(source + head * HEAD_DIM + column, mask=inside, other=0.0).to(tl.float32) * scale
+    length = tl.load(lengths + row)
+    start = 0
+    if WINDOWED:
+        start = tl.maximum(length - window + 1, 0)
+    share = tl.cdiv(tl.cdiv(length - start, NUM_PARTS), TOKENS) * TOKENS
+    begin = start + part * share
+    end = tl.minimum(begin + share, length)
+    cache = (row * NUM_GROUPS + group) * capacity * HEAD_DIM
+    largest = -float("inf")
+    total = 0.0
+    sums = tl.zeros([TOKENS, BLOCK], tl.float32)
+    for first in range(begin, end, TOKENS):
+        token = first + tl.arange(0, TOKENS)
+        exists = token < end
+        place = cache + token[:, None] * HEAD_DIM + column[None, :]
+        valid = exists[:, None] & inside[None, :]
+        key = tl.load(keys + place, mask=valid, other=0.0).to(tl.float32)
+        value = tl.load(values + place, mask=valid, other=0.0).to(tl.float32)
+        scores = tl.sum(key * query[None, :], axis=1)
+        if CAPPED:
+            scores = softcap * _tanh(scores / softcap)
+        scores = tl.where(exists, scores, -float("inf"))
+        highest = tl.maximum(largest, tl.max(scores, axis=0))
+        faded = tl.exp(largest - highest)
+        weights = tl.exp(scores - highest)
+        total = total * faded + tl.sum(weights, axis=0)
+        sums = sums * faded + weights[:, None] * value
+        largest = highest
+    result = tl.sum(sums, axis=0)
+    if part == 0:
+        at_key = (NUM_HEADS + group) * HEAD_DIM + column
+        new_key = tl.load(source + at_key, mask=inside, other=0.0)
+        new_value = tl.load(source + at_key + NUM_GROUPS * HEAD_DIM, mask=inside, other=0.0)
+        score = tl.sum(new_key.to(tl.float32) * query, axis=0)
+        if CAPPED:
+            score = softcap * _tanh(score / softcap)
+        highest = tl.maximum(largest, score)
+        faded = tl.exp(largest - highest)
+        weight = tl.exp(score - highest)
+        total = total * faded + weight
+        result = result * faded + weight * new_value.to(tl.float32)
+        largest = highest
+        if head % (NUM_HEADS // NUM_GROUPS) == 0:
+            place = cache + length * HEAD_DIM + column
+            tl.store(keys + place, new_key, mask=inside)
+            tl.store(values + place, new_value, mask=inside)
+    target = parts + ((row * NUM_HEADS + head) * NUM_PARTS + part) * (HEAD_DIM + 2)
+    tl.store(target + column, result, mask=inside)
+    tl.store(target + HEAD_DIM, largest)
+    tl.store(target + HEAD_DIM + 1, total)
+
+
+@jit
+def _merge(
+    parts,
+    out,
+    out_stride,
+    NUM_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+    NUM_PARTS: tl.constexpr,
+    PARTS_BLOCK: tl.constexpr,
+):
+    """Make one softmax of those of the parts; the first part is never empty."""
+    row = (tl.program_id(0) // NUM_HEADS).to(tl.int64)
+    head = tl.program_id(0) % NUM_HEADS
+    part = tl.arange(0, PARTS_BLOCK)
+    column = tl.arange(0, BLOCK)
+    exists = part < NUM_PARTS
+    source = parts + ((row * NUM_HEADS + head) * NUM_PARTS + part) * (HEAD_DIM + 2)
+    largest = tl.load(source + HEAD_DIM, mask=exists, other=-float("inf"))
+    total = tl.load(source + HEAD_DIM + 1, mask=exists, other=0.0)
+    share = tl.exp(largest - tl.max(largest, axis=0))
+    valid = exists[:, None] & (column < HEAD_DIM)[None, :]
+    sums = tl.load(source[:, None] + column[None, :], mask=valid, other=0.0)
+    result = tl.sum(sums * share[:, None], axis=0) / tl.sum(total * share, axis=0)
+    place = out + row * out_stride + head * HEAD_DIM + column
+    tl.store(place, result.to(out.dtype.element_ty), mask=column < HEAD_DIM)
+
+
+@jit
+def _tanh(x):
+    """Return the hyperbolic tangent without overflow."""
+    small = tl.exp(-2.0 * tl.abs(x))
+    size = (1.0 - small) / (1.0 + small)
+    return tl.where(x >= 0, size, -size)
+
+
+# The same in PyTorch; float64 stays float64
+
+
+def _twin(
+    qkv: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    lengths: torch.Tensor,
+    shape: AttentionShape,
+    out: torch.Tensor,
+) -> None:
+    num_rows, num_groups, capacity, head_dim = keys.shape
+    sizes = [shape.num_heads * head_dim, num_groups * head_dim, num_groups * head_dim]
+    query, new_key, new_value = (part.unflatten(1, (-1, head_dim)) for part in qkv.split(sizes, dim=1))
+    rows, places = torch.arange(num_rows, device=qkv.device), lengths.long()
+    keys[rows, :, places] = new_key
+    values[rows, :, places] = new_value
+    # [M, K, heads of a group, head_dim]
+    wide = torch.promote_types(qkv.dtype, torch.float32)
+    query = query.to(wide).unflatten(1, (num_groups, -1))
+    scores = query @ keys.to(wide).transpose(2, 3) * shape.scale
+    if shape.softcap is not None:
+        scores = shape.softcap * torch.tanh(scores / shape.softcap)
+    token = torch.arange(capacity, device=qkv.device)
+    seen = token <= places[:, None]
+    if shape.window is not None:
+        seen &= token > places[:, None] - shape.window
+    shares = scores.masked_fill(~seen[:, None, None], -torch.inf).softmax(-1)
+    out.copy_((shares @ values.to(wide)).flatten(1))
