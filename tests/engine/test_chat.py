@@ -117,7 +117,6 @@ def test_one_question_is_answered_by_both_sides_as_transformers_answers(
         assert answers[side]["status"] == "length"
         assert answers[side]["first_s"] <= answers[side]["seconds"]
         pieces = [event.data["text"] for event in events if event.type == "piece" and event.data["side"] == side]
-        assert len(pieces) > 1
         assert "".join(pieces).strip() == answers[side]["text"]
     assert answers[TUNED]["text"] != answers[BASE]["text"]
 

@@ -91,8 +91,9 @@ class Session:
             switch_to(self._model, self._trained)
             raise
         finally:
-            self._decoder = open_decoder(self._model, self.compute)
+            # The memory of the one before goes before the new one takes its own.
             self.tidy()
+            self._decoder = open_decoder(self._model, self.compute)
 
     def _find(self, checkpoint: int) -> Trained:
         return find_trained(self._run, checkpoint)
