@@ -1497,6 +1497,7 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "{name} fits neither one head nor all heads together."),
     QT_TRANSLATE_NOOP("Core", "{name} has another date than before. Only samples of it were compared: they are equal."),
     QT_TRANSLATE_NOOP("Core", "{name} has its norms ({names}) in unsupported places."),
+    QT_TRANSLATE_NOOP("Core", "{name} has parts that run in plain PyTorch only."),
     QT_TRANSLATE_NOOP("Core", "{name} has {num_outputs} outputs for {num_inputs} inputs."),
     QT_TRANSLATE_NOOP("Core", "{name} instead of CPython"),
     QT_TRANSLATE_NOOP("Core", "{name} is \"{value}\", which this model does not support"),

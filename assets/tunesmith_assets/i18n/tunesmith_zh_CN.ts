@@ -6693,6 +6693,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{name} 的日期与之前不同。只比较了其中的抽样部分，结果一致。</translation>
     </message>
     <message>
+        <source>{name} has parts that run in plain PyTorch only.</source>
+        <translation>{name} 的部分层只能用普通 PyTorch 运行。</translation>
+    </message>
+    <message>
         <source>{name} instead of CPython</source>
         <translation>是 {name}，不是 CPython</translation>
     </message>
