@@ -15,13 +15,14 @@ from functools import partial
 from pathlib import Path
 
 import tunesmith_core
-from tunesmith_core import cli_evaluate, cli_runs, cli_specs, environments, files, paths, settings, terminal
+from tunesmith_core import cli_chat, cli_evaluate, cli_runs, cli_specs, environments, files, paths, settings, terminal
 from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError, wrap
 from tunesmith_core.messages import Message, use_language
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
 from tunesmith_core.operations.command import run as run_kind
 from tunesmith_core.operations.kind import all_kinds
+from tunesmith_core.operations.kinds.chat import ASK
 from tunesmith_core.operations.kinds.evaluate import EVALUATE
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
@@ -64,6 +65,10 @@ def make_parser() -> Parser:
         "--rows", type=int, default=5, metavar="N", help="number of rows to show (5)"
     )
     _add_run_commands(add)
+    add_kind_arguments(add("ask", cli_chat.ask, "ask the trained model of a run", json=True), ASK)
+    add_kind_arguments(
+        add("chat", cli_chat.chat, "chat with the trained model of a run", json=True), ASK, without={"question"}
+    )
     add("presets", cli_specs.list_presets, "list the presets", json=True)
     for kind in all_kinds().values():
         if kind.help:

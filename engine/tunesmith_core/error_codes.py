@@ -6,268 +6,13 @@ for a cause that is not among them. `tests/core/test_errors.py` checks that ever
 
 from __future__ import annotations
 
+from tunesmith_core.environment_error_codes import ENVIRONMENT_CODES
 from tunesmith_core.error_code import BUG, ENVIRONMENT, RUN, USER, ErrorCode
 
+__all__ = ["BUG", "CODES", "ENVIRONMENT", "RUN", "SYMPTOMS", "USER", "ErrorCode"]
+
 CODES: dict[str, ErrorCode] = {
-    # Environment and GPU
-    "torch-cpu-build": ErrorCode(
-        ENVIRONMENT,
-        "PyTorch has no CUDA support",
-        "The CPU build of PyTorch is installed although this computer has an NVIDIA GPU.",
-        "Repair the training environment: it installs the CUDA build.",
-    ),
-    "driver-missing": ErrorCode(
-        ENVIRONMENT,
-        "No NVIDIA driver or GPU found",
-        "The NVIDIA driver is not installed, or this process can't see the GPU.",
-        "Install the NVIDIA driver and restart the computer, or choose the CPU under Hardware.",
-    ),
-    "driver-too-old": ErrorCode(
-        ENVIRONMENT,
-        "The NVIDIA driver is too old",
-        "The installed driver is older than this PyTorch build needs.",
-        "Install a newer NVIDIA driver and restart the computer.",
-    ),
-    "no-kernel-image-for-arch": ErrorCode(
-        ENVIRONMENT,
-        "This PyTorch build does not support the GPU",
-        "This PyTorch build does not support this GPU generation. The card is too new or too old for it.",
-        "Repair the training environment: it chooses the build for this GPU.",
-    ),
-    "cuda-runtime-lib-missing": ErrorCode(
-        ENVIRONMENT,
-        "A CUDA library is missing",
-        "cuDNN, cuBLAS or NVRTC can't be loaded.",
-        "Repair the training environment.",
-    ),
-    "dll-load-failed-vcredist": ErrorCode(
-        ENVIRONMENT,
-        "A Windows library can't be loaded",
-        "PyTorch needs the Microsoft Visual C++ runtime, which is missing or too old.",
-        "Install the Microsoft Visual C++ 2015-2022 x64 runtime, then try again.",
-    ),
-    "numpy-abi-mismatch": ErrorCode(
-        ENVIRONMENT,
-        "A library was built for another NumPy",
-        "A package built for NumPy 1 runs with NumPy 2.",
-        "Repair the training environment.",
-    ),
-    "triton-not-installed": ErrorCode(
-        ENVIRONMENT,
-        "Triton is missing or has the wrong version",
-        "Fused kernels need the Triton version that belongs to the installed PyTorch.",
-        "Repair the training environment, or train without fused kernels.",
-    ),
-    "triton-arch-unsupported": ErrorCode(
-        ENVIRONMENT,
-        "Triton can't compile for this GPU",
-        "This GPU generation is not supported by Triton.",
-        "Train without fused kernels: PyTorch does the same work.",
-    ),
-    "ptxas-mismatch": ErrorCode(
-        ENVIRONMENT,
-        "The CUDA assembler does not match",
-        "ptxas is missing, too old for this GPU, or taken from another CUDA version.",
-        "Repair the training environment and clear the compile caches.",
-    ),
-    "triton-link-missing-python-libs": ErrorCode(
-        ENVIRONMENT,
-        "Triton can't build its launcher",
-        "The Python installation is missing headers or libraries that Triton needs to compile.",
-        "Repair the training environment with a full Python.",
-    ),
-    "triton-bad-cc-env": ErrorCode(
-        ENVIRONMENT,
-        "The variable CC is wrong",
-        "CC names a folder or a compiler that does not work.",
-        "Remove the variable CC, then start again.",
-    ),
-    "triton-dtype-mismatch": ErrorCode(
-        ENVIRONMENT,
-        "A kernel got mixed number formats",
-        "A fused kernel was given half and single precision together.",
-        "Train without fused kernels and send us the report.",
-    ),
-    "msvc-missing": ErrorCode(
-        ENVIRONMENT,
-        "A C++ compiler is missing",
-        "torch.compile is turned on and looks for cl.exe.",
-        "Turn torch.compile off. Tunesmith does not need it.",
-    ),
-    "bnb-cuda-lib-missing": ErrorCode(
-        ENVIRONMENT,
-        "The 4-bit library can't be loaded",
-        "bitsandbytes has no library for this CUDA version, or its GPU library can't be loaded.",
-        "Repair the training environment, or choose LoRA without 4-bit.",
-    ),
-    "flash-attn-missing": ErrorCode(
-        ENVIRONMENT,
-        "flash-attn is missing or does not match",
-        "The model needs flash-attn, which is missing or built for another PyTorch.",
-        "Choose the standard attention. Tunesmith does not need flash-attn.",
-    ),
-    "torch-too-old-for-transformers": ErrorCode(
-        ENVIRONMENT,
-        "PyTorch is too old",
-        "The installed transformers needs PyTorch 2.6 or newer.",
-        "Repair the training environment.",
-    ),
-    "transformers-version-mismatch": ErrorCode(
-        ENVIRONMENT,
-        "The model is newer than the environment",
-        "The installed transformers does not support this type of model.",
-        "Choose another model, or update the training environment.",
-    ),
-    "trl-peft-api-mismatch": ErrorCode(
-        ENVIRONMENT,
-        "The training libraries do not match each other",
-        "A library was given an argument that its version does not support.",
-        "Repair the training environment.",
-    ),
-    "lora-target-modules-missing": ErrorCode(
-        USER,
-        "The LoRA target modules do not exist in this model",
-        "None of the named target modules is a linear layer of the base model.",
-        'Set target modules to "all-linear", or name layers that the model has.',
-    ),
-    "tokenizer-missing-dep": ErrorCode(
-        ENVIRONMENT,
-        "The tokenizer can't be loaded",
-        "The tokenizer needs a library that is missing.",
-        "Repair the training environment.",
-    ),
-    "cuda-oom": ErrorCode(
-        RUN,
-        "The GPU memory is full",
-        "The model, the batch and the optimizer need more memory than the GPU has free.",
-        "Lower the micro-batch size or the context length, switch on activation checkpointing, or use a 4-bit base.",
-    ),
-    "nan-loss": ErrorCode(
-        RUN,
-        "The loss is not a number",
-        "The numbers overflowed: the learning rate is too high for this data or number format.",
-        "Lower the learning rate to a tenth, then start the run again.",
-    ),
-    "illegal-memory-access-packing": ErrorCode(
-        RUN,
-        "A GPU kernel read outside its memory",
-        "A CUDA kernel failed, most often because of packing with an attention that does not support it.",
-        "Switch packing off, then start the run again.",
-    ),
-    "device-mismatch": ErrorCode(
-        RUN,
-        "Parts of the model are on different devices",
-        "Tensors were spread over several devices.",
-        "Choose one GPU under Hardware.",
-    ),
-    "dataset-column-missing": ErrorCode(
-        USER,
-        "A column is missing in the data",
-        "A row is missing a column of the column mapping.",
-        "Map the columns again, or correct the row.",
-    ),
-    "dataset-parse-error": ErrorCode(
-        USER,
-        "The data file can't be read",
-        "The file is malformed, has another encoding, or is not the format that its name says.",
-        "Correct the named line, or choose another file.",
-    ),
-    "dataset-chat-template-missing": ErrorCode(
-        USER,
-        "The tokenizer has no chat template",
-        "The model folder has no chat template, so chats can't be used. It may be a base model.",
-        "Choose the instruct version of the model, or prompt/completion data.",
-    ),
-    "model-files-missing-or-corrupt": ErrorCode(
-        USER,
-        "The model can't be read",
-        "A file that the model needs is missing, cut short or not what its name says.",
-        "Download the model again, or choose another folder.",
-    ),
-    "hub-gated-401": ErrorCode(
-        ENVIRONMENT,
-        "You need access to this model",
-        "The hub refused access: the model is gated or the token is missing.",
-        "Accept the model's license on its page and enter your access token, or choose a local folder.",
-    ),
-    "hub-offline": ErrorCode(
-        ENVIRONMENT,
-        "The model hub can't be reached",
-        "There is no network, or the hub did not answer.",
-        "Check the network, or choose a model folder on this computer.",
-    ),
-    "hub-ssl-or-proxy": ErrorCode(
-        ENVIRONMENT,
-        "A proxy or a certificate stops the connection",
-        "A proxy or security software intercepts the connection, or its certificate is not trusted.",
-        "Set the proxy under Settings > Network, or choose a model folder on this computer.",
-    ),
-    "hf-symlink-privilege": ErrorCode(
-        ENVIRONMENT,
-        "Windows refused a symbolic link",
-        "The download cache uses symbolic links, which need extra rights on Windows.",
-        "Turn on Windows developer mode, or choose a model folder on this computer.",
-    ),
-    "disk-full": ErrorCode(
-        ENVIRONMENT,
-        "The disk is full",
-        "There is not enough free space on the drive.",
-        "Free some space or choose another drive, then try again.",
-    ),
-    "page-file-too-small": ErrorCode(
-        ENVIRONMENT,
-        "The Windows page file is too small",
-        "Windows could not reserve enough memory.",
-        "Let Windows manage the size of the page file, then restart the computer.",
-    ),
-    "path-too-long": ErrorCode(
-        ENVIRONMENT,
-        "A path is too long",
-        "The system refuses paths of this length.",
-        "Choose a folder with a shorter path.",
-    ),
-    "path-non-ascii": ErrorCode(
-        ENVIRONMENT,
-        "A path contains letters that a library can't handle",
-        "A library fails with folder names outside the basic Latin letters.",
-        "Choose a folder whose path has Latin letters, digits and no spaces.",
-    ),
-    "permission-or-antivirus": ErrorCode(
-        ENVIRONMENT,
-        "A file or folder can't be written or read",
-        "The permission is missing, the folder is read-only, or a virus scanner holds the file.",
-        "Choose a folder that you can write to, or allow Tunesmith in the virus scanner.",
-    ),
-    "text-encoding-locale": ErrorCode(
-        ENVIRONMENT,
-        "A text could not be decoded",
-        "A program expected another text encoding.",
-        "Save the file as UTF-8, then try again.",
-    ),
-    "windows-multiprocessing-spawn": ErrorCode(
-        ENVIRONMENT,
-        "Worker processes failed to start",
-        "Windows starts worker processes in a way that this library did not expect.",
-        "Turn worker processes off. Tunesmith does not need them.",
-    ),
-    "windows-distributed-libuv": ErrorCode(
-        ENVIRONMENT,
-        "Several processes are not supported here",
-        "PyTorch for Windows is missing a part that several training processes need.",
-        "Use one GPU, or run under WSL.",
-    ),
-    "wsl-libcuda-missing": ErrorCode(
-        ENVIRONMENT,
-        "WSL does not see the GPU",
-        "The NVIDIA library of the Windows driver is not visible inside WSL.",
-        "Update the NVIDIA driver on Windows, then run wsl --update.",
-    ),
-    "wsl-not-usable": ErrorCode(
-        ENVIRONMENT,
-        "WSL can't be used",
-        "The Windows Subsystem for Linux is not installed or can't start.",
-        "Install or update WSL.",
-    ),
+    **ENVIRONMENT_CODES,
     # Input of the person
     "spec-invalid": ErrorCode(
         USER,
@@ -554,6 +299,18 @@ CODES: dict[str, ErrorCode] = {
         "A sample could not be generated",
         "transformers could not generate text with this model or this prompt. Training itself is not affected.",
         "No action needed. The run continues. Remove the sample prompts if this happens again.",
+    ),
+    "gpu-busy": ErrorCode(
+        USER,
+        "The GPU has no room for this model now",
+        "A run or another program uses the GPU's memory.",
+        "Wait until the run has ended, or answer on the CPU, which is slower.",
+    ),
+    "chat-too-long": ErrorCode(
+        USER,
+        "The conversation is too long",
+        "The model can read only so many tokens at once.",
+        "Start a new conversation, or shorten the messages.",
     ),
     "protocol-mismatch": ErrorCode(
         ENVIRONMENT,

@@ -34,8 +34,16 @@ Events and their fields:
 - progress: name, done_bytes, total_bytes, bytes_per_s, remaining_s of a download; phases of an installation have state
   (started, done) and seconds
 
+- ready: of a chat, step, device, device_name, most_tokens (of a conversation, null where the model sets no limit),
+  seconds
+- piece: of an answer, ask (id of the command), side (tuned, base), text, thinking
+- done: of an answer, ask, side, status (end, length, canceled, failed), tokens, prompt_tokens, first_s, seconds,
+  tokens_per_s, error
+- prompt: of a rendered conversation, ask, ids, thinking (whether the template begins with thinking), error
+
 Commands are files `control/ID.json` with `{"v":1,"id":...,"command":...}`: stop (mode: save or discard), checkpoint,
-evaluate, sample (prompt), ping. A reader takes the same major version, ignores and counts types and fields it does not
+evaluate, sample (prompt), ping; of a chat ask (sides, messages, sampling), cancel, switch (checkpoint); render
+(messages). A reader takes the same major version, ignores and counts types and fields it does not
 know.
 """
 
@@ -65,7 +73,7 @@ PROTOCOL = "1.0"
 
 EVENT_TYPES = frozenset(
     """hello phase setup step eval sample answers comparison checkpoint gpu log warning error ack stopping result
-    check plan progress""".split()
+    check plan progress ready piece done prompt""".split()
 )
 DURABLE_TYPES = frozenset({"hello", "checkpoint", "error", "result", "stopping"})
 """Events that are fsynced before `write` returns; the others may be lost with the last second of a power cut."""
@@ -77,7 +85,7 @@ EXPENDABLE_TYPES = frozenset({"step", "phase", "log", "progress"})
 _BEGUN = ""
 """In place of the type of a line that is in the file in part: it must be completed."""
 
-COMMANDS = frozenset({"stop", "checkpoint", "evaluate", "sample", "ping"})
+COMMANDS = frozenset("stop checkpoint evaluate sample ping ask cancel switch render".split())
 STOP_MODES = ("save", "discard")
 DISCARD_SIGNAL: int = getattr(signal, "SIGUSR1", 0)
 """Asks a supervisor for a stop that discards, as SIGTERM does for one that saves; 0 on Windows."""

@@ -58,6 +58,11 @@ def place_of(run: Run) -> Place | None:
     return None
 
 
+def holder_of(device: Device) -> str:
+    """Return the id of the run that uses a device, "" where none does or nobody knows."""
+    return _holder(device.name)
+
+
 def _holder(device: str) -> str:
     if is_locked(paths.locks_dir() / f"{device}.lock"):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):

@@ -65,6 +65,11 @@ def note(text: str = "") -> None:
     _write(said(text), to_error=True)
 
 
+def stream(text: str, *, to_error: bool = False) -> None:
+    """Write a piece of text that grows, without ending its line."""
+    _write(text, end="", to_error=to_error)
+
+
 def ask(question: str) -> str:
     """Write a question without ending its line, and return the answer in small letters; nobody's answer is ""."""
     _write(said(question), end="")

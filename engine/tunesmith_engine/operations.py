@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec, RenderSpec
 from tunesmith_core.operations.kinds.engine import (
     TOKENIZER_LOADED,
     ImportSpec,
@@ -63,6 +64,28 @@ def prompt(host: Host, spec: PrepareSpec) -> list[int]:
         tokenizer = _limited_tokenizer(Path(spec.folder), portions)
         portions.begin("prompt")
         return prompt_ids(tokenizer, spec.prompt, spec.run.data.system_prompt, portions)
+
+
+def render(host: Host, spec: RenderSpec) -> None:
+    """Render conversations as tokens until a stop interrupts."""
+    from tunesmith_engine.chat.prompting import serve_prompts
+
+    with host.portions as portions:
+        serve_prompts(host, _limited_tokenizer(Path(spec.folder), portions), portions)
+
+
+def chat(host: Host, spec: ChatSpec) -> Answer:
+    """Keep the model of a run loaded and answer; return why it ended."""
+    from tunesmith_engine.chat.serve import chat
+
+    return chat(host, spec)
+
+
+def ask(host: Host, spec: AskSpec) -> Answer:
+    """Answer one question; return the answers."""
+    from tunesmith_engine.chat.serve import ask
+
+    return ask(host, spec)
 
 
 def _limited_tokenizer(folder: Path, portions: Portions) -> Any:  # Any: a transformers tokenizer

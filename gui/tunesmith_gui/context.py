@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tunesmith_gui.services.preferences import Preferences
 
 if TYPE_CHECKING:
+    from tunesmith_gui.chat.service import ChatService
     from tunesmith_gui.environment.setup_service import SetupService
     from tunesmith_gui.services.desktop import Desktop
     from tunesmith_gui.services.hardware import HardwareService
@@ -67,9 +68,16 @@ class Context:
 
         return SetupService()
 
+    @cached_property
+    def chat(self) -> ChatService:
+        """The trained model that answers, loaded for one run at a time."""
+        from tunesmith_gui.chat.service import ChatService
+
+        return ChatService()
+
     def shutdown(self) -> None:
         """Ends the threads and commands of every service that was used; runs go on."""
-        for name in ("runs", "library", "hardware", "desktop", "setup"):
+        for name in ("runs", "library", "hardware", "desktop", "setup", "chat"):
             service = self.__dict__.get(name)
             if service is not None:
                 service.shutdown()

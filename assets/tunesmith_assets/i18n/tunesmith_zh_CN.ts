@@ -28,6 +28,75 @@
     </message>
 </context>
 <context>
+    <name>AnswerView</name>
+    <message>
+        <source>Trained model</source>
+        <translation>训练后的模型</translation>
+    </message>
+    <message>
+        <source>Base model</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>Show the thinking</source>
+        <translation>显示思考过程</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>复制</translation>
+    </message>
+    <message>
+        <source>Save as example…</source>
+        <translation>保存为样本…</translation>
+    </message>
+    <message>
+        <source>Thinking…</source>
+        <translation>正在思考…</translation>
+    </message>
+    <message>
+        <source>Loading the model…</source>
+        <translation>正在加载模型…</translation>
+    </message>
+    <message>
+        <source>Answers after the trained model…</source>
+        <translation>将在训练后的模型之后回答…</translation>
+    </message>
+    <message>
+        <source>Reading the question…</source>
+        <translation>正在阅读问题…</translation>
+    </message>
+    <message>
+        <source>The model gave no answer.</source>
+        <translation>模型没有给出回答。</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n token(s)</source>
+        <translation>
+            <numerusform>%n 个词元</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>first after %1 s</source>
+        <translation>%1 秒后开始</translation>
+    </message>
+    <message>
+        <source>%1 tokens/s</source>
+        <translation>%1 词元/秒</translation>
+    </message>
+    <message>
+        <source>stopped at the longest answer</source>
+        <translation>已达到最长回答限制</translation>
+    </message>
+    <message>
+        <source>stopped</source>
+        <translation>已停止</translation>
+    </message>
+    <message>
+        <source>Hide the thinking</source>
+        <translation>收起思考过程</translation>
+    </message>
+</context>
+<context>
     <name>Banner</name>
     <message>
         <source>Details</source>
@@ -105,6 +174,109 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Time (h)</source>
         <translation>时间（小时）</translation>
+    </message>
+</context>
+<context>
+    <name>ChatPage</name>
+    <message>
+        <source>Ask what you trained it for</source>
+        <translation>问问它学到的内容</translation>
+    </message>
+    <message>
+        <source>Questions like those in your data show best what the model has learned.</source>
+        <translation>与训练数据相似的问题最能看出模型学到了什么。</translation>
+    </message>
+    <message>
+        <source>Back to the run</source>
+        <translation>返回运行</translation>
+    </message>
+    <message>
+        <source>Checkpoint that answers</source>
+        <translation>用于回答的检查点</translation>
+    </message>
+    <message>
+        <source>Compare with the base model</source>
+        <translation>与基础模型对比</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>设置</translation>
+    </message>
+    <message>
+        <source>Try %1</source>
+        <translation>试用 %1</translation>
+    </message>
+    <message>
+        <source>Finished adapter</source>
+        <translation>最终适配器</translation>
+    </message>
+    <message>
+        <source>Newest checkpoint</source>
+        <translation>最新检查点</translation>
+    </message>
+    <message>
+        <source>Step %1</source>
+        <translation>第 %1 步</translation>
+    </message>
+    <message>
+        <source>The model answered: %1</source>
+        <translation>模型回答：%1</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>重试</translation>
+    </message>
+    <message>
+        <source>Answer on the CPU</source>
+        <translation>用 CPU 回答</translation>
+    </message>
+    <message>
+        <source>Open Environment</source>
+        <translation>打开环境页面</translation>
+    </message>
+    <message>
+        <source>Copied</source>
+        <translation>已复制</translation>
+    </message>
+    <message>
+        <source>Add the conversation to a data file</source>
+        <translation>将对话添加到数据文件</translation>
+    </message>
+    <message>
+        <source>Saved as row %1 of %2</source>
+        <translation>已保存为 %2 的第 %1 行</translation>
+    </message>
+    <message>
+        <source>Delete this conversation?</source>
+        <translation>删除此对话？</translation>
+    </message>
+    <message>
+        <source>This can’t be undone. Examples that were saved from it stay.</source>
+        <translation>此操作无法撤销。已保存的样本会保留。</translation>
+    </message>
+    <message>
+        <source>Delete the conversation</source>
+        <translation>删除对话</translation>
+    </message>
+    <message>
+        <source>Loading the model…</source>
+        <translation>正在加载模型…</translation>
+    </message>
+    <message>
+        <source>GPU</source>
+        <translation>GPU</translation>
+    </message>
+    <message>
+        <source>CPU</source>
+        <translation>CPU</translation>
+    </message>
+    <message>
+        <source>Ready on the %1, step %2</source>
+        <translation>已就绪：%1，第 %2 步</translation>
+    </message>
+    <message>
+        <source>Not loaded</source>
+        <translation>未加载</translation>
     </message>
 </context>
 <context>
@@ -348,6 +520,33 @@ Click a symbol in the legend to hide its line.</source>
     </message>
 </context>
 <context>
+    <name>Composer</name>
+    <message>
+        <source>Sending replaces this question and what follows it.</source>
+        <translation>发送后将替换这个问题及其后的内容。</translation>
+    </message>
+    <message>
+        <source>Keep it</source>
+        <translation>保留原问题</translation>
+    </message>
+    <message>
+        <source>Question</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>Ask the trained model. Shift+Enter begins a new line.</source>
+        <translation>向训练后的模型提问。按 Shift+Enter 换行。</translation>
+    </message>
+    <message>
+        <source>Send</source>
+        <translation>发送</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>停止</translation>
+    </message>
+</context>
+<context>
     <name>ComputerStep</name>
     <message>
         <source>Change version…</source>
@@ -367,6 +566,33 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Cancel</source>
         <translation>取消</translation>
+    </message>
+</context>
+<context>
+    <name>ConversationList</name>
+    <message>
+        <source>New</source>
+        <translation>新建</translation>
+    </message>
+    <message>
+        <source>New conversation</source>
+        <translation>新对话</translation>
+    </message>
+    <message>
+        <source>Delete this conversation</source>
+        <translation>删除此对话</translation>
+    </message>
+    <message>
+        <source>Conversations</source>
+        <translation>对话</translation>
+    </message>
+    <message>
+        <source>Name of this conversation</source>
+        <translation>此对话的名称</translation>
+    </message>
+    <message>
+        <source>Rename this conversation</source>
+        <translation>重命名此对话</translation>
     </message>
 </context>
 <context>
@@ -8180,6 +8406,94 @@ in no list of processes. What is shown has no passwords.</source>
         <source>yes</source>
         <translation>是</translation>
     </message>
+    <message>
+        <source>Base model:</source>
+        <translation>基础模型：</translation>
+    </message>
+    <message>
+        <source>Loading the model…</source>
+        <translation>正在加载模型…</translation>
+    </message>
+    <message>
+        <source>Trained model:</source>
+        <translation>训练后的模型：</translation>
+    </message>
+    <message>
+        <source>{tokens} tokens, the first after {first} s</source>
+        <translation>{tokens} 个词元，{first} 秒后开始</translation>
+    </message>
+    <message>
+        <source>{tokens} tokens, the first after {first} s, {speed} tokens/s</source>
+        <translation>{tokens} 个词元，{first} 秒后开始，{speed} 词元/秒</translation>
+    </message>
+    <message>
+        <source>Answering</source>
+        <translation>正在回答</translation>
+    </message>
+    <message>
+        <source>Preparing a prompt</source>
+        <translation>正在准备提示词</translation>
+    </message>
+    <message>
+        <source>The GPU has no room for this model now</source>
+        <translation>显存目前放不下这个模型</translation>
+    </message>
+    <message>
+        <source>A run or another program uses the GPU&apos;s memory.</source>
+        <translation>有运行或其他程序正在占用显存。</translation>
+    </message>
+    <message>
+        <source>Wait until the run has ended, or answer on the CPU, which is slower.</source>
+        <translation>请等待运行结束，或改用较慢的 CPU 回答。</translation>
+    </message>
+    <message>
+        <source>The conversation is too long</source>
+        <translation>对话过长</translation>
+    </message>
+    <message>
+        <source>The model can read only so many tokens at once.</source>
+        <translation>模型一次能读取的词元数量有限。</translation>
+    </message>
+    <message>
+        <source>Start a new conversation, or shorten the messages.</source>
+        <translation>请开始新对话，或缩短消息。</translation>
+    </message>
+    <message>
+        <source>A run needs the GPU, so the model was unloaded.</source>
+        <translation>有运行需要使用 GPU，模型已卸载。</translation>
+    </message>
+    <message>
+        <source>Close other programs that use the GPU, or answer on the CPU, which is slower.</source>
+        <translation>请关闭其他占用 GPU 的程序，或改用较慢的 CPU 回答。</translation>
+    </message>
+    <message>
+        <source>Nothing was asked for a while, so the model was unloaded.</source>
+        <translation>一段时间没有提问，模型已卸载。</translation>
+    </message>
+    <message>
+        <source>The conversation has {tokens:,} tokens, and this model reads at most {most:,}.</source>
+        <translation>对话有 {tokens:,} 个词元，而该模型最多读取 {most:,} 个。</translation>
+    </message>
+    <message>
+        <source>The model needs about {needed} of GPU memory. Beside the run {run}, {free} are left.</source>
+        <translation>模型约需 {needed} 显存。运行 {run} 正在使用 GPU，仅剩 {free}。</translation>
+    </message>
+    <message>
+        <source>The model needs about {needed} of GPU memory. {free} are free.</source>
+        <translation>模型约需 {needed} 显存，目前空闲 {free}。</translation>
+    </message>
+    <message>
+        <source>The process that makes prompts has ended.</source>
+        <translation>准备提示词的进程已结束。</translation>
+    </message>
+    <message>
+        <source>ask the trained model of a run</source>
+        <translation>向某个运行训练出的模型提问</translation>
+    </message>
+    <message>
+        <source>chat with the trained model of a run</source>
+        <translation>与某个运行训练出的模型对话</translation>
+    </message>
 </context>
 <context>
     <name>Dashboard</name>
@@ -8448,6 +8762,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Delete…</source>
         <translation>删除…</translation>
+    </message>
+    <message>
+        <source>Try it</source>
+        <translation>试用</translation>
     </message>
 </context>
 <context>
@@ -10297,6 +10615,10 @@ in no list of processes. What is shown has no passwords.</source>
         <source>Expand the side bar</source>
         <translation>展开侧栏</translation>
     </message>
+    <message>
+        <source>Try it</source>
+        <translation>试用</translation>
+    </message>
 </context>
 <context>
     <name>RunCard</name>
@@ -10751,6 +11073,81 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Range: %1 to %2</source>
         <translation>范围：%1 到 %2</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsDrawer</name>
+    <message>
+        <source>Answer settings</source>
+        <translation>回答设置</translation>
+    </message>
+    <message>
+        <source>System prompt</source>
+        <translation>系统提示词</translation>
+    </message>
+    <message>
+        <source>Said to the model before every conversation. Empty for none.</source>
+        <translation>每次对话开始前告诉模型的内容，可留空。</translation>
+    </message>
+    <message>
+        <source>Reset sampling</source>
+        <translation>重置采样设置</translation>
+    </message>
+    <message>
+        <source>Temperature</source>
+        <translation>温度</translation>
+    </message>
+    <message>
+        <source>0 always takes the most likely token. 0.7 varies. Above 1, answers get wild.</source>
+        <translation>0 始终选择最可能的词元，0.7 会有变化，超过 1 时回答会变得散乱。</translation>
+    </message>
+    <message>
+        <source>Longest answer</source>
+        <translation>最长回答</translation>
+    </message>
+    <message>
+        <source>tokens</source>
+        <translation>个词元</translation>
+    </message>
+    <message>
+        <source>Top p</source>
+        <translation>Top p</translation>
+    </message>
+    <message>
+        <source>Only the likeliest tokens that together have this probability. 1 for all.</source>
+        <translation>只在概率之和达到此值的最可能词元中选择。1 表示全部。</translation>
+    </message>
+    <message>
+        <source>Top k</source>
+        <translation>Top k</translation>
+    </message>
+    <message>
+        <source>Only so many of the likeliest tokens. 0 for all.</source>
+        <translation>只在这么多个最可能的词元中选择。0 表示全部。</translation>
+    </message>
+    <message>
+        <source>Min p</source>
+        <translation>Min p</translation>
+    </message>
+    <message>
+        <source>Only tokens with this share of the likeliest one’s probability. 0 for all.</source>
+        <translation>只选择概率不低于最可能词元此比例的词元。0 表示全部。</translation>
+    </message>
+    <message>
+        <source>Repetition penalty</source>
+        <translation>重复惩罚</translation>
+    </message>
+    <message>
+        <source>Above 1, tokens that occurred get less likely. 1 for none.</source>
+        <translation>大于 1 时，已出现的词元更不容易再出现。1 表示不惩罚。</translation>
+    </message>
+    <message>
+        <source>Seed</source>
+        <translation>随机种子</translation>
+    </message>
+    <message>
+        <source>The same seed gives the same answer.</source>
+        <translation>相同的种子得到相同的回答。</translation>
     </message>
 </context>
 <context>
@@ -11563,6 +11960,21 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>about %1 left</source>
         <translation>剩余约 %1</translation>
+    </message>
+</context>
+<context>
+    <name>TurnView</name>
+    <message>
+        <source>Edit</source>
+        <translation>编辑</translation>
+    </message>
+    <message>
+        <source>Regenerate</source>
+        <translation>重新生成</translation>
+    </message>
+    <message>
+        <source>%1 question %2</source>
+        <translation>%1：问题 %2</translation>
     </message>
 </context>
 <context>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -15,10 +15,18 @@ from tunesmith_core.operations.runner import conduct
 from tunesmith_core.runs import open_run
 
 
-def add_arguments(parser: ArgumentParser, kind: Kind) -> None:
-    """Declare an argument for each field of the spec, text, number or switch: an option where it has a default."""
+def add_arguments(parser: ArgumentParser, kind: Kind, without: Collection[str] = ()) -> None:
+    """Declare an argument for each field of the spec, text, number or switch: an option where it has a default.
+
+    Args:
+        parser: of the command.
+        kind: of the operation.
+        without: fields that the command leaves out.
+    """
     types = get_type_hints(kind.spec)
     for field in dataclasses.fields(kind.spec):
+        if field.name in without:
+            continue
         value_type = types[field.name]
         choices = get_args(value_type)
         read: Any = str if choices else _READERS.get(value_type, value_type)  # Any: a type or a function

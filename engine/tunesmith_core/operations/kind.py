@@ -97,7 +97,10 @@ class Kind:
         """Return the variables of the child: ours, or those of an engine with the device of its run."""
         if self.place is Place.SAME:
             return dict(os.environ) | {paths.HOME_VARIABLE: str(paths.data_root())}
-        run = spec if isinstance(spec, RunSpec) else getattr(spec, "run", None)
+        if hasattr(spec, "answering"):
+            run: Any = spec.answering()  # Any: a spec or what else stands under that name
+        else:
+            run = spec if isinstance(spec, RunSpec) else getattr(spec, "run", None)
         if not isinstance(run, RunSpec):
             return environments.engine_environment()
         return environments.engine_environment(run.model.path) | devices.device_of(run).environment()

@@ -63,6 +63,7 @@ def conduct(
     spec: Any,  # Any: of kind.spec
     *,
     on_event: Callable[[Event], object] = lambda _event: None,
+    on_created: Callable[[Operation], object] = lambda _operation: None,
     cancel: threading.Event | None = None,
     command: Callable[[Operation], list[str]] | None = None,
     take: Callable[[Path, Any], Any] = lambda _folder, answer: answer,  # Any: JSON values, what is made of them
@@ -74,6 +75,7 @@ def conduct(
         kind: what is done.
         spec: what exactly.
         on_event: called with each event of the journal.
+        on_created: given its folder, into which commands can be posted until it has ended.
         cancel: once set, the operation is asked to stop, and ended with all its children when it does not.
         command: makes the child's command line; the kind's own when None.
         take: makes the answer of what the child left in its folder and of its own answer, before the folder goes.
@@ -88,6 +90,7 @@ def conduct(
     except OSError as error:
         raise wrap(error) from error
     try:
+        on_created(operation)
         words = command(operation) if command else kind.command(operation, spec)
         conductor = _Conductor(kind, operation, on_event, cancel or threading.Event(), limit_s)
         outcome = conductor.see_through(spec, words)

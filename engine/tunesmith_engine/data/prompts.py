@@ -10,6 +10,9 @@ from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data.render import max_characters
 from tunesmith_engine.failures import MAX_MESSAGE_CHARS
 
+THINKING = "<think>"
+"""With which a model begins to think; some templates write it for the model."""
+
 
 def sample_prompt_ids(
     spec: RunSpec, tokenizer: Any, portions: Portions
@@ -28,15 +31,25 @@ def sample_prompt_ids(
 def prompt_ids(
     tokenizer: Any, prompt: str, system_prompt: str, portions: Portions
 ) -> list[int]:  # Any: a transformers tokenizer
-    """Return the tokens that ask a question: by the chat template where there is one, else as plain text.
+    """Return the tokens that ask a question; see `conversation_ids`."""
+    messages = [{"role": "system", "content": system_prompt}] if system_prompt else []
+    return conversation_ids(tokenizer, [*messages, {"role": "user", "content": prompt}], portions)[0]
+
+
+def conversation_ids(
+    tokenizer: Any, messages: list[dict[str, str]], portions: Portions
+) -> tuple[list[int], bool]:  # Any: a transformers tokenizer
+    """Return the tokens that ask for the next answer of a conversation, and whether they open the model's thinking.
+
+    They are made by the chat template where there is one. Else what was said stands as plain text, line by line,
+    without the system prompt.
 
     Raises:
         TunesmithError: `sample-failed` when the template refuses it, `foreign-limit` when it writes too much.
     """
     if not tokenizer.chat_template:
-        return list(tokenizer(prompt)["input_ids"])
-    messages = [{"role": "system", "content": system_prompt}] if system_prompt else []
-    messages.append({"role": "user", "content": prompt})
+        text = "\n".join(message["content"] for message in messages if message["role"] != "system")
+        return list(tokenizer(text)["input_ids"]), False
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     except MemoryError:
@@ -45,7 +58,7 @@ def prompt_ids(
         raise TunesmithError(
             "sample-failed", "The chat template rejects the prompt: {error}", error=str(error)[:MAX_MESSAGE_CHARS]
         ) from error
-    most = max_characters(len(prompt) + len(system_prompt))
+    most = max_characters(sum(len(message["content"]) for message in messages))
     if len(text) > most:
         raise portions.now.over_output(most)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"]), text.rstrip().endswith(THINKING)

@@ -19,7 +19,7 @@ from tunesmith_gui.plain_text import without_shortcut
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.card import Card
-from tunesmith_gui.widgets.safe_label import ElidedLabel
+from tunesmith_gui.widgets.safe_label import ElidedLabel, restyle
 from tunesmith_gui.widgets.side_by_side import SideBySide
 from tunesmith_gui.widgets.stat_tile import UNKNOWN, StatTile
 from tunesmith_gui.widgets.status_chip import StatusChip
@@ -29,7 +29,7 @@ class DashboardHeader(QWidget):
     """Shows a DashboardModel in a few lines.
 
     Signals:
-        asked: the id of an action: back, stop, checkpoint, evaluate, sample, resume, copy_command, duplicate,
+        asked: the id of an action: back, try, stop, checkpoint, evaluate, sample, resume, copy_command, duplicate,
             open_folder, delete.
     """
 
@@ -77,9 +77,10 @@ class DashboardHeader(QWidget):
         self.resume = button(
             self.tr("Resume"), lambda: self.asked.emit("resume"), kind="primary", icon_name="resume", parent=self
         )
+        self.try_it = button(self.tr("Try it"), lambda: self.asked.emit("try"), kind="primary", parent=self)
         self.stop = button(self.tr("Stop…"), lambda: self.asked.emit("stop"), icon_name="stop", parent=self)
         self.more = IconButton("more", self.tr("More actions"), self._open_menu, parent=self)
-        for each in (self.resume, self.stop, self.more):
+        for each in (self.try_it, self.resume, self.stop, self.more):
             row.addWidget(each)
         return holder
 
@@ -96,6 +97,12 @@ class DashboardHeader(QWidget):
         self.stop.setVisible(state.live)
         self.stop.setEnabled(state is not RunState.STOPPING)
         self.resume.setVisible(model.can_resume)
+        self.try_it.setVisible(model.can_answer)
+        kind = "primary" if state is RunState.FINISHED else "secondary"
+        if self.try_it.property("kind") != kind:
+            # Where a run can be resumed, that is the main action.
+            self.try_it.setProperty("kind", kind)
+            restyle(self.try_it)
         self._show_loss(model)
         epoch = model.steps.last("epoch") if len(model.steps) else math.nan
         self.epoch.set_value(UNKNOWN if math.isnan(epoch) else tr.number(epoch, 2))

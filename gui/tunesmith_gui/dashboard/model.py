@@ -374,6 +374,12 @@ class DashboardModel:
         finite = {step: loss for step, loss in held_out.items() if math.isfinite(loss)}
         return judge(Measured(finite, training, self.setup, self.comparison))
 
+    @property
+    def can_answer(self) -> bool:
+        """Whether there is something trained that can be asked."""
+        made = self.status.state is RunState.FINISHED and "adapter" in self.status.artifacts
+        return self.status.last_checkpoint_step > 0 or (made and self.adapter_problem is None)
+
     def loss_change(self) -> tuple[float, float] | None:
         """First and newest finite training loss, None before there are any."""
         losses = self.steps.column("loss")

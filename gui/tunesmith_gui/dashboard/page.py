@@ -74,6 +74,7 @@ class DashboardPage(Page):
         self._kept = False
         self._found_damage = False
         self._knows_all = False
+        self._warmed = False
         self._said: tuple[RunState, str] | None = None
         self._announcer = Announcer(self)
         self._build()
@@ -180,7 +181,7 @@ class DashboardPage(Page):
             service.tail.cancel(self._follow)
         self.run, self.model, self._spec, self._kept = service.run(run_id), DashboardModel(), None, False
         self._name, self._heartbeat_at, self._num_dead_looks, self._said = run_id, None, 0, None
-        self._found_damage = self._knows_all = False
+        self._found_damage = self._knows_all = self._warmed = False
         self._second_look.stop()
         self._drop_banner()
         self._files_key = ()
@@ -231,6 +232,7 @@ class DashboardPage(Page):
         self._dirty = True
         if self.model.status.state is not state and self.model.status.state is RunState.FINISHED:
             self._examine()
+        self._warm(state)
         if request is not None and waited and request.outcome == "answered":
             self._announcer.say(fill(self.tr("The model answered: %1"), self.model.samples[-1].text))
         self._kept = self._kept and not self.model.status.state.live
@@ -243,6 +245,16 @@ class DashboardPage(Page):
                 self._check_life()
         if first and len(self.model.steps) and self._tick.isActive():
             self._repaint()
+
+    def _warm(self, before: RunState) -> None:
+        """Load the model once the last step is done, and again when the run has ended: who watches will try it next."""
+        status, run = self.model.status, self.run
+        if run is None or not (before.live and self._knows_all and self._tick.isActive()):
+            return
+        ends = status.state.live and 0 < status.total_steps <= status.step
+        if status.state is RunState.FINISHED or (ends and not self._warmed):
+            self._warmed = True
+            self.context.chat.warm(run)
 
     def _unreadable(self, error: TunesmithError) -> None:
         self._follow = None
@@ -384,6 +396,8 @@ class DashboardPage(Page):
         match action:
             case "back":
                 self.navigate.emit("runs", None)
+            case "try":
+                self.navigate.emit("chat", run_id)
             case "stop":
                 self._ask_stop()
             case "checkpoint" | "evaluate":

@@ -13,10 +13,10 @@ from PySide6.QtCore import QObject, QTimer, Signal
 from shiboken6 import isValid
 
 from tunesmith_core.errors import wrap
-from tunesmith_core.operations.folder import OperationState, OperationStatus
+from tunesmith_core.operations.folder import Operation, OperationState, OperationStatus
 from tunesmith_core.operations.kind import Kind
 from tunesmith_core.operations.runner import Outcome, conduct
-from tunesmith_core.protocol import Event
+from tunesmith_core.protocol import Event, post_command
 from tunesmith_gui.services.journal_tail import DRAIN_BUDGET_S, REST_MS
 
 
@@ -45,6 +45,8 @@ class OperationTask(QObject):
         # Not its Qt parent: the thread needs this object until it has ended.
         self._owner = parent
         self._cancel = threading.Event()
+        self._operation: Operation | None = None
+        self._created = threading.Event()
         self._queue: deque[Event | Outcome] = deque()
         self._over = False
         self._thread = threading.Thread(target=self._work, name=f"operation {kind.name}", daemon=True)
@@ -55,6 +57,16 @@ class OperationTask(QObject):
         """Begins."""
         operations().add(self)
         self._thread.start()
+
+    def post(self, command: str, **data: object) -> None:
+        """Gives it a command; waits until it has begun. Called on a worker thread.
+
+        Raises:
+            OSError: when its folder can't be written.
+        """
+        self._created.wait()
+        if self._operation is not None:
+            post_command(self._operation.control_path, command, **data)
 
     def cancel(self) -> None:
         """Ends it with everything it started; nothing but `ended` is told any more."""
@@ -71,11 +83,18 @@ class OperationTask(QObject):
 
     def _work(self) -> None:
         try:
-            outcome = conduct(self.kind, self._spec, on_event=self._tell, cancel=self._cancel)
+            outcome = conduct(
+                self.kind, self._spec, on_event=self._tell, on_created=self._begin, cancel=self._cancel
+            )
         except Exception as raised:
             error = wrap(raised)
             outcome = Outcome(OperationState.FAILED, error.exit_code, error=error)
+        self._created.set()
         self._tell(outcome)
+
+    def _begin(self, operation: Operation) -> None:
+        self._operation = operation
+        self._created.set()
 
     def _tell(self, news: Event | Outcome) -> None:
         self._queue.append(news)

@@ -8,7 +8,9 @@ from PySide6.QtCore import QStandardPaths
 from PySide6.QtWidgets import QFileDialog, QWidget
 
 
-def ask_where_to_save(parent: QWidget, title: str, file_name: str, kind: str) -> Path | None:
+def ask_where_to_save(
+    parent: QWidget, title: str, file_name: str, kind: str, *, appends: bool = False
+) -> Path | None:
     """Return the chosen path, or None.
 
     Args:
@@ -16,10 +18,12 @@ def ask_where_to_save(parent: QWidget, title: str, file_name: str, kind: str) ->
         title: of the question.
         file_name: proposed; its ending is added to a name without one.
         kind: of file, such as "Text (*.txt)".
+        appends: a file that exists is kept and gets longer, so nobody is asked whether to replace it.
     """
     documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
     start = documents if Path(documents).is_dir() else str(Path.home())
-    chosen, _ = QFileDialog.getSaveFileName(parent, title, str(Path(start) / file_name), kind)
+    options = QFileDialog.Option.DontConfirmOverwrite if appends else QFileDialog.Option(0)
+    chosen, _ = QFileDialog.getSaveFileName(parent, title, str(Path(start) / file_name), kind, options=options)
     if not chosen:
         return None
     path = Path(chosen)

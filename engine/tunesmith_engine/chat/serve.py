@@ -1,0 +1,195 @@
+"""Chat as an operation: it loads a model, answers what command files ask, and ends with whoever started it."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tunesmith_core.answering import check_room
+from tunesmith_core.devices import Device, device_of
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.model_cards import read_model_card
+from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec
+from tunesmith_core.protocol import Command
+from tunesmith_core.run_queue import holder_of
+from tunesmith_core.runs import Run
+from tunesmith_core.sampling import Sampling
+from tunesmith_core.spec import RunSpec
+from tunesmith_engine.chat.prompting import Prompt, Prompts
+
+if TYPE_CHECKING:
+    from tunesmith_engine.chat.session import Session
+
+Answer = dict[str, Any]  # Any: JSON values
+
+IDLE_S = 900.0
+"""A model that nobody asks anything for so long is unloaded."""
+
+LOOK_S = 2.0
+"""Seconds between two looks whether a run needs the GPU."""
+
+WAIT_S = 0.02
+
+
+def ask(host: Host, spec: AskSpec) -> Answer:
+    """Answer one question; return the answer of each side."""
+    sampling = spec.sampling()
+    run_spec = spec.answering()
+    system = spec.system or run_spec.data.system_prompt
+    messages = [{"role": "system", "content": system}] if system else []
+    messages.append({"role": "user", "content": spec.question})
+    with _Chat(host, spec.chat(), run_spec) as chat:
+        return {"answers": chat.answer("", dict.fromkeys(spec.sides(), messages), sampling)}
+
+
+def chat(host: Host, spec: ChatSpec) -> Answer:
+    """Answer until nobody asks for long, or a run needs the GPU; a stop interrupts."""
+    with _Chat(host, spec, spec.answering()) as chat:
+        return {"reason": chat.serve()}
+
+
+class _Chat:
+    """A loaded model and the helper that makes its prompts; a context manager."""
+
+    def __init__(self, host: Host, spec: ChatSpec, run_spec: RunSpec) -> None:
+        from tunesmith_engine.model.folder import model_folder
+
+        began = time.perf_counter()
+        self._host = host
+        self._device = device_of(run_spec)
+        self._waiting: deque[Command] = deque()
+        self._canceled = False
+        host.phase("model")
+        folder = model_folder(run_spec.model)
+        check_room(run_spec, read_model_card(folder))
+        self._beside = holder_of(self._device)
+        self._prompts = Prompts(folder)
+        try:
+            self._session = _open(Run(Path(spec.run)), run_spec, folder, spec.checkpoint)
+        except BaseException:
+            self._prompts.close()
+            raise
+        self._tell_ready(time.perf_counter() - began)
+
+    def __enter__(self) -> _Chat:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._prompts.close()
+
+    def _tell_ready(self, seconds: float) -> None:
+        session = self._session
+        self._host.event(
+            "ready",
+            step=session.step,
+            device=session.compute.device.type,
+            device_name=session.compute.name,
+            most_tokens=session.most_tokens,
+            seconds=round(seconds, 3),
+        )
+
+    def serve(self) -> str:
+        """Do what commands say; return why it ended: "idle" or "gpu-needed"."""
+        heard = looked = time.monotonic()
+        while True:
+            self._listen()
+            if self._waiting:
+                self._do(self._waiting.popleft())
+                heard = time.monotonic()
+                continue
+            now = time.monotonic()
+            if now - heard > IDLE_S:
+                return "idle"
+            if now - looked > LOOK_S:
+                looked = now
+                if self._is_needed(self._device):
+                    return "gpu-needed"
+            time.sleep(WAIT_S)
+
+    def _is_needed(self, device: Device) -> bool:
+        """Return whether a run took the GPU that was not there when the model was loaded beside it."""
+        return device.gpu_index is not None and holder_of(device) not in ("", self._beside)
+
+    def _listen(self) -> None:
+        for command in self._host.take_commands():
+            if command.name == "cancel":
+                self._canceled = True
+                self._host.ack(command)
+            elif command.name in ("ask", "switch"):
+                self._waiting.append(command)
+            else:
+                self._host.ack(command, ok=False)
+
+    def _should_stop(self) -> bool:
+        self._listen()
+        return self._canceled
+
+    def _do(self, command: Command) -> None:
+        self._canceled = False
+        if command.name == "ask":
+            data = command.data
+            self.answer(command.id, {side: data["messages"][side] for side in data["sides"]}, data["sampling"])
+            return
+        began = time.perf_counter()
+        try:
+            self._session.switch(int(command.data["checkpoint"]))
+        except TunesmithError as error:
+            self._host.ack(command, ok=False, message=error.message)
+            return
+        self._host.ack(command)
+        self._tell_ready(time.perf_counter() - began)
+
+    def answer(self, ask_id: str, messages: dict[str, list[dict[str, str]]], sampling: Any) -> Answer:
+        """Answer a conversation by each side in turn and tell it; return the answers.
+
+        Args:
+            ask_id: of the command that asked; "" raises what fails instead of telling it.
+            messages: of each side.
+            sampling: settings, or their JSON values.
+        """
+        answers: Answer = {}
+        for side, conversation in messages.items():
+            try:
+                chosen = sampling if isinstance(sampling, Sampling) else Sampling.from_dict(sampling)
+                told = self._answer_one(ask_id, side, conversation, chosen)
+            except Exception as error:
+                if not ask_id:
+                    raise
+                told = {"status": "failed", "error": _told(error)}
+                self._session.tidy()
+            answers[side] = told
+            self._host.event("done", ask=ask_id, side=side, **{key: told[key] for key in told if key not in _TEXTS})
+        return answers
+
+    def _answer_one(
+        self, ask_id: str, side: str, conversation: list[dict[str, str]], sampling: Sampling
+    ) -> Answer:
+        prompt = None if self._canceled else self._prompts.make(conversation, self._should_stop)
+        if prompt is None:
+            return {"status": "canceled", "text": "", "thinking": "", "tokens": 0}
+        return self._generate(ask_id, side, prompt, sampling)
+
+    def _generate(self, ask_id: str, side: str, prompt: Prompt, sampling: Sampling) -> Answer:
+        def tell(text: str, thinking: bool) -> None:
+            self._host.event("piece", ask=ask_id, side=side, text=text, thinking=thinking)
+
+        return self._session.answer(prompt, side, sampling, tell, self._should_stop).to_dict()
+
+
+_TEXTS = ("text", "thinking")
+
+
+def _open(run: Run, spec: RunSpec, folder: Path, checkpoint: int) -> Session:
+    # Imported here: PyTorch takes seconds, in which the process that makes prompts starts.
+    from tunesmith_engine.chat.session import Session
+
+    return Session(run, spec, folder, checkpoint)
+
+
+def _told(error: Exception) -> Answer:
+    from tunesmith_engine.failures import translate
+
+    return translate(error).to_dict()

@@ -1,0 +1,1 @@
+"""Try it: conversations with what a run has trained, beside its base model."""

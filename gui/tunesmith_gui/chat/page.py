@@ -1,0 +1,470 @@
+"""Try it: ask what a run has trained, see the base model's answer beside it, keep and reuse what was said."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+
+from tunesmith_core import conversations
+from tunesmith_core.checkpoint_manifest import step_of
+from tunesmith_core.conversations import Conversation
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.chat import TUNED
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import Run, display_name
+from tunesmith_core.spec import RunSpec
+from tunesmith_gui import tr
+from tunesmith_gui.chat.composer import Composer
+from tunesmith_gui.chat.drawer import SettingsDrawer
+from tunesmith_gui.chat.list_pane import ConversationList
+from tunesmith_gui.chat.model import ChatModel
+from tunesmith_gui.chat.service import ModelState
+from tunesmith_gui.chat.turn_view import TurnView
+from tunesmith_gui.context import Context
+from tunesmith_gui.page import Page
+from tunesmith_gui.plain_text import add_choice
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.widgets.announcer import Announcer
+from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.buttons import IconButton, button
+from tunesmith_gui.widgets.empty_state import EmptyState
+from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.field import guard_wheel
+from tunesmith_gui.widgets.safe_label import ElidedLabel
+from tunesmith_gui.widgets.save_file import ask_where_to_save
+from tunesmith_gui.widgets.status_chip import StatusChip
+
+REPAINT_MS = 100
+"""Pieces of an answer that come within this time are shown together."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is in the folder of a run.
+
+    Attributes:
+        name: what the run is called.
+        spec: its settings.
+        steps: of its checkpoints, newest first.
+        has_adapter: whether there is a finished adapter.
+        talks: its conversations.
+    """
+
+    run: Run
+    name: str
+    spec: RunSpec
+    steps: list[int]
+    has_adapter: bool
+    talks: list[Conversation]
+
+
+class ChatPage(Page):
+    """Build and bind: what is shown is folded in `chat.model`, the answers come from `chat.service`."""
+
+    def __init__(self, context: Context, parent: QWidget | None = None) -> None:
+        super().__init__(context, parent)
+        self.run: Run | None = None
+        self.model = ChatModel()
+        self._spec = RunSpec()
+        self._name = ""
+        self._banner: Banner | None = None
+        self._views: list[TurnView] = []
+        self._saving = False
+        self._unsaved: dict[str, tuple[Run, Conversation]] = {}
+        self._examples: Path | None = None
+        self._announcer = Announcer(self)
+        self._build()
+        self._tick = QTimer(self)
+        self._tick.setSingleShot(True)
+        self._tick.setInterval(REPAINT_MS)
+        self._tick.timeout.connect(self._repaint)
+        service = context.chat
+        service.changed.connect(self._show_state)
+        service.happened.connect(self._take)
+        service.failed.connect(self._fail)
+
+    # Building
+
+    def _build(self) -> None:
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, SPACE * 2)
+        whole.setSpacing(SPACE * 3 // 2)
+        whole.addLayout(self._build_header())
+        self._banner_place = QVBoxLayout()
+        whole.addLayout(self._banner_place)
+        row = QHBoxLayout()
+        row.setSpacing(SPACE * 2)
+        whole.addLayout(row, 1)
+        self.list = ConversationList(self)
+        self.list.new_asked.connect(self.new_conversation)
+        self.list.chosen.connect(self._choose)
+        self.list.renamed.connect(self._rename)
+        self.list.delete_asked.connect(self._delete)
+        row.addWidget(self.list)
+        middle = QVBoxLayout()
+        middle.setSpacing(SPACE)
+        self._area = QScrollArea(self)
+        self._area.setWidgetResizable(True)
+        self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._area.verticalScrollBar().rangeChanged.connect(self._keep_end_in_sight)
+        holder = QWidget(self._area)
+        self._turns = QVBoxLayout(holder)
+        self._turns.setContentsMargins(0, 0, SPACE, 0)
+        self._turns.setSpacing(SPACE * 3 // 2)
+        self._empty = EmptyState(
+            "chat",
+            self.tr("Ask what you trained it for"),
+            self.tr("Questions like those in your data show best what the model has learned."),
+            parent=holder,
+        )
+        self._turns.addWidget(self._empty)
+        self._turns.addStretch(1)
+        self._area.setWidget(holder)
+        middle.addWidget(self._area, 1)
+        self.composer = Composer(self)
+        self.composer.asked.connect(self._ask)
+        self.composer.stop_asked.connect(self.context.chat.stop_answer)
+        self.composer.edit_canceled.connect(self._keep_turn)
+        middle.addWidget(self.composer)
+        row.addLayout(middle, 1)
+        self.drawer = SettingsDrawer(self)
+        self.drawer.changed.connect(self._on_settings)
+        self.drawer.hide()
+        row.addWidget(self.drawer)
+
+    def _build_header(self) -> QHBoxLayout:
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        row.addWidget(IconButton("chevron-left", self.tr("Back to the run"), self._back, parent=self))
+        self.name = ElidedLabel("", role="title", parent=self)
+        row.addWidget(self.name, 1)
+        self.chip = StatusChip(parent=self)
+        row.addWidget(self.chip)
+        self.weights = QComboBox(self)
+        self.weights.setAccessibleName(self.tr("Checkpoint that answers"))
+        self.weights.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.weights.activated.connect(self._on_weights)
+        guard_wheel(self.weights)
+        row.addWidget(self.weights)
+        self.compare = QCheckBox(self.tr("Compare with the base model"), self)
+        self.compare.toggled.connect(self._on_compare)
+        row.addWidget(self.compare)
+        self.more = button(self.tr("Settings"), self._toggle_drawer, icon_name="settings", parent=self)
+        self.more.setCheckable(True)
+        row.addWidget(self.more)
+        return row
+
+    # The contract with the window
+
+    @property
+    def title(self) -> str:
+        """The run's name."""
+        return tr.fill(self.tr("Try %1"), self._name) if self._name else ""
+
+    def on_shown(self, argument: object = None) -> None:
+        """Open the conversations of a run, or go on with those shown before."""
+        if isinstance(argument, str) and (self.run is None or argument != self.run.id):
+            self._open(self.context.runs.run(argument))
+        elif self.run is not None and self.context.chat.state is ModelState.OFF and self._banner is None:
+            self._load()
+        self.composer.box.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def perform(self, action: str) -> bool:
+        """Stop an answer by keyboard."""
+        if action == "stop_run" and self.model.answering:
+            self.context.chat.stop_answer()
+            return True
+        return False
+
+    def memory(self) -> object:
+        """The run that is shown."""
+        return self.run.id if self.run is not None else None
+
+    def remember(self, memory: object) -> None:
+        """Show the run that was shown."""
+        if isinstance(memory, str):
+            self._open(self.context.runs.run(memory))
+
+    # The run
+
+    def _open(self, run: Run) -> None:
+        if self.model.answering:
+            self.context.chat.close()
+        self.run, self._name, self.model = run, run.id, ChatModel()
+        self._drop_banner()
+        self._load()
+        self._rebuild()
+        self.run_in_background(lambda: _look(run), self._take_found)
+
+    def _load(self, checkpoint: int = 0) -> None:
+        if self.run is not None:
+            service = self.context.chat
+            device = service.device if service.run == self.run else "auto"
+            service.open(self.run, checkpoint, device)
+
+    def _take_found(self, found: _Found) -> None:
+        if found.run is not self.run:
+            return
+        self._name, self._spec = found.name, found.spec
+        self.weights.clear()
+        newest = self.tr("Finished adapter") if found.has_adapter else self.tr("Newest checkpoint")
+        add_choice(self.weights, newest, 0)
+        for step in found.steps:
+            add_choice(self.weights, tr.fill(self.tr("Step %1"), tr.number(step)), step)
+        self.weights.setCurrentIndex(max(0, self.weights.findData(self.context.chat.checkpoint)))
+        self.model.show(found.talks, found.spec.data.system_prompt)
+        self._rebuild()
+        self.title_changed.emit()
+        if not self.model.current.turns:
+            self.composer.write(next(iter(found.spec.evaluation.sample_prompts), ""))
+
+    def _on_weights(self, _place: int) -> None:
+        self._drop_banner()
+        self._load(self.weights.currentData())
+
+    def _back(self) -> None:
+        self.navigate.emit("dashboard", self.run.id if self.run is not None else None)
+
+    # Asking
+
+    def _ask(self, question: str) -> None:
+        self._be_loaded()
+        self._send(self.model.begin(question, self._step()))
+
+    def _be_loaded(self) -> None:
+        self._drop_banner()
+        if self.context.chat.state is ModelState.OFF or self.context.chat.run != self.run:
+            self._load(self.weights.currentData() or 0)
+
+    def _step(self) -> int:
+        return int(self.context.chat.ready.get("step") or 0)
+
+    def _send(self, sides: tuple[str, ...]) -> None:
+        talk = self.model.current
+        self.context.chat.ask(sides, {side: talk.messages(side) for side in sides}, talk.sampling)
+        self._save()
+        self._rebuild()
+
+    def _take(self, event: Event) -> None:
+        if self.context.chat.run != self.run or not self.model.answering:
+            return
+        self.model.take(event)
+        if not self.model.answering:
+            self._save()
+            words = self.model.current.turns[-1].answers[TUNED].text
+            self._announcer.say(tr.fill(self.tr("The model answered: %1"), words))
+            self._repaint()
+            self._show_state()
+        elif not self._tick.isActive():
+            self._tick.start()
+
+    def _fail(self, error: TunesmithError) -> None:
+        if self.context.chat.run != self.run:
+            return
+        self.model.fail()
+        self._drop_banner()
+        actions = [(self.tr("Try again"), lambda: self._retry(self.context.chat.device))]
+        if error.code in ("gpu-busy", "cuda-oom", "driver-missing", "torch-cpu-build"):
+            actions.insert(0, (self.tr("Answer on the CPU"), lambda: self._retry("cpu")))
+        if error.code == "environment-missing":
+            actions = [(self.tr("Open Environment"), lambda: self.navigate.emit("environment", None))]
+        self._banner = error_banner(error, actions=tuple(actions), parent=self)
+        self._banner_place.addWidget(self._banner)
+        self._rebuild()
+
+    def _retry(self, device: str) -> None:
+        self._drop_banner()
+        if self.run is not None:
+            self.context.chat.open(self.run, self.weights.currentData() or 0, "cpu" if device == "cpu" else "auto")
+
+    def _drop_banner(self) -> None:
+        if self._banner is not None:
+            self._banner_place.removeWidget(self._banner)
+            self._banner.setParent(None)
+            self._banner.deleteLater()
+            self._banner = None
+
+    def _act(self, number: int, action: str, side: str) -> None:
+        talk = self.model.current
+        if action == "edit":
+            self.model.edited = number
+            self.composer.write(talk.turns[number].question)
+            self._show_state()
+        elif action == "again":
+            self._be_loaded()
+            self._send(self.model.again(number, self._step()))
+        elif action == "copy":
+            QGuiApplication.clipboard().setText(talk.turns[number].answers[side].text)
+            self.notify.emit("ok", self.tr("Copied"))
+        else:
+            self._save_example(number, side)
+
+    def _keep_turn(self) -> None:
+        self.model.edited = None
+        self.composer.box.clear()
+        self._show_state()
+
+    def _save_example(self, number: int, side: str) -> None:
+        proposed = str(self._examples or "examples.jsonl")
+        path = ask_where_to_save(
+            self.window(), self.tr("Add the conversation to a data file"), proposed, "JSONL (*.jsonl)", appends=True
+        )
+        if path is None:
+            return
+        self._examples = path
+        example = self.model.current.example(number, side)
+
+        def tell(num_rows: int) -> None:
+            words = tr.fill(self.tr("Saved as row %1 of %2"), tr.number(num_rows), path.name)
+            self.notify.emit("ok", words)
+
+        self.run_in_background(lambda: conversations.append_example(path, example), tell)
+
+    # Conversations
+
+    def new_conversation(self) -> None:
+        """Begin a conversation with the settings of the one that is shown."""
+        before = self.model.current
+        talk = Conversation(system=before.system, compares=before.compares, sampling=before.sampling)
+        self.model.select(talk)
+        self._rebuild()
+        self.composer.box.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _choose(self, row: int) -> None:
+        kept = self.model.conversations
+        row -= self.list.list.count() - len(kept) if self.model.current not in kept else 0
+        if 0 <= row < len(kept):
+            self.model.select(kept[row])
+            self._rebuild()
+
+    def _rename(self, title: str) -> None:
+        if self.model.current in self.model.conversations and title != self.model.current.title:
+            self.model.current.title = title
+            self._save()
+            self._show_state()
+
+    def _delete(self) -> None:
+        from tunesmith_gui.widgets.confirm import ConfirmDialog
+
+        run, talk = self.run, self.model.current
+        dialog = ConfirmDialog(
+            self.tr("Delete this conversation?"),
+            talk.name,
+            self.tr("This can’t be undone. Examples that were saved from it stay."),
+            self.tr("Delete the conversation"),
+            self.window(),
+            danger=True,
+        )
+        if dialog.exec() and run is not None:
+            self._unsaved.pop(talk.id, None)
+            self.model.forget(talk, self._spec.data.system_prompt)
+            self._rebuild()
+            self.run_in_background(lambda: conversations.delete(run, talk), lambda _nothing: None)
+
+    def _on_compare(self, compares: bool) -> None:
+        if compares != self.model.current.compares:
+            self.model.current.compares = compares
+            self._save()
+
+    def _on_settings(self) -> None:
+        self.drawer.store(self.model.current)
+        self._save()
+
+    def _toggle_drawer(self) -> None:
+        self.drawer.setVisible(self.more.isChecked())
+
+    def _save(self) -> None:
+        """Write the current conversation, one write at a time; one in which nothing was asked is not kept."""
+        run, talk = self.run, self.model.current
+        if run is None or talk not in self.model.conversations:
+            return
+        self._unsaved[talk.id] = (run, copy.deepcopy(talk))
+        self._write()
+
+    def _write(self) -> None:
+        if self._saving or not self._unsaved:
+            return
+        self._saving = True
+        run, talk = self._unsaved.pop(next(iter(self._unsaved)))
+
+        def over() -> None:
+            self._saving = False
+            self._write()
+
+        def failed(error: TunesmithError) -> None:
+            self._show_error(error)
+            over()
+
+        self.run_in_background(lambda: conversations.save(run, talk), lambda _nothing: over(), failed)
+
+    # Showing
+
+    def _rebuild(self) -> None:
+        """Show the turns of the conversation: those that are shown already stay."""
+        turns = self.model.current.turns
+        stay = 0
+        for view, turn in zip(self._views, turns, strict=False):
+            if view.turn is not turn:
+                break
+            stay += 1
+        for view in self._views[stay:]:
+            self._turns.removeWidget(view)
+            view.hide()
+            view.deleteLater()
+        fresh = [TurnView(number, turns[number], self._area.widget()) for number in range(stay, len(turns))]
+        self._views[stay:] = fresh
+        for view in fresh:
+            view.asked.connect(lambda action, side, number=view.number: self._act(number, action, side))
+            self._turns.insertWidget(self._turns.count() - 1, view)
+            view.show()
+        self._empty.setVisible(not turns)
+        self.drawer.show_conversation(self.model.current)
+        self.compare.setChecked(self.model.current.compares)
+        self._repaint()
+        self._show_state()
+
+    def _repaint(self) -> None:
+        loading = self.context.chat.state is ModelState.LOADING
+        for view, turn in zip(self._views, self.model.current.turns, strict=True):
+            newest = view is self._views[-1]
+            waiting = self.model.waiting if newest else []
+            errors = self.model.errors if newest else {}
+            view.show_turn(turn, waiting, errors, loading=loading, busy=self.model.answering)
+
+    def _show_state(self) -> None:
+        model, service = self.model, self.context.chat
+        if self.name.text() != self._name:
+            self.name.setText(self._name)
+        mine = service.run == self.run
+        if mine and service.state is ModelState.LOADING:
+            self.chip.set_state(self.tr("Loading the model…"), "neutral", icon_name="clock")
+        elif mine and service.state is ModelState.READY:
+            device = self.tr("GPU") if service.ready.get("device") == "cuda" else self.tr("CPU")
+            step = tr.number(service.ready.get("step") or 0)
+            self.chip.set_state(tr.fill(self.tr("Ready on the %1, step %2"), device, step), "ok")
+        else:
+            self.chip.set_state(self.tr("Not loaded"), "neutral")
+            if model.answering and mine:
+                model.fail()
+        self.weights.setEnabled(not model.answering)
+        self.compare.setEnabled(not model.answering)
+        self.composer.show_state(answering=model.answering, editing=model.edited is not None)
+        self.list.show_conversations(model.conversations, model.current, busy=model.answering)
+        self._repaint()
+
+    def _keep_end_in_sight(self, _low: int, high: int) -> None:
+        if self.model.answering:
+            self._area.verticalScrollBar().setValue(high)
+
+
+def _look(run: Run) -> _Found:
+    spec = run.load_spec()
+    saved = sorted((step_of(path) for path in run.checkpoints_path.glob("step-*")), reverse=True)
+    has_adapter = run.adapter_path.is_dir()
+    return _Found(run, display_name(run), spec, saved, has_adapter, conversations.load(run))

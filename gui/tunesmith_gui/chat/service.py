@@ -1,0 +1,163 @@
+"""The loaded model behind the chat page: one operation that stays, for one run at a time."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import QObject, Signal
+
+from tunesmith_core.answering import needed_bytes
+from tunesmith_core.devices import answering_on, device_of
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.hardware import detect_hardware
+from tunesmith_core.model_cards import read_model_card
+from tunesmith_core.model_folder import local_folder
+from tunesmith_core.operations.kind import RunFolder
+from tunesmith_core.operations.kinds.chat import CHAT, AnsweringDevice, ChatSpec, ask
+from tunesmith_core.operations.runner import Outcome
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import Run
+from tunesmith_core.sampling import Sampling
+from tunesmith_gui.background import Job
+from tunesmith_gui.services.operation import OperationTask
+
+WARM_SHARE = 0.25
+"""Of free memory that a model may take before anybody has asked it anything."""
+
+
+class ModelState(Enum):
+    """How far the model is."""
+
+    OFF = auto()
+    LOADING = auto()
+    READY = auto()
+
+
+class ChatService(QObject):
+    """Loads what a run has trained, asks it, and ends it.
+
+    Signals:
+        changed: the state, or what `ready` says.
+        happened: an Event "piece" or "done" of the answers.
+        failed: a TunesmithError; the model is not loaded any more.
+    """
+
+    changed = Signal()
+    happened = Signal(object)
+    failed = Signal(object)
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.run: Run | None = None
+        self.checkpoint = 0
+        self.state = ModelState.OFF
+        self.ready: dict[str, Any] = {}  # Any: fields of the event
+        self.device: AnsweringDevice = "auto"
+        self._task: OperationTask | None = None
+        self._warming = False
+
+    def open(self, run: Run, checkpoint: int = 0, device: AnsweringDevice = "auto") -> None:
+        """Loads what a run has trained, unless it is; another model goes."""
+        if self._task is not None and (self.run, self.device) == (run, device):
+            if checkpoint != self.checkpoint:
+                self._switch(checkpoint)
+            return
+        self.close()
+        self.run, self.checkpoint, self.device, self.ready = run, checkpoint, device, {}
+        task = self._task = OperationTask(CHAT, ChatSpec(RunFolder(str(run.path)), checkpoint, device), self)
+        task.happened.connect(lambda event: self._take(task, event))
+        task.ended.connect(lambda outcome: self._end(task, outcome))
+        task.start()
+        self._become(ModelState.LOADING)
+
+    def warm(self, run: Run) -> None:
+        """Loads what a run has trained where there is plenty of memory, so that the first question finds it ready.
+
+        Of a run that ends just now it is loaded while the last files are written, and takes the newest then.
+        """
+        if self._task is not None:
+            if self.run == run and self.checkpoint == 0:
+                self._switch(0)
+            return
+        if self._warming:
+            return
+        self._warming = True
+
+        def load(fits: bool) -> None:
+            self._warming = False
+            if fits and self._task is None:
+                self.open(run)
+
+        Job.start(self, lambda: _fits_easily(run), load, lambda _error: load(False))
+
+    def ask(
+        self,
+        sides: tuple[str, ...],
+        messages: dict[str, list[dict[str, str]]],
+        sampling: Sampling,
+    ) -> None:
+        """Asks; a model that is still loading answers once it is ready."""
+        self._post("ask", **ask(sides, messages, sampling))
+
+    def stop_answer(self) -> None:
+        """Ends the answer where it is."""
+        self._post("cancel")
+
+    def close(self) -> None:
+        """Unloads the model."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+            self._become(ModelState.OFF)
+
+    def shutdown(self) -> None:
+        """Ends the process: the program is closing."""
+        if self._task is not None:
+            self._task.abandon()
+            self._task = None
+
+    def _switch(self, checkpoint: int) -> None:
+        self.checkpoint = checkpoint
+        self._post("switch", checkpoint=checkpoint)
+        self._become(ModelState.LOADING)
+
+    def _post(self, command: str, **data: object) -> None:
+        task = self._task
+        if task is not None:
+            Job.start(self, lambda: task.post(command, **data), lambda _nothing: None, self.failed.emit)
+
+    def _become(self, state: ModelState) -> None:
+        self.state = state
+        self.changed.emit()
+
+    def _take(self, task: OperationTask, event: Event) -> None:
+        if task is not self._task:
+            return
+        if event.type == "ready":
+            self.ready = event.data
+            self._become(ModelState.READY)
+        elif event.type in ("piece", "done"):
+            self.happened.emit(event)
+        elif event.type == "ack" and event.data.get("command") == "switch" and not event.data.get("ok"):
+            self._become(ModelState.READY)
+            self.failed.emit(TunesmithError("checkpoint-damaged", event.data.get("message") or ""))
+
+    def _end(self, task: OperationTask, outcome: Outcome) -> None:
+        if task is not self._task:
+            return
+        self._task = None
+        self._become(ModelState.OFF)
+        if outcome.error is not None:
+            self.failed.emit(outcome.error)
+
+
+def _fits_easily(run: Run) -> bool:
+    spec = answering_on(run.load_spec(), "auto")
+    folder = local_folder(spec.model.path)
+    if folder is None:
+        return False
+    index = device_of(spec).gpu_index
+    hardware = next(each for each in detect_hardware() if each.gpu_index == index)
+    return needed_bytes(spec, read_model_card(Path(folder)), hardware) < WARM_SHARE * hardware.free_bytes

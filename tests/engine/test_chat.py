@@ -1,0 +1,216 @@
+"""Chat with what a run has trained: real processes, a tiny model, answers equal to transformers' own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoTokenizer
+
+from tests import real_runs
+from tests.engine.exports import STEP, save, trained_run
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.folder import Operation, OperationState
+from tunesmith_core.operations.kind import RunFolder
+from tunesmith_core.operations.kinds.chat import ASK, BASE, CHAT, SIDES, TUNED, AskSpec, ChatSpec, ask
+from tunesmith_core.operations.runner import Outcome, conduct
+from tunesmith_core.protocol import Event, post_command
+from tunesmith_core.runs import Run
+from tunesmith_core.sampling import Sampling
+from tunesmith_engine.chat import serve
+from tunesmith_engine.model.lora import trainable
+
+PATIENCE_S = 60.0
+QUESTION = [{"role": "user", "content": "Who?"}]
+
+
+@pytest.fixture
+def training_home(home: Path) -> Path:
+    real_runs.point_at_training_environment(home)
+    return home
+
+
+def expected(model: PeftModel, folder: Path, num_tokens: int, side: str = TUNED) -> str:
+    """What transformers alone answers to QUESTION."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = tokenizer.apply_chat_template(QUESTION, tokenize=False, add_generation_prompt=True)
+    ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+    settings: dict[str, Any] = {"max_new_tokens": num_tokens, "do_sample": False}
+    with torch.no_grad():
+        if side == TUNED:
+            out = model.generate(input_ids=ids, **settings)
+        else:
+            with model.disable_adapter():
+                out = model.generate(input_ids=ids, **settings)
+    return str(tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)).strip()
+
+
+class Talk:
+    """A chat operation on a thread, as the window and the terminal have it."""
+
+    def __init__(self, run: Run, checkpoint: int = 0) -> None:
+        self.events: list[Event] = []
+        self.cancel = threading.Event()
+        self._operation: Operation | None = None
+        self.outcome: Outcome | None = None
+        self._spec = ChatSpec(RunFolder(str(run.path)), checkpoint, "cpu")
+        self._thread = threading.Thread(target=self._conduct, daemon=True)
+        self._thread.start()
+
+    def _conduct(self) -> None:
+        self.outcome = conduct(
+            CHAT, self._spec, on_event=self.events.append, on_created=self._begin, cancel=self.cancel
+        )
+
+    def _begin(self, operation: Operation) -> None:
+        self._operation = operation
+
+    def post(self, command: str, **data: object) -> str:
+        assert self._operation is not None
+        return post_command(self._operation.control_path, command, **data)
+
+    def ask(self, *sides: str, content: str = "Who?", max_tokens: int = 12) -> str:
+        messages = {side: [{"role": "user", "content": content}] for side in sides}
+        return self.post("ask", **ask(sides, messages, Sampling(max_tokens)))
+
+    def until(self, wanted: Callable[[Event], bool]) -> Event:
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:
+            for event in list(self.events):
+                if wanted(event):
+                    return event
+            assert self._thread.is_alive(), self.outcome
+            time.sleep(0.01)
+        raise AssertionError([event.type for event in self.events])
+
+    def done(self, ask_id: str, side: str) -> tuple[dict[str, Any], str]:
+        """The end of an answer and its text."""
+        event = self.until(lambda each: each.type == "done" and (each.data["ask"], each.data["side"]) == (ask_id, side))
+        pieces = [each.data for each in self.events if each.type == "piece"]
+        mine = [piece["text"] for piece in pieces if (piece["ask"], piece["side"]) == (ask_id, side)]
+        return event.data, "".join(mine).strip()
+
+    def end(self) -> Outcome:
+        self.cancel.set()
+        self._thread.join(PATIENCE_S)
+        assert self.outcome is not None
+        return self.outcome
+
+
+def test_one_question_is_answered_by_both_sides_as_transformers_answers(
+    training_home: Path, tiny_model: Path
+) -> None:
+    assert training_home.is_dir()
+    run, model = trained_run(tiny_model)
+    events: list[Event] = []
+    spec = AskSpec(RunFolder(str(run.path)), "Who?", both=True, max_tokens=12, device="cpu")
+    answers = conduct(ASK, spec, on_event=events.append).get()["answers"]
+    for side in SIDES:
+        assert answers[side]["text"] == expected(model, tiny_model, 12, side)
+        assert answers[side]["tokens"] == 12
+        assert answers[side]["status"] == "length"
+        assert answers[side]["first_s"] <= answers[side]["seconds"]
+        pieces = [event.data["text"] for event in events if event.type == "piece" and event.data["side"] == side]
+        assert "".join(pieces).strip() == answers[side]["text"]
+    assert answers[TUNED]["text"] != answers[BASE]["text"]
+
+
+def test_a_chat_answers_stops_switches_and_ends(training_home: Path, tiny_model: Path) -> None:
+    assert training_home.is_dir()
+    run, model = trained_run(tiny_model)
+    first = expected(model, tiny_model, 12)
+    for parameter in trainable(model).values():
+        parameter.data += 0.05
+    save(run, model, STEP + 2)
+    talk = Talk(run, STEP)
+    ready = talk.until(lambda each: each.type == "ready").data
+    assert (ready["step"], ready["device"], ready["most_tokens"]) == (STEP, "cpu", 512)
+    assert talk.done(talk.ask(TUNED), TUNED)[1] == first
+
+    # A stop ends the answer under way and the next side, not the chat.
+    asked = talk.ask(TUNED, BASE, max_tokens=400)
+    talk.until(lambda each: each.type == "piece" and each.data["ask"] == asked)
+    talk.post("cancel")
+    end, text = talk.done(asked, TUNED)
+    assert end["status"] == "canceled"
+    assert text
+    assert talk.done(asked, BASE)[0]["status"] == "canceled"
+
+    # Another checkpoint answers in the same process; one that isn't there leaves the one before.
+    switched = talk.post("switch", checkpoint=STEP + 2)
+    talk.until(lambda each: each.type == "ack" and each.data["id"] == switched and each.data["ok"])
+    assert talk.done(talk.ask(TUNED), TUNED)[1] == expected(model, tiny_model, 12)
+    refused = talk.post("switch", checkpoint=99)
+    ack = talk.until(lambda each: each.type == "ack" and each.data["id"] == refused).data
+    assert not ack["ok"]
+    assert "no checkpoint of step 99" in ack["message"]
+    assert talk.done(talk.ask(TUNED), TUNED)[1] == expected(model, tiny_model, 12)
+
+    # What is too long is refused, and the chat stays.
+    end, _ = talk.done(talk.ask(TUNED, content="x" * 600), TUNED)
+    assert (end["status"], end["error"]["code"]) == ("failed", "chat-too-long")
+    assert talk.done(talk.ask(BASE), BASE)[1] == expected(model, tiny_model, 12, BASE)
+    assert talk.end().state is OperationState.STOPPED
+
+
+def test_a_template_that_breaks_a_limit_costs_one_answer(
+    training_home: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    assert training_home.is_dir()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    for path in tiny_model.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    template = folder / "chat_template.jinja"
+    endless = "{% if messages[0].content == 'Loop' %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}"
+    template.write_text(f"{endless}{{% endfor %}}{{% endif %}}{template.read_text(encoding='utf-8')}", encoding="utf-8")
+    run, model = trained_run(folder)
+    talk = Talk(run)
+    talk.until(lambda each: each.type == "ready")
+    end, _ = talk.done(talk.ask(TUNED, content="Loop"), TUNED)
+    assert (end["status"], end["error"]["code"]) == ("failed", "foreign-limit")
+    assert talk.done(talk.ask(TUNED), TUNED)[1] == expected(model, folder, 12)
+    talk.end()
+
+
+def test_a_run_without_anything_trained_says_so(training_home: Path, tiny_model: Path) -> None:
+    assert training_home.is_dir()
+    run, _ = trained_run(tiny_model)
+    outcome = conduct(CHAT, ChatSpec(RunFolder(str(run.path)), 99, "cpu"))
+    assert isinstance(outcome.error, TunesmithError)
+    assert outcome.error.code == "nothing-to-export"
+
+
+def test_a_chat_ends_when_nobody_asks(home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tunesmith_core.operations.host import Host
+
+    run, _ = trained_run(tiny_model)
+    monkeypatch.setattr(serve, "IDLE_S", 0.2)
+    folder = home / "operation"
+    folder.mkdir()
+    with Host(Run(folder)) as host:
+        assert serve.chat(host, ChatSpec(RunFolder(str(run.path)), 0, "cpu")) == {"reason": "idle"}
+
+
+def test_a_chat_makes_room_for_a_run_that_needs_the_gpu(
+    home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunesmith_core.devices import Device
+    from tunesmith_core.operations.host import Host
+
+    run, _ = trained_run(tiny_model)
+    holders = iter(["beside", "beside", "", "another"])
+    monkeypatch.setattr(serve, "holder_of", lambda _device: next(holders))
+    monkeypatch.setattr(serve, "device_of", lambda _spec: Device(0))
+    monkeypatch.setattr(serve, "LOOK_S", 0.01)
+    folder = home / "operation"
+    folder.mkdir()
+    with Host(Run(folder)) as host:
+        assert serve.chat(host, ChatSpec(RunFolder(str(run.path)), 0, "cpu")) == {"reason": "gpu-needed"}
+    assert next(holders, None) is None

@@ -1,0 +1,337 @@
+"""The chat page on real run folders, with a model that a test speaks for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QPushButton, QWidget
+
+from tests.gui.layout_checks import clipped, unnamed
+from tests.gui.run_folders import make_run, texts
+from tunesmith_core import conversations
+from tunesmith_core.conversations import Answer, Conversation, Turn
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.kinds.chat import BASE, SIDES, TUNED
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import Run
+from tunesmith_gui.chat import page as page_module
+from tunesmith_gui.chat.page import ChatPage
+from tunesmith_gui.chat.service import ChatService, ModelState
+from tunesmith_gui.chat.turn_view import TurnView
+
+
+class SpokenFor(ChatService):
+    """A service without a process: what it is asked is noted, what the model says a test tells."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.posted: list[tuple[str, dict[str, Any]]] = []
+        self.opened: list[tuple[int, str]] = []
+
+    def open(self, run: Run, checkpoint: int = 0, device: Any = "auto") -> None:
+        self.run, self.checkpoint, self.device = run, checkpoint, device
+        self.opened.append((checkpoint, device))
+        self._become(ModelState.LOADING)
+
+    def close(self) -> None:
+        self._become(ModelState.OFF)
+
+    def _post(self, command: str, **data: object) -> None:
+        self.posted.append((command, data))
+
+    def is_ready(self) -> None:
+        self.ready = {"step": 30, "device": "cpu"}
+        self._become(ModelState.READY)
+
+    def piece(self, text: str, side: str = TUNED, *, thinking: bool = False) -> None:
+        self.happened.emit(Event(1, 0.0, "piece", {"side": side, "text": text, "thinking": thinking}))
+
+    def done(self, side: str = TUNED, **data: Any) -> None:
+        values = {"status": "end", "tokens": 12, "first_s": 0.25, "tokens_per_s": 40.0} | data
+        self.happened.emit(Event(1, 0.0, "done", {"side": side, **values}))
+
+    def breaks(self, error: TunesmithError) -> None:
+        self._become(ModelState.OFF)
+        self.failed.emit(error)
+
+    @property
+    def asked(self) -> list[dict[str, Any]]:
+        return [data for command, data in self.posted if command == "ask"]
+
+
+@pytest.fixture
+def service(context: Any) -> SpokenFor:
+    result = SpokenFor()
+    context.__dict__["chat"] = result
+    return result
+
+
+@pytest.fixture
+def run(home: Path) -> Run:
+    assert home.is_dir()
+    result = make_run("done", "happy")
+    (result.checkpoints_path / "step-000020").mkdir(parents=True)
+    return result
+
+
+@pytest.fixture
+def page(context: Any, service: SpokenFor, run: Run, qtbot: Any) -> ChatPage:
+    result = ChatPage(context)
+    qtbot.addWidget(result)
+    result.resize(1000, 700)
+    result.show()
+    result.on_shown(run.id)
+    qtbot.waitUntil(lambda: result.weights.count() > 0, timeout=5000)
+    service.is_ready()
+    return result
+
+
+def write(page: ChatPage, qtbot: Any, text: str) -> None:
+    page.composer.box.setPlainText("")
+    qtbot.keyClicks(page.composer.box, text)
+
+
+def say(page: ChatPage, qtbot: Any, text: str, answer: str) -> None:
+    write(page, qtbot, text)
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    for side in list(page.model.waiting):
+        page.context.chat.piece(answer, side)
+        page.context.chat.done(side)
+
+
+def click(page: QWidget, qtbot: Any, name: str) -> None:
+    def found() -> list[QPushButton]:
+        return [each for each in page.findChildren(QPushButton) if each.accessibleName() == name and each.isVisible()]
+
+    qtbot.waitUntil(lambda: len(found()) == 1, timeout=5000)
+    qtbot.mouseClick(found()[0], Qt.MouseButton.LeftButton)
+
+
+def kept(run: Run, page: ChatPage, qtbot: Any) -> list[Conversation]:
+    qtbot.waitUntil(lambda: not page._saving, timeout=60_000)
+    return conversations.load(run)
+
+
+def test_enter_sends_and_the_answer_streams_as_plain_text(
+    page: ChatPage, service: SpokenFor, run: Run, qtbot: Any
+) -> None:
+    assert "Ready on the CPU, step 30" in page.chip.text
+    assert service.opened == [(0, "auto")]
+    write(page, qtbot, "Who")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClicks(page.composer.box, "are you?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    (asked,) = service.asked
+    assert asked["sides"] == [TUNED]
+    assert asked["messages"][TUNED][-1] == {"role": "user", "content": "Who\nare you?"}
+    assert page.composer.stop.isVisible()
+    assert not page.composer.send.isVisible()
+    assert "Reading the question…" in texts(page)
+    service.piece("Hm.", thinking=True)
+    service.piece("I am <b>bold</b> [x](http://example.org)")
+    qtbot.waitUntil(lambda: "I am <b>bold</b> [x](http://example.org)" in texts(page), timeout=5000)
+    service.done()
+    assert "12 tokens · first after 0.3 s · 40.0 tokens/s" in texts(page) or "0.2 s" in texts(page)
+    (view,) = page._views
+    answer = view.answers[TUNED]
+    assert answer.thinking.isHidden()
+    qtbot.mouseClick(answer.fold, Qt.MouseButton.LeftButton)
+    assert answer.thinking.isVisible()
+    assert answer.thinking.text() == "Hm."
+    assert page.composer.send.isVisible()
+    (talk,) = kept(run, page, qtbot)
+    assert talk.turns[0].answers[TUNED].text == "I am <b>bold</b> [x](http://example.org)"
+
+
+def test_the_base_model_answers_beside_it(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
+    page.compare.click()
+    write(page, qtbot, "Who?")
+    qtbot.mouseClick(page.composer.send, Qt.MouseButton.LeftButton)
+    assert service.asked[0]["sides"] == list(SIDES)
+    assert "Answers after the trained model…" in texts(page)
+    service.piece("Me.")
+    service.done()
+    assert page.model.answering
+    service.piece("You.", BASE)
+    service.done(BASE, status="length")
+    assert not page.model.answering
+    shown = texts(page)
+    assert "Trained model" in shown
+    assert "Base model" in shown
+    assert "stopped at the longest answer" in shown
+    left, right = (page._views[0].answers[side] for side in SIDES)
+    assert left.geometry().right() < right.geometry().left(), "side by side"
+    say(page, qtbot, "Sure?", "Yes.")
+    messages = service.asked[1]["messages"]
+    assert [messages[side][1]["content"] for side in SIDES] == ["Me.", "You."]
+    narrow = TurnView(0, page.model.current.turns[0])
+    qtbot.addWidget(narrow)
+    narrow.resize(300, 400)
+    narrow.show()
+    left, right = (narrow.answers[side] for side in SIDES)
+    qtbot.waitUntil(lambda: left.geometry().bottom() < right.geometry().top(), timeout=5000)
+
+
+def test_an_answer_can_be_stopped(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
+    write(page, qtbot, "Who?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    service.piece("I a")
+    assert page.perform("stop_run")
+    assert service.posted[-1][0] == "cancel"
+    service.done(status="canceled")
+    assert "stopped" in texts(page)
+    assert not page.perform("stop_run")
+
+
+def test_a_question_is_edited_and_asked_again(page: ChatPage, service: SpokenFor, run: Run, qtbot: Any) -> None:
+    say(page, qtbot, "Who?", "Me.")
+    say(page, qtbot, "Sure?", "Yes.")
+    click(page, qtbot, "Edit question 1")
+    assert page.composer.box.toPlainText() == "Who?"
+    assert "Sending replaces this question and what follows it." in texts(page)
+    click(page, qtbot, "Keep it")
+    assert len(page.model.current.turns) == 2
+    click(page, qtbot, "Edit question 1")
+    say(page, qtbot, "What?", "That.")
+    assert [turn.question for turn in page.model.current.turns] == ["What?"]
+    click(page, qtbot, "Regenerate question 1")
+    assert service.asked[-1]["messages"][TUNED][-1]["content"] == "What?"
+    service.piece("This.")
+    service.done()
+    (talk,) = kept(run, page, qtbot)
+    assert [turn.answers[TUNED].text for turn in talk.turns] == ["This."]
+
+
+def test_an_answer_is_copied_and_becomes_a_row_of_data(
+    page: ChatPage, tmp_path: Path, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    monkeypatch.setattr(page_module, "ask_where_to_save", lambda *_args, **_named: path)
+    say(page, qtbot, "Who?", "Me.")
+    click(page, qtbot, "Copy: Trained model, 1")
+    assert QGuiApplication.clipboard().text() == "Me."
+    for row in (1, 2):
+        with qtbot.waitSignal(page.notify, timeout=5000) as told:
+            click(page, qtbot, "Save as example…: Trained model, 1")
+        assert told.args == ["ok", f"Saved as row {row} of rows.jsonl"]
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert rows[1]["messages"][-1] == {"role": "assistant", "content": "Me."}
+
+
+def test_conversations_are_chosen_named_and_deleted(
+    page: ChatPage, run: Run, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(page, qtbot, "First?", "1")
+    qtbot.mouseClick(page.list.new, Qt.MouseButton.LeftButton)
+    assert not page._views
+    say(page, qtbot, "Second?", "2")
+    assert [page.list.list.item(row).text() for row in range(2)] == ["Second?", "First?"]
+    page.list.list.setCurrentRow(1)
+    assert page.model.current.turns[0].question == "First?"
+    page.list.name.setText("Old one")
+    qtbot.keyClick(page.list.name, Qt.Key.Key_Return)
+    assert page.list.list.item(1).text() == "Old one"
+    assert {talk.title for talk in kept(run, page, qtbot)} == {"", "Old one"}
+    monkeypatch.setattr("tunesmith_gui.widgets.confirm.ConfirmDialog.exec", lambda _dialog: True)
+    qtbot.mouseClick(page.list.delete, Qt.MouseButton.LeftButton)
+    assert page.model.current.turns[0].question == "Second?"
+    qtbot.waitUntil(lambda: len(conversations.load(run)) == 1, timeout=60_000)
+    # A conversation in which nothing was asked is none: the first one is chosen below it.
+    qtbot.mouseClick(page.list.new, Qt.MouseButton.LeftButton)
+    assert page.list.list.count() == 2
+    page.list.list.setCurrentRow(1)
+    assert page.model.current.turns[0].question == "Second?"
+
+
+def test_settings_of_the_answers_are_sent_and_kept(page: ChatPage, service: SpokenFor, run: Run, qtbot: Any) -> None:
+    qtbot.mouseClick(page.more, Qt.MouseButton.LeftButton)
+    assert page.drawer.isVisible()
+    page.drawer.system.setPlainText("Be brief.")
+    page.drawer._boxes["temperature"].setValue(0.7)
+    say(page, qtbot, "Who?", "Me.")
+    (asked,) = service.asked
+    assert asked["messages"][TUNED][0] == {"role": "system", "content": "Be brief."}
+    assert asked["sampling"]["temperature"] == 0.7
+    assert kept(run, page, qtbot)[0].system == "Be brief."
+    qtbot.mouseClick(page.drawer.reset, Qt.MouseButton.LeftButton)
+    assert page.model.current.sampling.temperature == 0.0
+
+
+def test_a_busy_gpu_is_a_choice(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
+    write(page, qtbot, "Who?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    service.breaks(TunesmithError("gpu-busy", "No room."))
+    assert not page.model.answering
+    shown = texts(page)
+    assert "The GPU has no room for this model now" in shown
+    assert "The model gave no answer." in shown
+    click(page, qtbot, "Answer on the CPU")
+    assert service.opened[-1] == (0, "cpu")
+    service.breaks(TunesmithError("environment-missing", "None."))
+    with qtbot.waitSignal(page.navigate, timeout=5000) as went:
+        click(page, qtbot, "Open Environment")
+    assert went.args == ["environment", None]
+
+
+def test_an_answer_that_fails_says_why(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
+    write(page, qtbot, "Who?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    service.done(status="failed", error=TunesmithError("chat-too-long", "600 tokens.").to_dict())
+    assert "600 tokens." in texts(page)
+    assert page.composer.send.isVisible()
+
+
+def test_another_checkpoint_answers(page: ChatPage, service: SpokenFor) -> None:
+    assert [page.weights.itemText(place) for place in range(2)] == ["Finished adapter", "Step 20"]
+    page.weights.setCurrentIndex(1)
+    page.weights.activated.emit(1)
+    assert service.opened[-1] == (20, "auto")
+    assert "Loading the model…" in page.chip.text
+
+
+def test_a_model_that_was_unloaded_is_loaded_by_the_next_question(
+    page: ChatPage, service: SpokenFor, qtbot: Any
+) -> None:
+    service.close()
+    assert page.chip.text == "Not loaded"
+    write(page, qtbot, "Who?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    assert len(service.opened) == 2
+    assert "Loading the model…" in texts(page)
+
+
+def test_an_unloaded_model_leaves_no_answer_open(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
+    write(page, qtbot, "Who?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    service.close()
+    assert not page.model.answering
+    assert "The model gave no answer." in texts(page)
+
+
+def test_everything_has_a_name_and_room(page: ChatPage, qtbot: Any) -> None:
+    talk = Conversation(turns=[Turn("Who? " * 40, {side: Answer("Me. " * 90, tokens=3) for side in SIDES})])
+    page.model.select(talk)
+    page._rebuild()
+    qtbot.mouseClick(page.more, Qt.MouseButton.LeftButton)
+    qtbot.wait(50)
+    assert unnamed(page) == []
+    names = [each.accessibleName() for each in page.findChildren(QPushButton) if each.isVisible()]
+    assert len(names) == len(set(names))
+    assert clipped(page) == []
+
+
+def test_the_page_comes_back_in_another_language(page: ChatPage, context: Any, qtbot: Any) -> None:
+    again = ChatPage(context)
+    qtbot.addWidget(again)
+    again.remember(page.memory())
+    qtbot.waitUntil(lambda: again.weights.count() > 0, timeout=5000)
+    assert again.run == page.run
+    assert again.title == "Try done"
+    with qtbot.waitSignal(again.navigate, timeout=5000) as went:
+        again._back()
+    assert went.args == ["dashboard", page.run.id]
