@@ -60,6 +60,14 @@ class AttentionShape:
     rotary: bool = True
     interleaved: bool = False
 
+    @property
+    def whole_width_norms(self) -> tuple[Norm, Norm] | None:
+        """The norms of queries and keys where they span all heads, as OLMo 2's do."""
+        query, key = self.query_norm, self.key_norm
+        if query is None or key is None or query.weight is None or query.weight.numel() == self.head_dim:
+            return None
+        return query, key
+
 
 @dataclass(frozen=True, slots=True)
 class MlpShape:

@@ -11,6 +11,7 @@ import torch
 
 from tests.engine.fused.test_model import CPU, adapted, compute, num_trained, row_loss, rows
 from tunesmith_engine.data import IGNORED_LABEL, Example
+from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.methods.sft import METHOD
 from tunesmith_engine.train.evaluate import generate, held_out_loss
 from tunesmith_engine.train.loss_paths import PlainPath
@@ -101,7 +102,7 @@ def test_an_answer_is_the_likeliest_and_ends_where_the_model_or_the_tokenizer_sa
     tokenizer = SimpleNamespace(eos_token_id=own, pad_token_id=5, decode=decode)
     model = Speaker(ends)
     said = "[7, 8]" if 2 in (expected or []) else "[7, 8, 2]"
-    assert generate(model, tokenizer, compute(), [3, 4], 11) == said  # type: ignore[arg-type]
+    assert generate(PlainDecoder(model, compute()), model, tokenizer, [3, 4], 11) == said  # type: ignore[arg-type]
     config = model.asked["generation_config"]
     assert (config.do_sample, config.max_new_tokens, config.use_cache) == (False, 11, True)
     assert (config.pad_token_id, config.eos_token_id) == (expected[0] if expected else 0, expected or [2**31 - 1])

@@ -82,8 +82,6 @@ class Session:
         trained = self._find(checkpoint)
         if trained.folder == self._trained.folder:
             return
-        # What the decoder has made of the weights goes with it.
-        del self._decoder
         try:
             switch_to(self._model, trained)
             self._trained = trained
@@ -91,15 +89,14 @@ class Session:
             switch_to(self._model, self._trained)
             raise
         finally:
-            # The memory of the one before goes before the new one takes its own.
-            self.tidy()
-            self._decoder = open_decoder(self._model, self.compute)
+            self._decoder.weights_changed()
 
     def _find(self, checkpoint: int) -> Trained:
         return find_trained(self._run, checkpoint)
 
     def tidy(self) -> None:
-        """Give back memory that nothing uses any more."""
+        """Give back memory that no answer needs at the moment."""
+        self._decoder.release()
         gc.collect()
         if self.compute.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -22,6 +22,12 @@ class Decoder(Protocol):
     def name(self) -> str:
         """Return which way it is, for reports: "fused" or "plain"."""
 
+    def weights_changed(self) -> None:
+        """Take over the adapters' present weights."""
+
+    def release(self) -> None:
+        """Give back the memory that answers took, until the next one."""
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],

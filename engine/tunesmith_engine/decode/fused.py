@@ -1,9 +1,10 @@
-"""Answers by the fused model: prompts packed, then a token a step for all rows at once, read by the host now and then."""
+"""Answers by the fused model: prompts packed, then a token a step for all rows, which the host reads now and then."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -16,12 +17,12 @@ from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.decode.prefill import Prefill
 from tunesmith_engine.decode.rotary import RotaryTables
 from tunesmith_engine.decode.step import Step, check_steppable
+from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.agreement import check_agreement
 from tunesmith_engine.fused.assembly import Assembly
 from tunesmith_engine.fused.recognise import recognise
 from tunesmith_engine.model.row_lengths import RotarySwitches
 from tunesmith_engine.packed.batch import PackedBatch
-from tunesmith_engine.device import Compute
 
 MOST_ROWS = 32
 """That are answered at once."""
@@ -40,30 +41,44 @@ class FusedDecoder:
     name = "fused"
 
     def __init__(self, model: Any, assembly: Assembly) -> None:  # Any: a transformers model, maybe with PEFT's adapter
-        """Take an assembly. Raises NotFusableError where a step can't be computed by it."""
+        """Take an assembly and compare with transformers.
+
+        Raises:
+            NotFusableError: a step can't be computed by it, or comes to something else.
+        """
         check_steppable(assembly)
         self._model, self._assembly = model, assembly
         self._switches = RotarySwitches(model)
         self._plain = PlainDecoder(model, assembly.compute)
         self._prefill: Prefill | None = None
-        self._step: Step | None = None
-        self._kept: tuple[int, bool] | None = None
+        self._cache: KeyValueCache | None = None
+        self._tables: RotaryTables | None = None
+        self._steps: dict[bool, Step] = {}
+        check_agreement(model, assembly.compute, self.loss)
+        self.release()
 
     @classmethod
     def attach(cls, model: Any, compute: Compute) -> FusedDecoder:  # Any: as above
-        """Build a decoder for a model and compare it with transformers. Raises NotFusableError; the model is as before."""
+        """Build a decoder for a model that nothing else has been built for.
+
+        Raises:
+            NotFusableError: as above; the model is as before.
+        """
         assembly = Assembly(model, recognise(model), compute)
         try:
-            decoder = cls(model, assembly)
-            check_agreement(model, compute, decoder.loss)
+            return cls(model, assembly)
         except Exception:
             assembly.release()
             raise
-        return decoder
+
+    def weights_changed(self) -> None:
+        """Take over the adapters' present weights."""
+        self._assembly.refresh()
 
     def release(self) -> None:
         """Give back all memory but the assembly's."""
-        self._prefill = self._step = self._kept = None
+        self._steps = {}
+        self._prefill = self._cache = self._tables = None
 
     def generate(
         self,
@@ -122,29 +137,28 @@ class FusedDecoder:
         """Return a step whose cache holds the prompts and whose logits are those behind them."""
         longest = max(map(len, prompts))
         needed = -(-(longest + num_more) // CAPACITY_STEP) * CAPACITY_STEP
-        step = self._step
-        fits = step is not None and self._kept == (len(prompts), with_adapter) and step.cache.capacity >= needed
-        if step is None or not fits:
-            # The old cache goes before the new one comes.
-            step = self._step = None
-            step = self._new_step(len(prompts), needed, with_adapter)
-        room = max(PREFILL_TOKENS, longest) if sum(map(len, prompts)) > PREFILL_TOKENS else sum(map(len, prompts))
+        step = self._step_for(len(prompts), needed, with_adapter)
+        num_tokens = sum(map(len, prompts))
+        room = num_tokens if num_tokens <= PREFILL_TOKENS else max(PREFILL_TOKENS, longest)
         if self._prefill is None or self._prefill.capacity_tokens < room:
+            # The old buffers go before the new ones come; so below.
             self._prefill = None
             self._prefill = Prefill(self._assembly, room)
         for rows in _portions(prompts, self._prefill.capacity_tokens):
-            logits = self._prefill.run(
-                prompts[rows.start : rows.stop], rows.start, step.cache, step.rotary, with_adapter
-            )
+            some = prompts[rows.start : rows.stop]
+            logits = self._prefill.run(some, rows.start, step.cache, step.rotary, with_adapter)
             step.logits[rows.start : rows.stop] = logits
         return step
 
-    def _new_step(self, num_rows: int, capacity: int, with_adapter: bool) -> Step:
-        shape, compute = self._assembly.shape, self._assembly.compute
-        cache = KeyValueCache(shape, compute, num_rows, capacity)
-        self._step = Step(self._assembly, cache, RotaryTables(shape, compute, capacity), with_adapter)
-        self._kept = (num_rows, with_adapter)
-        return self._step
+    def _step_for(self, num_rows: int, capacity: int, with_adapter: bool) -> Step:
+        """Return the step of so many rows; with and without adapters share a cache."""
+        if self._cache is None or self._cache.num_rows != num_rows or self._cache.capacity < capacity:
+            self._steps, self._cache = {}, None
+            self._cache = KeyValueCache(self._assembly.shape, self._assembly.compute, num_rows, capacity)
+            self._tables = RotaryTables(self._assembly.shape, self._assembly.compute, capacity)
+        if with_adapter not in self._steps and self._tables is not None:
+            self._steps[with_adapter] = Step(self._assembly, self._cache, self._tables, with_adapter)
+        return self._steps[with_adapter]
 
     def _capped(self, logits: torch.Tensor) -> torch.Tensor:
         """Return logits as the model scales and caps them."""
@@ -156,30 +170,27 @@ class FusedDecoder:
         return logits
 
     def loss(self, batch: PackedBatch) -> torch.Tensor:
-        """Return the sum of cross-entropies in nats as decoding sees them: half of each document read, half in steps."""
+        """Return the sum of cross-entropies in nats as decoding sees them: each document half read, half in steps."""
         losses = torch.zeros((), device=batch.input_ids.device)
         ids, bounds = batch.input_ids.tolist(), batch.documents.bounds.tolist()
         targets = dict(zip(batch.trained_rows.tolist(), batch.targets.tolist(), strict=True))
         with torch.no_grad():
-            for start, end in zip(bounds, bounds[1:], strict=False):
-                document, middle = ids[start:end], (end - start) // 2
-                logits = [self._read(document[:middle]), *self._steps(document[middle:-1])]
+            for start, end in pairwise(bounds):
+                logits = self._followed(ids[start:end], (end - start) // 2)
                 wanted = torch.tensor([targets[place] for place in range(start, end - 1)], device=losses.device)
-                found = self._capped(torch.cat(logits)).float()
+                found = self._capped(logits).float()
                 losses += torch.nn.functional.cross_entropy(found, wanted, reduction="sum")
         return losses
 
-    def _read(self, tokens: list[int]) -> torch.Tensor:
-        step = self._new_step(1, CAPACITY_STEP, True)
-        self._prefill = Prefill(self._assembly, len(tokens))
-        return self._prefill.run([tokens], 0, step.cache, step.rotary, True, from_position=0)
-
-    def _steps(self, tokens: list[int]) -> Iterator[torch.Tensor]:
-        for token in tokens:
-            assert self._step is not None
-            self._step.ids.fill_(token)
-            self._step.run()
-            yield self._step.logits.clone()
+    def _followed(self, tokens: list[int], num_read: int) -> torch.Tensor:
+        """Return the logits behind all tokens but the last, of which the first are read at once."""
+        step, prefill = self._step_for(1, CAPACITY_STEP, True), Prefill(self._assembly, num_read)
+        logits = [prefill.run([tokens[:num_read]], 0, step.cache, step.rotary, True, from_position=0)]
+        for token in tokens[num_read:-1]:
+            step.ids.fill_(token)
+            step.run()
+            logits.append(step.logits.clone())
+        return torch.cat(logits)
 
 
 class _Batch:

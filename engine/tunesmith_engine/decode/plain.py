@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,6 +28,12 @@ class PlainDecoder:
     def __init__(self, model: Any, compute: Compute) -> None:  # Any: a transformers model, maybe with PEFT's adapter
         self._model, self._compute = model, compute
 
+    def weights_changed(self) -> None:
+        """Do nothing: the model itself answers."""
+
+    def release(self) -> None:
+        """Do nothing: no memory is kept."""
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
@@ -44,7 +51,7 @@ class PlainDecoder:
         with untouched_training(model, device), base_model_only, self._compute.autocast():
             for row, prompt in enumerate(prompts):
                 torch.manual_seed(sampling.seed + row)
-                watch = _Watch(len(prompt), ends, lambda tokens, row=row: on_tokens(row, tokens), should_stop)
+                watch = _Watch(len(prompt), ends, partial(on_tokens, row), should_stop)
                 if not should_stop():
                     self._continue(prompt, sampling, ends, watch)
                 answers.append(watch.tokens)
@@ -74,7 +81,9 @@ class _Watch(StoppingCriteria):
         self.tokens: list[int] = []
         self._prompt_length, self._ends, self._report, self._should_stop = prompt_length, ends, report, should_stop
 
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:  # Any: transformers' own
+    def __call__(
+        self, input_ids: torch.Tensor, scores: Any, **_: Any  # noqa: ARG002 - transformers' own call; Any: its types
+    ) -> torch.Tensor:
         stops = False
         if (input_ids.shape[1] - self._prompt_length) % REPORT_EVERY == 0:
             self.take(input_ids[0].tolist())

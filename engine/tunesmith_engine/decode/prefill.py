@@ -1,8 +1,9 @@
-"""Prompts of several rows at once, packed without padding through the layers of training; their keys and values stay."""
+"""Prompts of several rows at once, packed through the layers of training; their keys and values stay."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -78,7 +79,7 @@ class Prefill:
         first = [length - 1 if from_position is None else from_position for length in lengths]
         wanted = [
             place
-            for start, end, skipped in zip(starts[:-1], starts[1:], first, strict=True)
+            for (start, end), skipped in zip(pairwise(starts), first, strict=True)
             for place in range(start + skipped, end)
         ]
         return self._logits(x, pending, torch.tensor(wanted, device=device), with_adapter)

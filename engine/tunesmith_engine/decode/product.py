@@ -99,8 +99,8 @@ class Product:
             matvec.multiply_row(row, below, beside[: below.shape[0]], self._planes)
         dense = projection.dense_weight
         if self._planes is not None:
-            columns = (projection.beside, beside) if projection.num_extra else (None, None)
-            nf4_matvec.multiply_row_nf4(self._planes, self._four_bit, *columns, out, self._activation)
+            adapter = (projection.beside, beside) if projection.num_extra else None
+            nf4_matvec.multiply_row_nf4(self._planes, self._four_bit, adapter, out, self._activation)
         elif self._activation is not None and dense is not None:
             matvec.multiply_row_gated(self.x[0], dense, self._activation, out)
         elif dense is not None:

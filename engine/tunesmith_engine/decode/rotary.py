@@ -28,7 +28,8 @@ class RotaryTables:
 
     def at(self, positions: torch.Tensor) -> Turned:
         """Return the rows of some positions, [M]."""
-        return {
-            kind: tuple(None if table is None else table.index_select(0, positions) for table in tables)  # type: ignore[misc]
-            for kind, tables in self._tables.items()
-        }
+        return {kind: (_rows(cos, positions), _rows(sin, positions)) for kind, (cos, sin) in self._tables.items()}
+
+
+def _rows(table: torch.Tensor | None, positions: torch.Tensor) -> torch.Tensor | None:
+    return None if table is None else table.index_select(0, positions)

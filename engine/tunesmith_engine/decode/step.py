@@ -54,14 +54,14 @@ class Step:
             for layer, parts in zip(shape.layers, assembly.projections, strict=True)
         ]
         self._parts = {
-            layer.attention.num_heads: torch.empty(
+            (heads, width): torch.empty(
                 num_rows,
-                layer.attention.num_heads,
-                cached_attention.num_parts(num_rows, layer.attention.num_heads, cache.capacity),
-                max(other.attention.head_dim for other in shape.layers) + 2,
+                heads,
+                cached_attention.num_parts(num_rows, heads, cache.capacity),
+                width + 2,
                 device=compute.device,
             )
-            for layer in shape.layers
+            for heads, width in {(layer.attention.num_heads, layer.attention.head_dim) for layer in shape.layers}
         }
         self._graph: torch.cuda.CUDAGraph | None = None
         self._num_runs = 0
@@ -102,10 +102,8 @@ class Step:
         layer.attention_inputs.forward(qkv, self._with_adapter)
         _rotate(attention, qkv, cos, sin)
         heads = layer.attention_output.x[:, : attention.num_heads * attention.head_dim]
-        parts = self._parts[attention.num_heads].flatten()
-        size = cache.num_rows * attention.num_heads * self._parts[attention.num_heads].shape[2]
-        room = parts[: size * (attention.head_dim + 2)].view(cache.num_rows, attention.num_heads, -1, attention.head_dim + 2)
-        cached_attention.attend(qkv, cache.keys[index], cache.values[index], cache.lengths, attention, room, heads)
+        parts = self._parts[attention.num_heads, attention.head_dim]
+        cached_attention.attend(qkv, cache.keys[index], cache.values[index], cache.lengths, attention, parts, heads)
         layer.attention_output.forward(self._y, self._with_adapter)
         if layer.shape.post_attention_norm:
             rms_norm.add_norm(self._y, None, layer.shape.post_attention_norm, self._y)
@@ -148,7 +146,9 @@ def _layer(shape: LayerShape, parts: LayerProjections, inputs: Inputs, like: tor
     )
 
 
-def _add_norm(x: torch.Tensor, pending: torch.Tensor | None, norm: Norm | None, out: torch.Tensor, scale: float) -> None:
+def _add_norm(
+    x: torch.Tensor, pending: torch.Tensor | None, norm: Norm | None, out: torch.Tensor, scale: float
+) -> None:
     """Add the last block's output to the stream, in place, and write its norm to the first columns of `out`."""
     out = out[:, : x.shape[1]]
     if norm is not None:
@@ -164,11 +164,10 @@ def _rotate(shape: AttentionShape, qkv: torch.Tensor, cos: torch.Tensor | None, 
     num_query, num_key = shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim
     q, k = qkv[:, :num_query], qkv[:, num_query : num_query + num_key]
     norms: tuple[Norm | None, Norm | None] = (shape.query_norm, shape.key_norm)
-    if shape.query_norm and shape.key_norm and shape.query_norm.weight is not None:
-        if shape.query_norm.weight.numel() != shape.head_dim:
-            rms_norm.add_norm(q, None, shape.query_norm, q)
-            rms_norm.add_norm(k, None, shape.key_norm, k)
-            norms = (None, None)
+    if whole_width := shape.whole_width_norms:
+        for part, norm in zip((q, k), whole_width, strict=True):
+            rms_norm.add_norm(part, None, norm, part)
+        norms = (None, None)
     if not shape.rotary:
         cos = sin = None
     if cos is not None or norms[0] is not None:

@@ -194,21 +194,13 @@ class AttentionBlock:
             return q, k
         shapes = [(q.shape[0], self._num_query), (q.shape[0], self.qkv_width + self.inputs.num_extra)]
         *_, out_q, out_k = self._workspace.carve("block", *shapes, (q.shape[0], q.shape[1]), (k.shape[0], k.shape[1]))
-        if norms := self.whole_width_norms:
+        if norms := self.shape.whole_width_norms:
             for raw, norm, out in ((q, norms[0], out_q), (k, norms[1], out_k)):
                 rms_norm.add_norm(raw, None, norm, out)
             self._rotate(out_q, out_k, rotary, out_q, out_k, norms=False)
         else:
             self._rotate(q, k, rotary, out_q, out_k, norms=True)
         return out_q, out_k
-
-    @property
-    def whole_width_norms(self) -> tuple[Norm, Norm] | None:
-        """The norms of queries and keys where they span all heads, as OLMo 2's do."""
-        query, key = self.shape.query_norm, self.shape.key_norm
-        if query is None or key is None or query.weight is None or query.weight.numel() == self.shape.head_dim:
-            return None
-        return query, key
 
     def _norms(self, norms: bool) -> tuple[Norm | None, Norm | None]:
         return (self.shape.query_norm, self.shape.key_norm) if norms else (None, None)
@@ -240,7 +232,7 @@ class AttentionBlock:
         q, k = self._raw(qkv)
         out_q, out_k = self._raw(out)
         cos, sin = (rotary.cos, rotary.sin) if self.shape.rotary else (None, None)
-        whole_width = self.whole_width_norms
+        whole_width = self.shape.whole_width_norms
         norms = self._norms(whole_width is None)
         rope.rotate_backward(dq, dk, q, k, cos, sin, self.shape.head_dim, self.shape.interleaved, *norms, out_q, out_k)
         if whole_width:

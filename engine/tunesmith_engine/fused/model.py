@@ -158,6 +158,11 @@ class FusedModel:
             self._graphs = StepGraphs(self._step, self._may_hold, largest, self._parts.store.settle)
 
     @property
+    def assembly(self) -> Assembly:
+        """The model's parts, with the adapters' weights as of the last `refresh`."""
+        return self._assembly
+
+    @property
     def plan_bytes(self) -> int:
         """Expected peak of the memory that PyTorch allocates."""
         return self.plan.peak_bytes

@@ -89,26 +89,10 @@ def attend(
 
 @jit
 def _attend(
-    qkv,
-    keys,
-    values,
-    lengths,
-    parts,
-    qkv_stride,
-    capacity,
-    scale,
-    softcap,
-    window,
-    NUM_HEADS: tl.constexpr,
-    NUM_GROUPS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_PARTS: tl.constexpr,
-    CAPPED: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    TOKENS: tl.constexpr,
-    QUERIES: tl.constexpr,
-):
+    qkv, keys, values, lengths, parts, qkv_stride, capacity, scale, softcap, window,
+    NUM_HEADS: tl.constexpr, NUM_GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
+    NUM_PARTS: tl.constexpr, CAPPED: tl.constexpr, WINDOWED: tl.constexpr, TOKENS: tl.constexpr, QUERIES: tl.constexpr,  # noqa: ARG001 - called like the other
+):  # fmt: skip
     """Attend with one query to a part of the row's tokens; the first part has the new token, too."""
     row = (tl.program_id(0) // NUM_HEADS).to(tl.int64)
     head = tl.program_id(0) % NUM_HEADS
@@ -119,12 +103,7 @@ def _attend(
     source = qkv + row * qkv_stride
     query = tl.load(source + head * HEAD_DIM + column, mask=inside, other=0.0).to(tl.float32) * scale
     length = tl.load(lengths + row)
-    start = 0
-    if WINDOWED:
-        start = tl.maximum(length - window + 1, 0)
-    share = tl.cdiv(tl.cdiv(length - start, NUM_PARTS), TOKENS) * TOKENS
-    begin = start + part * share
-    end = tl.minimum(begin + share, length)
+    begin, end = _part(length, part, window, NUM_PARTS, WINDOWED, TOKENS)
     cache = (row * NUM_GROUPS + group) * capacity * HEAD_DIM
     largest = -float("inf")
     total = 0.0
@@ -137,8 +116,7 @@ def _attend(
         key = tl.load(keys + place, mask=valid, other=0.0).to(tl.float32)
         value = tl.load(values + place, mask=valid, other=0.0).to(tl.float32)
         scores = tl.sum(key * query[None, :], axis=1)
-        if CAPPED:
-            scores = softcap * _tanh(scores / softcap)
+        scores = _capped(scores, softcap, CAPPED)
         scores = tl.where(exists, scores, -float("inf"))
         highest = tl.maximum(largest, tl.max(scores, axis=0))
         faded = tl.exp(largest - highest)
@@ -152,8 +130,7 @@ def _attend(
         new_key = tl.load(source + at_key, mask=inside, other=0.0)
         new_value = tl.load(source + at_key + NUM_GROUPS * HEAD_DIM, mask=inside, other=0.0)
         score = tl.sum(new_key.to(tl.float32) * query, axis=0)
-        if CAPPED:
-            score = softcap * _tanh(score / softcap)
+        score = _capped(score, softcap, CAPPED)
         highest = tl.maximum(largest, score)
         faded = tl.exp(largest - highest)
         weight = tl.exp(score - highest)
@@ -172,26 +149,10 @@ def _attend(
 
 @jit
 def _attend_grouped(
-    qkv,
-    keys,
-    values,
-    lengths,
-    parts,
-    qkv_stride,
-    capacity,
-    scale,
-    softcap,
-    window,
-    NUM_HEADS: tl.constexpr,
-    NUM_GROUPS: tl.constexpr,
-    HEAD_DIM: tl.constexpr,
-    BLOCK: tl.constexpr,
-    NUM_PARTS: tl.constexpr,
-    CAPPED: tl.constexpr,
-    WINDOWED: tl.constexpr,
-    TOKENS: tl.constexpr,
-    QUERIES: tl.constexpr,
-):
+    qkv, keys, values, lengths, parts, qkv_stride, capacity, scale, softcap, window,
+    NUM_HEADS: tl.constexpr, NUM_GROUPS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK: tl.constexpr,
+    NUM_PARTS: tl.constexpr, CAPPED: tl.constexpr, WINDOWED: tl.constexpr, TOKENS: tl.constexpr, QUERIES: tl.constexpr,
+):  # fmt: skip
     """Do the same with all queries that share keys and values."""
     SHARING: tl.constexpr = NUM_HEADS // NUM_GROUPS
     row = (tl.program_id(0) // NUM_GROUPS).to(tl.int64)
@@ -205,12 +166,7 @@ def _attend_grouped(
     mine = (head < SHARING)[:, None] & inside[None, :]
     query = tl.load(at_query, mask=mine, other=0.0)
     length = tl.load(lengths + row)
-    start = 0
-    if WINDOWED:
-        start = tl.maximum(length - window + 1, 0)
-    share = tl.cdiv(tl.cdiv(length - start, NUM_PARTS), TOKENS) * TOKENS
-    begin = start + part * share
-    end = tl.minimum(begin + share, length)
+    begin, end = _part(length, part, window, NUM_PARTS, WINDOWED, TOKENS)
     cache = (row * NUM_GROUPS + group) * capacity * HEAD_DIM
     largest = tl.full([QUERIES], -float("inf"), tl.float32)
     total = tl.zeros([QUERIES], tl.float32)
@@ -223,8 +179,7 @@ def _attend_grouped(
         key = tl.load(keys + place, mask=valid, other=0.0)
         value = tl.load(values + place, mask=valid, other=0.0)
         scores = tl.dot(query, tl.trans(key)) * scale
-        if CAPPED:
-            scores = softcap * _tanh(scores / softcap)
+        scores = _capped(scores, softcap, CAPPED)
         scores = tl.where(exists[None, :], scores, -float("inf"))
         highest = tl.maximum(largest, tl.max(scores, axis=1))
         faded = tl.exp(largest - highest)
@@ -237,8 +192,7 @@ def _attend_grouped(
         new_key = tl.load(source + at_key, mask=inside, other=0.0)
         new_value = tl.load(source + at_key + NUM_GROUPS * HEAD_DIM, mask=inside, other=0.0)
         score = tl.sum(query.to(tl.float32) * new_key.to(tl.float32)[None, :], axis=1) * scale
-        if CAPPED:
-            score = softcap * _tanh(score / softcap)
+        score = _capped(score, softcap, CAPPED)
         highest = tl.maximum(largest, score)
         faded = tl.exp(largest - highest)
         weight = tl.exp(score - highest)
@@ -283,11 +237,25 @@ def _merge(
 
 
 @jit
-def _tanh(x):
-    """Return the hyperbolic tangent without overflow."""
-    small = tl.exp(-2.0 * tl.abs(x))
-    size = (1.0 - small) / (1.0 + small)
-    return tl.where(x >= 0, size, -size)
+def _part(length, part, window, NUM_PARTS: tl.constexpr, WINDOWED: tl.constexpr, TOKENS: tl.constexpr):
+    """Return the bounds of a part of a row's tokens, in whole turns; an empty one begins at or behind its end."""
+    start = 0
+    if WINDOWED:
+        start = tl.maximum(length - window + 1, 0)
+    share = tl.cdiv(tl.cdiv(length - start, NUM_PARTS), TOKENS) * TOKENS
+    begin = start + part * share
+    return begin, tl.minimum(begin + share, length)
+
+
+@jit
+def _capped(scores, softcap, CAPPED: tl.constexpr):
+    """Return softcap * tanh(scores / softcap) without overflow, where the model caps its scores."""
+    if CAPPED:
+        x = scores / softcap
+        small = tl.exp(-2.0 * tl.abs(x))
+        size = (1.0 - small) / (1.0 + small)
+        scores = softcap * tl.where(x >= 0, size, -size)
+    return scores
 
 
 # The same in PyTorch; float64 stays float64

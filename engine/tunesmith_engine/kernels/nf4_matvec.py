@@ -4,8 +4,8 @@ A word of 32 bits holds eight weights of a row. The row of numbers comes in eigh
 them out), so a program reads words and numbers alike: four bytes each, side by side. A block's products are added up
 before they are scaled.
 
-A look-up in memory takes a GPU longer than all else together, so for bfloat16 the table lies in registers: the bytes of
-its values, picked by the instruction that permutes bytes. A value then is four bytes of which the lower three are equal.
+A look-up in memory takes a GPU longer than all else together, so for bfloat16 the table lies in registers: the bytes
+of its values, picked by the instruction that permutes bytes. A value is four bytes of which the lower three are equal.
 Values times 4.11 are near such numbers: a search over factors found the one that is least off, 0.034 % in the root mean
 square and 0.11 % at most; rounding to bfloat16, as transformers does with each weight, is off by 0.11 and 0.39 %.
 """
@@ -91,7 +91,7 @@ def _permutes(dtype: torch.dtype) -> bool:
 
 
 def problem(weights: Sequence[Nf4Weight], gated: bool) -> str | None:
-    """Return why these matrices below each other can't be multiplied here, for the code's reader; None when they can."""
+    """Return why these matrices below each other can't be multiplied here, None when they can."""
     first = weights[0]
     if len(weights) > MOST_MATRICES or (gated and len(weights) > 2):
         return "too many matrices"
@@ -113,8 +113,7 @@ def problem(weights: Sequence[Nf4Weight], gated: bool) -> str | None:
 def multiply_row_nf4(
     planes: torch.Tensor,
     weights: Sequence[Nf4Weight],
-    beside: torch.Tensor | None,
-    shrunk: torch.Tensor | None,
+    adapter: tuple[torch.Tensor, torch.Tensor] | None,
     out: torch.Tensor,
     activation: str | None = None,
 ) -> None:
@@ -123,16 +122,16 @@ def multiply_row_nf4(
     Args:
         planes: [8, K / 8] float32: x as `matvec.multiply_row` lays it out.
         weights: matrices [N_i, K] below each other, for which `problem` is None.
-        beside: B, the adapter's columns beside the weights, [N, R], with any stride between rows; None for none.
-        shrunk: s, [R], contiguous.
+        adapter: B, its columns beside the weights, [N, R] with any stride between rows, and s, [R], contiguous.
         out: [N], or [N / 2] for a gated product; contiguous.
         activation: None, or as in `glu.gate_and_multiply`: the first half of the N outputs is the gate.
     """
     if not registry.runs(NAME, planes.device):
-        _twin(planes, weights, beside, shrunk, out, activation)
+        _twin(planes, weights, adapter, out, activation)
         return
     first = weights[0]
     nested = first.offset is not None
+    beside, shrunk = adapter or (None, None)
     tensors: list[torch.Tensor | None] = [planes, first.table, first.outer_table, beside, shrunk, out]
     for index in range(MOST_MATRICES):
         # Programs of matrices that there are not don't exist.
@@ -168,40 +167,13 @@ def multiply_row_nf4(
 
 @jit
 def _multiply(
-    planes,
-    table,
-    outer_table,
-    beside,
-    shrunk,
-    out,
-    packed_a,
-    scales_a,
-    outer_a,
-    offset_a,
-    packed_b,
-    scales_b,
-    outer_b,
-    offset_b,
-    packed_c,
-    scales_c,
-    outer_c,
-    offset_c,
-    end_a,
-    end_b,
-    num_outputs,
-    num_words,
-    beside_stride,
-    BLOCK_WORDS: tl.constexpr,
-    OUTER_SIZE: tl.constexpr,
-    NESTED: tl.constexpr,
-    ACTIVATION: tl.constexpr,
-    MERGED: tl.constexpr,
-    NUM_EXTRA: tl.constexpr,
-    EXTRA_BLOCK: tl.constexpr,
-    SPAN: tl.constexpr,
-    PERMUTED: tl.constexpr,
-    EVEN: tl.constexpr,
-):
+    planes, table, outer_table, beside, shrunk, out,
+    packed_a, scales_a, outer_a, offset_a, packed_b, scales_b, outer_b, offset_b, packed_c, scales_c, outer_c, offset_c,
+    end_a, end_b, num_outputs, num_words, beside_stride,
+    BLOCK_WORDS: tl.constexpr, OUTER_SIZE: tl.constexpr, NESTED: tl.constexpr, ACTIVATION: tl.constexpr,
+    MERGED: tl.constexpr, NUM_EXTRA: tl.constexpr, EXTRA_BLOCK: tl.constexpr, SPAN: tl.constexpr,
+    PERMUTED: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
     """Compute four outputs, or two gated ones; all of a program are of one matrix, or two of each half."""
     program = tl.program_id(0)
     if ACTIVATION != "":
@@ -308,17 +280,14 @@ def _four_rows(
         c += tl.sum(tl.reshape(sum_c, (GROUPS, BLOCK_WORDS)), axis=1) * scale_c
         d += tl.sum(tl.reshape(sum_d, (GROUPS, BLOCK_WORDS)), axis=1) * scale_d
     factor = LESS if PERMUTED else 1.0
-    return tl.sum(a, axis=0) * factor, tl.sum(b, axis=0) * factor, tl.sum(c, axis=0) * factor, tl.sum(d, axis=0) * factor
+    a, b, c, d = a * factor, b * factor, c * factor, d * factor
+    return tl.sum(a, axis=0), tl.sum(b, axis=0), tl.sum(c, axis=0), tl.sum(d, axis=0)
 
 
 @jit
 def _load(places, exists, EVEN: tl.constexpr):
     """Return what is at some places, zero where nothing is."""
-    if EVEN:
-        found = tl.load(places)
-    else:
-        found = tl.load(places, mask=exists, other=0)
-    return found
+    return tl.load(places) if EVEN else tl.load(places, mask=exists, other=0)
 
 
 @jit
@@ -326,7 +295,7 @@ def _scale(
     block, exists, scales, outer_table, outer_scales, offset,
     OUTER_SIZE: tl.constexpr, NESTED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Return the scales of some quantisation blocks; see `nf4.nested_scale`, which loads the offset each time."""
+    """Return the scales of some quantisation blocks; `nf4` reads them alike, but loads the offset each time."""
     if NESTED:
         code = _load(scales + block, exists, EVEN).to(tl.int32)
         outer = _load(outer_scales + block // OUTER_SIZE, exists, EVEN)
@@ -360,15 +329,14 @@ def _products(codes, n0, n1, n2, n3, n4, n5, n6, n7, table, PERMUTED: tl.constex
 def _twin(
     planes: torch.Tensor,
     weights: Sequence[Nf4Weight],
-    beside: torch.Tensor | None,
-    shrunk: torch.Tensor | None,
+    adapter: tuple[torch.Tensor, torch.Tensor] | None,
     out: torch.Tensor,
     activation: str | None,
 ) -> None:
     row = planes.t().flatten()
     products = torch.cat([dequantise(weight, row.new_empty(weight.shape)) @ row for weight in weights])
-    if beside is not None and shrunk is not None:
-        products += beside.to(row.dtype) @ shrunk.to(row.dtype)
+    if adapter is not None:
+        products += adapter[0].to(row.dtype) @ adapter[1].to(row.dtype)
     if activation is None:
         out.copy_(products)
         return

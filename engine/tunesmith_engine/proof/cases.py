@@ -129,7 +129,7 @@ def _matvec(sizes: Sizes, inputs: Inputs) -> Results:
 
     x, gated = inputs.random(sizes.hidden), inputs.empty(NUM_ROWS - 1)
     found = {"few": inputs.empty(NUM_ROWS), "many": inputs.empty(sizes.vocabulary)}
-    for name, out in found.items():
+    for out in found.values():
         multiply_row(x, inputs.rows(sizes.hidden, len(out)), out)
     multiply_row_gated(x, inputs.rows(sizes.hidden, 2 * len(gated)), sizes.activation, gated)
     return found | {"gated": gated}
@@ -152,8 +152,8 @@ def _nf4_matvec(sizes: Sizes, inputs: Inputs) -> Results:
         weights.append(Nf4Weight.of(weight.to(inputs.device)))
     adapter = inputs.rows(16, 16), inputs.random(16)
     out, gated = inputs.empty(16), inputs.empty(8)
-    multiply_row_nf4(planes, weights, *adapter, out)
-    multiply_row_nf4(planes, weights, *adapter, gated, sizes.activation)
+    multiply_row_nf4(planes, weights, adapter, out)
+    multiply_row_nf4(planes, weights, adapter, gated, sizes.activation)
     return {"planes": planes, "out": out, "gated": gated}
 
 

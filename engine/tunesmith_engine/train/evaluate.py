@@ -10,8 +10,7 @@ from peft import PeftModel
 
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.data import Example
-from tunesmith_engine.decode import end_tokens, open_decoder
-from tunesmith_engine.device import Compute
+from tunesmith_engine.decode import Decoder, end_tokens
 from tunesmith_engine.model.inference import untouched_training
 from tunesmith_engine.train.loss import num_trained_tokens
 from tunesmith_engine.train.loss_paths import LossPath
@@ -39,15 +38,17 @@ def held_out_loss(
 
 
 def generate(
+    decoder: Decoder,
     model: PeftModel,
     tokenizer: Any,  # Any: a transformers tokenizer
-    compute: Compute,
     prompt: list[int],
     max_tokens: int,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> str:
-    """Return the model's most likely answer to the tokens of a prompt."""
-    decoder = open_decoder(model, compute)
+    """Return the model's most likely answer to the tokens of a prompt; no memory of it is kept."""
     ends = end_tokens(model.get_base_model(), tokenizer)
-    (answer,) = decoder.generate([prompt], Sampling(max_tokens), ends, should_stop=should_stop)
+    try:
+        (answer,) = decoder.generate([prompt], Sampling(max_tokens), ends, should_stop=should_stop)
+    finally:
+        decoder.release()
     return str(tokenizer.decode(answer, skip_special_tokens=True)).strip()

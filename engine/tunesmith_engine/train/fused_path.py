@@ -13,6 +13,9 @@ from tunesmith_core.messages import joined
 from tunesmith_core.planner import optimizer_bytes
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.decode import Decoder
+from tunesmith_engine.decode.fused import FusedDecoder
+from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import Compute
 from tunesmith_engine.fused.arena import AdapterArena
 from tunesmith_engine.fused.model import FusedModel
@@ -105,6 +108,8 @@ class FusedPath:
             NotFusableError: the model has parts that the fused model can't run.
         """
         self._lengths = lengths
+        self._model, self._compute = model, compute
+        self._decoder: Decoder | None = None
         self._device = compute.device
         self._fused = FusedModel.attach(
             model,
@@ -167,6 +172,15 @@ class FusedPath:
     def out_of_the_way(self) -> AbstractContextManager[None]:
         """Give back the memory of activations for a while."""
         return self._fused.out_of_the_way()
+
+    def decoder(self) -> Decoder:
+        """Return the fused decoder, or transformers' where a step of the model can't be fused."""
+        if self._decoder is None:
+            try:
+                self._decoder = FusedDecoder(self._model, self._fused.assembly)
+            except NotFusableError:
+                self._decoder = PlainDecoder(self._model, self._compute)
+        return self._decoder
 
     def close(self) -> None:
         """Leave the transformers model with weights of its own."""

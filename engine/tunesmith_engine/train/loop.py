@@ -167,7 +167,7 @@ class Loop:
         parts = self.parts
         try:
             with self._at_rest():
-                return generate(parts.model, parts.tokenizer, parts.compute, prompt, max_tokens, should_stop)
+                return generate(self.path.decoder(), parts.model, parts.tokenizer, prompt, max_tokens, should_stop)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise

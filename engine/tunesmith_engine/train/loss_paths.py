@@ -16,6 +16,8 @@ from peft import PeftModel
 from tunesmith_core.messages import Message
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.data import Example, PreparedData
+from tunesmith_engine.decode import Decoder
+from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.device import Compute
 from tunesmith_engine.methods import Method
 from tunesmith_engine.model.causality import check_looks_back_only, feels_padding
@@ -81,6 +83,9 @@ class LossPath(Protocol):
 
     def out_of_the_way(self) -> AbstractContextManager[None]:
         """Hold as little memory as possible for a while."""
+
+    def decoder(self) -> Decoder:
+        """Return the way to answer with the weights as they are now."""
 
     def close(self) -> None:
         """Take back what was done to the model."""
@@ -173,6 +178,10 @@ class PlainPath:
     def out_of_the_way(self) -> AbstractContextManager[None]:
         """See LossPath; autograd holds nothing between steps."""
         return contextlib.nullcontext()
+
+    def decoder(self) -> Decoder:
+        """See LossPath."""
+        return PlainDecoder(self._model, self._compute)
 
     def close(self) -> None:
         """See LossPath."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from tests.engine.fused.families import FUSED
 from tests.engine.fused.test_model import adapted, compute

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.engine.kernels.conftest import DTYPES, rows
-from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tests.engine.kernels.test_nf4 import _weight
+from tests.engine.numerics import REDUCTION, judge, mutants_fail
 from tunesmith_engine.kernels import nf4_matvec
 from tunesmith_engine.kernels.matvec import multiply_row, multiply_row_gated
 from tunesmith_engine.kernels.nf4 import Nf4Weight, dequantise
@@ -86,11 +86,12 @@ def test_matrices_in_nf4_and_their_adapter(
     heights: tuple[int, ...], width: int, extra: int, nested: bool, dtype: torch.dtype, device: torch.device
 ) -> None:
     parts = [Nf4Weight.of(_weight((height, width), device, nested=nested)) for height in heights]
-    x, beside, shrunk = row(width, dtype, device), rows(sum(heights), extra, dtype, device, 3), row(extra, dtype, device)
+    x, shrunk = row(width, dtype, device), row(extra, dtype, device)
+    beside = rows(sum(heights), extra, dtype, device, 3)
     out = torch.full((sum(heights),), float("nan"), dtype=dtype, device=device)
-    adapter = (beside, shrunk) if extra else (None, None)
+    adapter = (beside, shrunk) if extra else None
     assert nf4_matvec.problem(parts, gated=False) is None
-    multiply_row_nf4(laid_out(x), parts, *adapter, out)
+    multiply_row_nf4(laid_out(x), parts, adapter, out)
     full = torch.cat([dequantise(part, x.new_empty(part.shape, dtype=torch.float32)) for part in parts])
     exact = full.double() @ x.double() + beside.double() @ shrunk.double()
     usual = full.to(dtype) @ x + beside @ shrunk
@@ -107,7 +108,7 @@ def test_a_gated_product_in_nf4(activation: str, merged: bool, device: torch.dev
     x, beside, shrunk = row(128, dtype, device), rows(16, 8, dtype, device, 3), row(8, dtype, device)
     out = torch.full((8,), float("nan"), dtype=dtype, device=device)
     assert nf4_matvec.problem(parts, gated=True) is None
-    multiply_row_nf4(laid_out(x), parts, beside, shrunk, out, activation)
+    multiply_row_nf4(laid_out(x), parts, (beside, shrunk), out, activation)
     full = torch.cat([dequantise(part, x.new_empty(part.shape, dtype=torch.float32)) for part in parts])
     products = full.double() @ x.double() + beside.double() @ shrunk.double()
     rounded = full.to(dtype) @ x + beside @ shrunk
