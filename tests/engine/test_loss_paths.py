@@ -198,7 +198,8 @@ def test_activation_checkpointing_by_wish_keeps_the_least(tiny_spec: MakeSpec) -
         ({}, "rms_norm, rope, glu, embedding, copy_rows, matvec, cached_attention, cross_entropy, adamw"),
         (
             {"method": {"kind": "qlora"}, "optimizer": {"name": "adamw_8bit"}},
-            "rms_norm, rope, glu, embedding, copy_rows, nf4, matvec, nf4_matvec, cached_attention, cross_entropy, adamw_8bit",
+            "rms_norm, rope, glu, embedding, copy_rows, nf4, matvec, nf4_matvec, cached_attention, cross_entropy, "
+            "adamw_8bit",
         ),
     ],
 )
