@@ -7,8 +7,10 @@ import pytest
 from tests.engine.fused.families import FUSED
 from tests.engine.fused.test_model import adapted, compute
 from tunesmith_core.sampling import Sampling
+from tunesmith_engine.decode import open_decoder
 from tunesmith_engine.decode.fused import FusedDecoder
 from tunesmith_engine.decode.plain import PlainDecoder
+from tunesmith_engine.shapes import NotFusableError
 
 PROMPTS = [[3, 5, 7], [4], [9, 8, 7, 6, 5, 31, 44, 100, 17, 3, 2, 1]]
 
@@ -23,3 +25,97 @@ def test_the_likeliest_answers_are_those_of_transformers(family: str) -> None:
         assert fused.generate(PROMPTS, Sampling(12), (), with_adapter=with_adapter) == answers
         for prompt, answer in zip(PROMPTS, answers, strict=True):
             assert fused.generate([prompt], Sampling(12), (), with_adapter=with_adapter) == [answer]
+
+
+@pytest.fixture(scope="module")
+def fused() -> FusedDecoder:
+    return FusedDecoder.attach(adapted("qwen2"), compute())
+
+
+def answers(decoder: FusedDecoder, prompts: list[list[int]], number: int = 10) -> list[list[int]]:
+    return [decoder.generate([prompt], Sampling(number), ())[0] for prompt in prompts]
+
+
+def test_more_rows_than_are_answered_at_once_keep_their_order(
+    fused: FusedDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompts = [[3 + row, 9] * (1 + row % 4) for row in range(7)]
+    expected = answers(fused, prompts)
+    monkeypatch.setattr("tunesmith_engine.decode.fused.MOST_ROWS", 3)
+    monkeypatch.setattr("tunesmith_engine.decode.fused.PREFILL_TOKENS", 9)
+    reported: dict[int, list[int]] = {}
+    found = fused.generate(
+        prompts, Sampling(10), (), on_tokens=lambda row, tokens: reported.setdefault(row, []).extend(tokens)
+    )
+    assert found == expected
+    assert reported == dict(enumerate(expected))
+
+
+def test_an_answer_ends_before_its_end_while_others_continue(fused: FusedDecoder) -> None:
+    whole = answers(fused, PROMPTS, 12)
+    end = whole[0][4]
+    expected = [answer[: answer.index(end)] if end in answer else answer for answer in whole]
+    assert fused.generate(PROMPTS, Sampling(12), {end}) == expected
+    assert expected != whole
+
+
+def test_a_stop_keeps_what_there_is(fused: FusedDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tunesmith_engine.decode.fused.REPORT_S", 0.0)
+    whole, asked = answers(fused, PROMPTS[:1])[0], []
+
+    def stops() -> bool:
+        asked.append(1)
+        return len(asked) > 3
+
+    assert fused.generate(PROMPTS[:1], Sampling(10), (), should_stop=stops) == [whole[:3]]
+    assert fused.generate(PROMPTS[:1], Sampling(10), (), should_stop=lambda: True) == [[]]
+
+
+def test_a_longer_answer_gets_a_larger_cache_and_a_shorter_one_keeps_it(fused: FusedDecoder) -> None:
+    fused.generate(PROMPTS[:1], Sampling(4), ())
+    small = fused._cache
+    fused.generate(PROMPTS[:1], Sampling(3), (), with_adapter=False)
+    assert fused._cache is small
+    long = fused.generate(PROMPTS[:1], Sampling(300), ())[0]
+    assert fused._cache is not small
+    assert long[:4] == fused.generate(PROMPTS[:1], Sampling(4), ())[0]
+    fused.release()
+    assert fused._cache is None
+    assert fused.generate(PROMPTS[:1], Sampling(300), ())[0] == long
+
+
+def test_new_weights_of_the_adapter_answer_once_they_are_told() -> None:
+    model = adapted("llama")
+    decoder = FusedDecoder.attach(model, compute())
+    before = decoder.generate(PROMPTS, Sampling(8), ())
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.neg_()
+    decoder.weights_changed()
+    after = decoder.generate(PROMPTS, Sampling(8), ())
+    assert after != before
+    assert after == PlainDecoder(model, compute()).generate(PROMPTS, Sampling(8), ())
+
+
+def test_a_model_that_is_refused_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = adapted("llama")
+    expected = PlainDecoder(model, compute()).generate(PROMPTS, Sampling(8), ())
+
+    def differs(*_: object) -> None:
+        raise NotFusableError("A test.")
+
+    monkeypatch.setattr("tunesmith_engine.decode.fused.check_agreement", differs)
+    decoder = open_decoder(model, compute())
+    assert decoder.name == "plain"
+    assert decoder.generate(PROMPTS, Sampling(8), ()) == expected
+
+
+def test_a_model_with_experts_is_answered_by_transformers() -> None:
+    assert open_decoder(adapted("qwen3-moe"), compute()).name == "plain"
+
+
+def test_beyond_the_first_rotary_table_transformers_answers() -> None:
+    """The model takes another table from 128 tokens on, also for the tokens before."""
+    model = adapted("phi4-mini")
+    expected = PlainDecoder(model, compute()).generate([[5] * 120], Sampling(12), ())
+    assert FusedDecoder.attach(model, compute()).generate([[5] * 120], Sampling(12), ()) == expected
