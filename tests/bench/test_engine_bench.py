@@ -110,6 +110,31 @@ def test_speed_counts_all_tokens_and_the_median_step() -> None:
     assert speed(steps[1:], 11.0)["step_ms"] == 5500.0
 
 
+def test_answers_are_timed(tiny_model: Path, bench: Bench, tmp_path: Path) -> None:
+    one, more, result = bench(tiny_model, "one:1:24", "more:3:16", rank=4, decode=True)
+    assert (result["status"], result["exit_code"]) == ("finished", EXIT_DONE)
+    for row in (one, more):
+        assert row["decoder"] == "fused"
+        assert row["first_token_s"] > 0
+        assert row["tokens_per_s"] > 0
+    events = read_journal(tmp_path / "operation" / "events.jsonl")
+    words = [event.data["text"] for event in events if event.type == "log" and event.data["level"] == "info"]
+    assert "more, lora, 3 x 16 tokens" in words[1]
+    assert "fused decoder, first token after" in words[1]
+
+
+def test_answers_that_fail_are_an_error_of_their_row(
+    tiny_model: Path, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise torch.OutOfMemoryError("A test.")
+
+    monkeypatch.setattr("tunesmith_engine.bench.decoding.open_decoder", fails)
+    row, result = bench(tiny_model, "one:1:24", decode=True)
+    assert row["error"]["code"] == "cuda-oom"
+    assert result["exit_code"] != EXIT_DONE
+
+
 def test_rows_of_two_workloads(tiny_model: Path, bench: Bench, tmp_path: Path) -> None:
     fixed, chat, result = bench(tiny_model, "fixed:2:64:steps=2", "chat:4:64:varied:steps=2", rank=4)
     assert (result["status"], result["exit_code"]) == ("finished", EXIT_DONE)

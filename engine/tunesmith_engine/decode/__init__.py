@@ -28,6 +28,9 @@ class Decoder(Protocol):
     def release(self) -> None:
         """Give back the memory that answers took, until the next one."""
 
+    def close(self) -> None:
+        """Leave the model as it was before; no answer can follow."""
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],

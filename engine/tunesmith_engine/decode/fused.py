@@ -80,6 +80,11 @@ class FusedDecoder:
         self._steps = {}
         self._prefill = self._cache = self._tables = None
 
+    def close(self) -> None:
+        """Leave the transformers model with weights of its own; not for an assembly that somebody else owns."""
+        self.release()
+        self._assembly.release()
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],

@@ -34,6 +34,9 @@ class PlainDecoder:
     def release(self) -> None:
         """Do nothing: no memory is kept."""
 
+    def close(self) -> None:
+        """Do nothing: the model is as it was."""
+
     def generate(
         self,
         prompts: Sequence[Sequence[int]],

@@ -84,6 +84,7 @@ class BenchSpec:
         device: "auto", "cuda" or "cpu".
         fp8: whether it multiplies with frozen weights in 8 bits.
         longest: whether the longest row that trains is searched, from the length of each workload on.
+        decode: whether answers to the rows of each workload are timed instead of training.
     """
 
     model: str
@@ -94,6 +95,7 @@ class BenchSpec:
     device: str = "auto"
     fp8: bool = False
     longest: bool = False
+    decode: bool = False
 
 
 @dataclass(frozen=True, slots=True)
