@@ -127,6 +127,8 @@ def test_a_malformed_file_gets_a_verdict_with_its_place(
     ("text", "code", "likely"),
     [
         ("caf\xe9", "windows-1252", "Windows-1252 (Western European)"),
+        # Two signs that GB 2312 would read as a Cyrillic letter.
+        ("see \xa7\xbb here", "windows-1252", "Windows-1252 (Western European)"),
         ("M\xfcnchen \xdc\xdf \u20ac", "windows-1252", "Windows-1252 (Western European)"),
         ("\u4f60\u597d", "gbk", "GB18030 and GBK (Chinese)"),
     ],

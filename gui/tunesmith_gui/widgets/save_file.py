@@ -23,7 +23,7 @@ def ask_where_to_save(
     documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
     start = documents if Path(documents).is_dir() else str(Path.home())
     options = QFileDialog.Option.DontConfirmOverwrite if appends else QFileDialog.Option(0)
-    chosen, _ = QFileDialog.getSaveFileName(parent, title, str(Path(start) / file_name), kind, options=options)
+    chosen, _ = QFileDialog.getSaveFileName(parent, title, str(Path(start) / file_name), kind, "", options)
     if not chosen:
         return None
     path = Path(chosen)

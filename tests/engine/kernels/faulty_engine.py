@@ -17,7 +17,7 @@ from tunesmith_engine.proof.inputs import Inputs, Results, Sizes
 def main() -> int:
     """Break the kernels, but not their twins, and do the operation."""
     faults, *arguments = sys.argv[1:]
-    for pair in faults.split(","):
+    for pair in filter(None, faults.split(",")):
         break_kernel(*pair.split("="))
     return host.main(arguments)
 

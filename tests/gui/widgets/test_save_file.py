@@ -19,7 +19,7 @@ def test_a_name_without_an_ending_gets_one(
 ) -> None:
     proposed: list[Path] = []
 
-    def ask(_parent: object, _title: str, start: str, kind: str) -> tuple[str, str]:
+    def ask(_parent: object, _title: str, start: str, kind: str, *_: object) -> tuple[str, str]:
         proposed.append(Path(start))
         return (str(tmp_path / typed) if typed else ""), kind
 
