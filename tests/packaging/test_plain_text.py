@@ -12,7 +12,7 @@ import pytest
 
 from tests.packaging.test_house_rules import REPOSITORY, project_files
 
-HOMES = ("gui/tunesmith_gui/plain_text.py", "gui/tunesmith_gui/widgets/safe_label.py", "gui/tunesmith_gui/report_pdf.py")
+HOMES = tuple(f"gui/tunesmith_gui/{name}.py" for name in ("plain_text", "widgets/safe_label", "report_pdf"))
 """The last prints the report, whose page escapes every foreign text (tunesmith_core.report.page)."""
 TERMINAL = "engine/tunesmith_core/terminal.py"
 OURS = ("engine/tunesmith_core", "engine/tunesmith_engine", "gui/tunesmith_gui", "installers/tunesmith_setup")
