@@ -5765,6 +5765,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行 {run} 已到第 {step} 步，但它的检查点都不能使用。</translation>
     </message>
     <message>
+        <source>The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the trained model ({nats} nats apart). A larger type, such as q8_0, loses less.</source>
+        <translation>此文件中较小的数值改变了回答：与训练后的模型相比，{agreement} 的后续词元相同（相差 {nats} 奈特）。更大的类型（如 q8_0）损失更小。</translation>
+    </message>
+    <message>
         <source>The system ended the training process because memory ran out.</source>
         <translation>内存耗尽，系统结束了训练进程。</translation>
     </message>
