@@ -6,7 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from tunesmith_core import cli_runs, evaluations, terminal
-from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.errors import EXIT_DONE, TunesmithError
 from tunesmith_core.messages import Message, said
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.operations.runner import conduct
@@ -20,6 +20,8 @@ def evaluate(arguments: Namespace) -> int:
     run = Run(Path(arguments.run))
     if run.is_supervised():
         return cli_runs.evaluate(run)
+    if arguments.rows < 1:
+        raise TunesmithError("usage", "--rows: {rows} is less than 1.", rows=arguments.rows)
     spec = EvaluateSpec(arguments.run, arguments.checkpoint, arguments.data, arguments.rows)
     progress = terminal.Progress()
     try:

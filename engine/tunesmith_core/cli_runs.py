@@ -302,6 +302,10 @@ def report(arguments: Namespace) -> int:
     """Write the report of a run and say what came of it."""
     run = open_run(arguments.run)
     path = arguments.to or run.report_path
+    if path.suffix.lower() not in (".html", ".htm", pdf.SUFFIX):
+        raise TunesmithError("usage", "{path}: a report is an .html or a .pdf file.", path=path)
+    if not path.absolute().parent.is_dir():
+        raise TunesmithError("usage", "The folder {path} does not exist.", path=path.absolute().parent)
     write = pdf.write_pdf if path.suffix.lower() == pdf.SUFFIX else page.write
     verdict = write(run, path)
     if arguments.json:

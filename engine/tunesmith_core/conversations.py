@@ -47,6 +47,8 @@ class Answer:
         self.tokens = int(done.get("tokens") or 0)
         self.first_s = float(done.get("first_s") or 0.0)
         self.tokens_per_s = float(done.get("tokens_per_s") or 0.0)
+        # Who asked while the model was loaded did not know it.
+        self.step = int(done.get("step") or self.step)
         self.text, self.thinking = self.text.strip(), self.thinking.strip()
 
 

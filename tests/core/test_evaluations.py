@@ -81,6 +81,7 @@ def test_the_command_shows_a_table(
     assert "evaluation: /runs/told/evaluations/e.json" in shown
     assert asked == [EvaluateSpec(str(run.path), 10, "", 7)]  # type: ignore[arg-type]
     assert cli.main(["evaluate", run.id, "--json"]) == 0
+    assert cli.main(["evaluate", run.id, "--rows", "0"]) == 2
     assert "right choice" not in capsys.readouterr().out
     assert asked[1].answering().model.path == run.load_spec().model.path
 

@@ -142,6 +142,14 @@ def test_a_chat_answers_stops_switches_and_ends(training_home: Path, tiny_model:
     assert text
     assert talk.done(asked, BASE)[0]["status"] == "canceled"
 
+    # A stop while nobody listens is meant for what was asked before it, and for nothing after.
+    running, waiting = talk.ask(TUNED, max_tokens=400), talk.ask(TUNED)
+    talk.post("cancel")
+    assert talk.done(running, TUNED)[0]["status"] == "canceled"
+    assert talk.done(waiting, TUNED)[0]["status"] == "canceled"
+    end, text = talk.done(talk.ask(TUNED), TUNED)
+    assert (end["step"], text) == (STEP, first)
+
     # Another checkpoint answers in the same process; one that isn't there leaves the one before.
     switched = talk.post("switch", checkpoint=STEP + 2)
     talk.until(lambda each: each.type == "ack" and each.data["id"] == switched and each.data["ok"])

@@ -57,6 +57,9 @@ def test_only_the_template_writes_control_tokens(tokenizer: PreTrainedTokenizerB
     assert tokenizer.decode(row.example.input_ids) == row.text
     assert row.text == tokenizer.apply_chat_template(list(CHATS[name].messages), tokenize=False)
     assert row.ends[-1] == len(row.text)
+    # What a person reads is what the person wrote.
+    asked_last = [message["content"] for message in CHATS[name].messages if message["role"] == "user"][-1]
+    assert row.question == asked_last
 
 
 def test_the_answer_is_learned_whole_and_with_its_stop(tokenizer: PreTrainedTokenizerBase) -> None:

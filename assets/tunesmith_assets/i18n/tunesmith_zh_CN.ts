@@ -4899,6 +4899,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path} 是这次导出的内容，但 {names} 之后被改动过。</translation>
     </message>
     <message>
+        <source>{path}: a report is an .html or a .pdf file.</source>
+        <translation>{path}：报告是 .html 或 .pdf 文件。</translation>
+    </message>
+    <message>
         <source>{path}: a token has the number {number}, which no model knows.</source>
         <translation>{path}：有词元的编号是 {number}，没有模型能识别。</translation>
     </message>
@@ -5497,6 +5501,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
     </message>
     <message>
+        <source>--rows: {rows} is less than 1.</source>
+        <translation>--rows：{rows} 小于 1。</translation>
+    </message>
+    <message>
         <source>Add --format gguf.</source>
         <translation>请加上 --format gguf。</translation>
     </message>
@@ -5691,6 +5699,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
         <translation>基础模型本身的评估损失就是 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>The folder {path} does not exist.</source>
+        <translation>文件夹 {path} 不存在。</translation>
     </message>
     <message>
         <source>The frozen weights are multiplied in another precision from here on.</source>

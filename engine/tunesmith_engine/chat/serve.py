@@ -62,6 +62,7 @@ class _Chat:
         self._device = device_of(run_spec)
         self._waiting: deque[Command] = deque()
         self._canceled = False
+        self._given_up: set[str] = set()
         host.phase("model")
         folder = model_folder(run_spec.model)
         check_room(run_spec, read_model_card(folder))
@@ -116,7 +117,9 @@ class _Chat:
     def _listen(self) -> None:
         for command in self._host.take_commands():
             if command.name == "cancel":
+                # What waits was asked before.
                 self._canceled = True
+                self._given_up.update(waiting.id for waiting in self._waiting if waiting.name == "ask")
                 self._host.ack(command)
             elif command.name in ("ask", "switch"):
                 self._waiting.append(command)
@@ -128,7 +131,7 @@ class _Chat:
         return self._canceled
 
     def _do(self, command: Command) -> None:
-        self._canceled = False
+        self._canceled = command.id in self._given_up
         if command.name == "ask":
             data = command.data
             self.answer(command.id, {side: data["messages"][side] for side in data["sides"]}, data["sampling"])

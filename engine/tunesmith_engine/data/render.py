@@ -162,7 +162,7 @@ class Renderer:
             system = {"role": "system", "content": self._data.system_prompt}
             first_trained = chat.first_trained + 1 if chat.first_trained else 0
             chat = replace(chat, messages=(system, *chat.messages), first_trained=first_trained)
-        as_text = self._data.special_tokens == "text"
+        as_text, question = self._data.special_tokens == "text", _last_question(chat)
         hidden = self._literals.hidden(chat)
         chat = self._chats.fitted(hidden if as_text else chat)
         self._note_literals(as_text=as_text)
@@ -179,7 +179,7 @@ class Renderer:
         everything = self._data.train_on == "all"
         trained = [(0, len(text))] if everything else self._chats.answers(chat, text, place)
         text, literals = self._literals.restored(text) if as_text else (text, [])
-        return Rendered(text, trained, False, literals, self.portions.row, _last_question(chat))
+        return Rendered(text, trained, False, literals, self.portions.row, question)
 
     def _note_literals(self, *, as_text: bool) -> None:
         if not self._literals.num_rows:
