@@ -12,11 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import gguf
-import numpy as np
 import pytest
 import torch
-from libgguf import GGMLQuantizationType as LibggufFormat
-from libgguf.libgguf_numpy import libgguf_numpy
 from peft import LoraConfig, get_peft_model
 from tokenizers import AddedToken, Tokenizer, pre_tokenizers
 from transformers import AutoTokenizer
@@ -36,7 +33,7 @@ from tunesmith_engine.export.gguf import export as gguf_export
 from tunesmith_engine.export.gguf.adapter import lora_parts
 from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
 from tunesmith_engine.export.gguf.tensors import laid_out
-from tunesmith_engine.export.gguf.types import FILE_TYPES, encoded, formats_of
+from tunesmith_engine.export.gguf.types import FILE_TYPES, encoded
 from tunesmith_engine.export.gguf.unigram import add_unigram
 from tunesmith_engine.export.gguf.vocabulary import Vocabulary
 from tunesmith_engine.export.merging import Merging
@@ -47,8 +44,8 @@ from tunesmith_engine.model.lora import trainable
 pytestmark = pytest.mark.usefixtures("home", "few_prompts")
 
 QUICK = ["llama", "qwen3", "gemma3_text"]
+SLOW = ["f32", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
 NUM_ROWS = 480
-Q = gguf.GGMLQuantizationType
 
 
 def _overrides(kind: str) -> dict[str, Any]:
@@ -158,12 +155,14 @@ def test_files_of_fewer_bits_pass(type_name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("alpha", [1.0, 16.0])
 @pytest.mark.parametrize("type_name", list(FILE_TYPES))
-def test_every_type_of_the_example_model_passes(type_name: Any, tmp_path: Path, capsys: Any) -> None:
-    run, _ = trained_run(example_model(), alpha=1.0)
+def test_every_type_of_the_example_model_passes(type_name: Any, alpha: float, tmp_path: Path, capsys: Any) -> None:
+    """The stronger adapter makes a model that any rounding disturbs: its files may lose as much as it loses itself."""
+    run, _ = trained_run(example_model(), alpha=alpha)
     figures = _check_equal(run, tmp_path / "out", type_name)
     with capsys.disabled():
-        sys.stderr.write(f"{type_name}: {figures}\n")
+        sys.stderr.write(f"{type_name}, alpha {alpha}: {figures}\n")
 
 
 MUTANTS = {
@@ -189,12 +188,12 @@ MUTANTS = {
 }
 
 
-@pytest.mark.parametrize("type_name", [pytest.param("f32", marks=pytest.mark.long), "f16"])
+@pytest.mark.parametrize("type_name", [*(pytest.param(name, marks=pytest.mark.long) for name in SLOW), "f16"])
 @pytest.mark.parametrize("name", list(MUTANTS))
 def test_a_file_that_differs_is_not_kept(
     name: str, type_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = _run(tmp_path, begins=name.startswith("a token"))
+    run = _run(tmp_path, begins=name.startswith("a token"), hidden_size=256, intermediate_size=256)
     if name.startswith("no token"):
         _name_stop_otherwise(Path(run.load_spec().model.path))
         run = trained_run(Path(run.load_spec().model.path))[0]
@@ -431,34 +430,8 @@ def test_an_environment_without_the_libraries_is_named_at_once(
     assert "tunesmith repair" in missing.value.hint
 
 
-def test_bits_are_mixed_as_llama_cpp_mixes_them() -> None:
-    names = [f"blk.{layer}.{name}.weight" for layer in range(16) for name in ("attn_v", "ffn_down", "attn_q")]
-    shapes = dict.fromkeys(names, (256, 512)) | {"token_embd.weight": (300, 256), "output_norm.weight": (256,)}
-    formats = formats_of(FILE_TYPES["q4_k_m"], shapes, 16)
-    finer = {layer for layer in range(16) if formats[f"blk.{layer}.attn_v.weight"] is Q.Q6_K}
-    assert finer == {0, 1, 4, 7, 10, 13, 14, 15}
-    assert {layer for layer in range(16) if formats[f"blk.{layer}.ffn_down.weight"] is Q.Q6_K} == finer
-    assert {formats[f"blk.{layer}.attn_q.weight"] for layer in range(16)} == {Q.Q4_K}
-    assert (formats["token_embd.weight"], formats["output_norm.weight"]) == (Q.Q6_K, Q.F32)
-    untied = formats_of(FILE_TYPES["q5_k_m"], shapes | {"output.weight": (300, 256)}, 16)
-    assert (untied["token_embd.weight"], untied["output.weight"]) == (Q.Q5_K, Q.Q6_K)
-    fused = formats_of(FILE_TYPES["q4_k_m"], {"blk.0.attn_qkv.weight": (9, 256)}, 16)
-    assert fused["blk.0.attn_qkv.weight"] is Q.Q5_K
-    narrow = {f"blk.0.{name}.weight": (8, size) for name, size in (("attn_q", 288), ("attn_v", 288), ("ffn_up", 300))}
-    found = formats_of(FILE_TYPES["q4_k_m"], narrow, 16)
-    assert list(found.values()) == [Q.Q5_0, Q.Q8_0, Q.F16]
-
-
-@pytest.mark.parametrize("number_format", [Q.Q4_K, Q.Q6_K, Q.Q8_0])
-def test_bits_are_those_of_the_reference_quantizer(number_format: Any) -> None:
-    weight = torch.randn(16, 512, generator=torch.Generator().manual_seed(0)) * 0.05
-    weight[3, 7] = 2.0
-    expected = libgguf_numpy.quantize(weight.numpy(), LibggufFormat(int(number_format)))
-    assert encoded("w", weight, number_format).tobytes() == np.asarray(expected).tobytes()
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("type_name", ["bf16", "q6_k", "q5_k_m", "q4_k_m"])
+@pytest.mark.parametrize("type_name", ["bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"])
 def test_a_file_may_lose_what_the_reference_quantizer_loses_and_no_more(
     type_name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -472,10 +445,3 @@ def test_a_file_may_lose_what_the_reference_quantizer_loses_and_no_more(
     monkeypatch.setattr(writing, "encoded", poorer)
     with pytest.raises(TunesmithError, match="not equal to the trained model"):
         export(run, tmp_path / "poorer", "gguf", type_name=type_name)
-
-
-def test_a_weight_that_is_too_large_is_named() -> None:
-    with pytest.raises(TunesmithError, match="F16"):
-        encoded("w", torch.full((1, 32), 1e6), Q.F16)
-    with pytest.raises(TunesmithError, match="Q8_0"):
-        encoded("w", torch.full((1, 32), torch.nan), Q.Q8_0)

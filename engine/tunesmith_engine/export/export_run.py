@@ -24,6 +24,7 @@ from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.progress import Progress
 from tunesmith_engine.export.proof import EQUAL_NATS, compare
+from tunesmith_engine.export.rounding import Rounding
 from tunesmith_engine.export.staging import PROOF_NAME, Staging, is_exported, staged
 from tunesmith_engine.export.trained import Trained, digest, find_trained, load_base
 from tunesmith_engine.export.using import Takers, commands
@@ -95,10 +96,11 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
 def _write_merged(host: Host, trained: Trained, folder: Path, staging: Staging) -> None:
     host.phase("merging")
     model = trained.load(folder)
-    merged = MergedModel(folder, lambda names: Merging(model, names))
+    merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
     progress = Progress(host, "merging", merged.num_bytes)
     merged.write(staging, progress.advance)
-    way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder)), EQUAL_NATS, merged.rounded)
+    rounding = Rounding(merged.rounded)
+    way = Way("merged", lambda answers, _: compare(answers, _merged(staging.folder)), EQUAL_NATS, rounding)
     proof = verify(host, trained, folder, staging, way)
     files.atomic_write_text(staging.folder / CARD_NAME, merged_card(trained, folder, proof))
 

@@ -52,19 +52,20 @@ def is_licence(path: Path) -> bool:
 class MergedModel:
     """The files of a merged model, planned from headers alone."""
 
-    def __init__(self, base: Path, make_merging: Callable[[list[str]], Merging]) -> None:
+    def __init__(self, base: Path, make_merging: Callable[[Mapping[str, tuple[int, ...]]], Merging]) -> None:
         """Plan what is written.
 
         Args:
             base: folder of the base model, checked.
-            make_merging: makes what the adapter does, of the names of all weights in the files.
+            make_merging: makes what the adapter does, of the shapes of all weights in the files.
 
         Raises:
             UserError: `export-unsupported`.
         """
         self._base = base
         self._shards = {name: read_header(base / name) for name in weight_files(base)}
-        self._merging = make_merging([name for shard in self._shards.values() for name in shard])
+        shapes = {name: tensor.shape for shard in self._shards.values() for name, tensor in shard.items()}
+        self._merging = make_merging(shapes)
         formats = {tensor.dtype for shard in self._shards.values() for tensor in shard.values()}
         self._rounded = formats & TORCH_TYPES.keys() <= {"F32", "F64"}
         self._untied = False
@@ -117,7 +118,7 @@ class MergedModel:
 
     def rounded(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Return a weight, by its name in the model, as it is written."""
-        weight = self.weights().get(name)
+        weight = self.weights().get(self._merging.name_of_piece(name))
         return value.to(TORCH_TYPES[weight.tensor.dtype]) if weight and weight.tensor.dtype in TORCH_TYPES else value
 
     def read(self, weight: Weight) -> torch.Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, dot_natural_key, rename_source_key
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_engine.export.pieces import Change, Pieces
 from tunesmith_engine.export.restoring import PREFIX
 from tunesmith_engine.model.lora import trainable
 
@@ -21,29 +22,30 @@ ADAPTER = "default"
 MERGED_KINDS = (lora.Linear, lora.Embedding, lora.Conv1d, lora.Conv2d, lora.Conv3d, lora.ParamWrapper)
 """Layers whose adapter changes one weight, which PEFT can add it to."""
 
-Change = Callable[[torch.Tensor], torch.Tensor]
-
 
 class Merging:
     """What an adapter does to the weights of a base model.
 
     Attributes:
-        in_model: the names that weights of the files have in the model; without those that are changed on the way.
+        in_model: the names that weights of the files have in the model; without those that are changed on the way, but
+            for pieces of weights that the adapter changes, which keep their names.
     """
 
-    def __init__(self, model: PeftModel, names: Collection[str]) -> None:
+    def __init__(self, model: PeftModel, in_files: Mapping[str, tuple[int, ...]]) -> None:
         """Look at a model without computing anything.
 
         Args:
             model: as `Trained.load` returns it.
-            names: of all weights in the files of the base model.
+            in_files: shapes of all weights in the files of the base model, by name.
 
         Raises:
             UserError: `export-unsupported` when a trained weight belongs to none of them alone.
         """
         self._base = model.get_base_model()
         self._changes = _changes(model)
-        self.in_model = _names_in_model(self._base, names)
+        self.in_model = _names_in_model(self._base, in_files)
+        self._pieces = Pieces(self._base, in_files)
+        self._change_pieces(model)
         self._tied = {
             head: embedding
             for head, embedding in getattr(self._base, "all_tied_weights_keys", {}).items()
@@ -57,6 +59,20 @@ class Merging:
                 "The adapter changes {name}, which the files of the base model hold in another form.",
                 name=missing[0],
             )
+
+    def _change_pieces(self, model: PeftModel) -> None:
+        """Change weights piece by piece that the files do not hold whole."""
+        present = {*self.in_model.values(), *getattr(self._base, "all_tied_weights_keys", {})}
+        shapes = {_own(name): value.shape for name, value in self._base.state_dict().items()}
+        for name in _added_to(model) - present:
+            if pieces := self._pieces.changes(name, shapes[name], self._changes[name]):
+                del self._changes[name]
+                self._changes |= pieces
+                self.in_model |= {piece: piece for piece in pieces}
+
+    def name_of_piece(self, name: str) -> str:
+        """Return a weight's name in the model, or that of one of its pieces where the files hold it in pieces."""
+        return self._pieces.of.get(name, name)
 
     def merged_as(self, name: str, weight: torch.Tensor) -> torch.Tensor:
         """Return what a weight of the model becomes, in float32; an unchanged one as it is."""
@@ -114,14 +130,26 @@ def _changes(model: PeftModel) -> dict[str, Change]:
             raise TunesmithError(
                 "export-unsupported", "The adapter of {name} can't be merged into its weights.", name=_own(name)
             )
-        role = layer.parameter_name if isinstance(layer, lora.ParamWrapper) else "weight"
-        changes[f"{_own(name)}.{role}"] = _adding(layer, role)
+        changes[f"{_own(name)}.{_role(layer)}"] = _adding(layer, _role(layer))
     wrappers = [name for name, module in model.named_modules() if isinstance(module, ModulesToSaveWrapper)]
     for name, value in trainable(model).items():
         in_layer = any(name.startswith(f"{layer}.lora_") for layer in layers)
         if not in_layer or any(name.startswith(f"{wrapper}.") for wrapper in wrappers):
             changes[_own(name)] = _replacing(value)
     return changes
+
+
+def _added_to(model: PeftModel) -> set[str]:
+    """Return the weights that something is added to which does not depend on them."""
+    return {
+        f"{_own(name)}.{_role(module)}"
+        for name, module in model.named_modules()
+        if isinstance(module, lora.LoraLayer) and not module.lora_variant
+    }
+
+
+def _role(layer: lora.LoraLayer) -> str:
+    return layer.parameter_name if isinstance(layer, lora.ParamWrapper) else "weight"
 
 
 def _replacing(value: torch.Tensor) -> Change:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from peft import PeftModel
-from peft.tuners.lora import LoraLayer
-from torch import nn
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
@@ -28,9 +24,6 @@ CLOSE_NATS = 1e-2
 
 EQUAL_NATS = 1e-3
 """Mean divergence up to which two programs compute the same with the same weights."""
-
-ROUNDED_NATS = 1e-2
-"""The same for weights of 8 bits or fewer, for which llama.cpp also rounds what it multiplies them with."""
 
 PROMPTS = (
     "What is the capital of France?",
@@ -213,54 +206,20 @@ def _log_probabilities(model: Model, tokens: list[int], first: int) -> torch.Ten
     return logits.double().log_softmax(-1).float()
 
 
-def rounded_reference(
-    answers: Iterable[Answer],
-    model: PeftModel,
-    rounded: Callable[[str, torch.Tensor], torch.Tensor],
-    *,
-    as_llama_cpp: bool,
-) -> Figures:
-    """Return how far the trained model is from itself once its weights are rounded as the format rounds them.
-
-    Args:
-        answers: of the model.
-        model: the trained one, which is changed: PEFT merges the adapter, independently of the export.
-        rounded: returns a weight, by its name in the model without an adapter, as the format tells it.
-        as_llama_cpp: see `compare`.
-    """
-    _separate_tied(model)
-    merged = model.merge_and_unload()
-    for name, weight in merged.named_parameters():
-        weight.data = rounded(name, weight.data).to(weight.dtype)
-    return compare(answers, merged, as_llama_cpp=as_llama_cpp)
-
-
-def _separate_tied(model: PeftModel) -> None:
-    """Give each layer with an adapter a weight of its own: PEFT would also change the one it is tied to."""
-    shared = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
-    for layer in model.modules():
-        if not isinstance(layer, LoraLayer):
-            continue
-        inner = layer.get_base_layer()
-        weight = getattr(inner, "weight", None)
-        if isinstance(weight, nn.Parameter) and shared[id(weight)] > 1:
-            inner.weight = nn.Parameter(weight.detach().clone(), requires_grad=False)
-
-
 def passed(figures: Figures, nats: float, reference: Figures | None = None) -> dict[str, Any]:  # Any: JSON values
     """Return the proof of an export that is equal.
 
     Args:
         figures: of the export.
         nats: mean divergence that two programs may have.
-        reference: of the trained model with rounded weights, None for a format that rounds nothing noticeable.
+        reference: of the trained model with rounded numbers, None for a format that rounds nothing.
 
     Raises:
         RunFailure: `export-differs` when it is not equal.
     """
     # The effects on logits add up, and the divergence grows with their square.
     most = (math.sqrt(nats) + math.sqrt(reference.mean_kl)) ** 2 if reference else nats
-    least = 1.0 if nats <= EQUAL_NATS and not reference else 0.0
+    least = 0.0 if reference else 1.0
     if not figures.mean_kl <= most or figures.agreement < least:
         raise differs(
             Message(

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-import torch
 
 from tunesmith_core import files
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import read_weights
 from tunesmith_core.operations.host import Host
-from tunesmith_engine.export.proof import Answer, Figures, Tokenizer, passed, rounded_reference, trained_answers
+from tunesmith_engine.export.proof import Answer, Figures, Tokenizer, passed, trained_answers
+from tunesmith_engine.export.rounding import Rounding, rounded_reference
 from tunesmith_engine.export.staging import PROOF_NAME, Staging
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.model.folder import load_tokenizer
@@ -39,14 +39,14 @@ class Way:
         format: that it has.
         measure: returns the figures of the export, of the answers of the trained model and its tokenizer.
         nats: mean divergence that two programs may have.
-        rounded: returns a weight, by its name in the model, as the format tells it; None for one that rounds nothing.
+        rounding: of the format; None for one that rounds nothing.
         more_bytes: that the export takes in memory beside the trained model.
     """
 
     format: str
     measure: Callable[[Sequence[Answer], Tokenizer], Figures]
     nats: float
-    rounded: Callable[[str, torch.Tensor], torch.Tensor] | None = None
+    rounding: Rounding | None = None
     more_bytes: int = 0
 
 
@@ -76,7 +76,7 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
     model = trained.load_whole(folder)
     answers = trained_answers(model, tokenizer, lambda done, total: host.phase("verifying", done, total))
     as_llama_cpp = way.format.startswith("gguf")
-    reference = rounded_reference(answers, model, way.rounded, as_llama_cpp=as_llama_cpp) if way.rounded else None
+    reference = rounded_reference(answers, model, way.rounding, as_llama_cpp=as_llama_cpp) if way.rounding else None
     # The export is loaded in its place.
     del model
     proof = {"format": way.format, **passed(way.measure(answers, tokenizer), way.nats, reference)}

@@ -108,7 +108,7 @@ def lora_parts(model: PeftModel, config: Config, alpha: float) -> Parts:
 
 
 def _base_file(folder: Path, model: PeftModel, config: Config) -> GgufFile:
-    merged = MergedModel(folder, lambda names: Merging(model, names))
+    merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
     weights = merged.weights()
     tensors = {name: weight.tensor for name, weight in weights.items()}
     read = Weights(tensors, lambda name: merged.read_base(weights[name]))

@@ -27,18 +27,16 @@ from tunesmith_engine.export.merged_card import UNKNOWN, gguf_card
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, is_licence
 from tunesmith_engine.export.merging import Merging
 from tunesmith_engine.export.progress import Progress
-from tunesmith_engine.export.proof import EQUAL_NATS, ROUNDED_NATS, Answer, Figures, Tokenizer, context_of
+from tunesmith_engine.export.proof import EQUAL_NATS, Answer, Figures, Tokenizer, context_of
+from tunesmith_engine.export.rounding import Rounding
 from tunesmith_engine.export.staging import Staging
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_config
 
-UNROUNDED = ("f32", "f16", "bf16")
-"""Types whose numbers llama.cpp multiplies without rounding others to 8 bits."""
-
-WITHOUT_REFERENCE = ("f32", "f16", "q8_0")
-"""Types of which the divergence as a whole has a limit."""
+UNROUNDED = "f32"
+"""The type whose numbers llama.cpp takes as they are."""
 
 
 def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, type_name: str) -> None:
@@ -58,7 +56,7 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
     check_libraries(type_name)
     host.phase("converting")
     model = trained.load(folder)
-    merged = MergedModel(folder, lambda names: Merging(model, names))
+    merged = MergedModel(folder, lambda shapes: Merging(model, shapes))
     weights = merged.weights()
     config, tokenizer = load_config(folder), load_tokenizer(folder)
     file = GgufFile(
@@ -94,16 +92,19 @@ def write_gguf(host: Host, trained: Trained, folder: Path, staging: Staging, typ
 
 
 def _way(path: Path, formats: Mapping[str, GGMLQuantizationType], type_name: str, context: int) -> Way:
-    """Return how a file is compared: what rounds more than q8_0 may lose what the reference quantizer loses."""
+    """Return how a file is compared: it may lose what its numbers lose in transformers, rounded in the same way."""
 
-    def rounded(name: str, weight: torch.Tensor) -> torch.Tensor:
-        return types.rounded(name, weight, formats[name]) if name in formats else weight
+    def weight(name: str, values: torch.Tensor) -> torch.Tensor:
+        return types.rounded(name, values, formats[name]) if name in formats else values
+
+    def inputs(name: str, values: torch.Tensor) -> torch.Tensor:
+        return types.rounded_input(values, formats[name]) if name in formats else values
 
     return Way(
         f"gguf-{type_name}",
         lambda answers, tokenizer: measure(path, answers, tokenizer, context),
-        EQUAL_NATS if type_name in UNROUNDED else ROUNDED_NATS,
-        None if type_name in WITHOUT_REFERENCE else rounded,
+        EQUAL_NATS,
+        None if type_name == UNROUNDED else Rounding(weight, inputs),
         path.stat().st_size,
     )
 

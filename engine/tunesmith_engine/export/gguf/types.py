@@ -22,6 +22,13 @@ F = LlamaFileType
 FALLBACKS = {Q.Q3_K: Q.IQ4_NL, Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0}
 """For rows that are no multiple of a block of 256 numbers, as llama.cpp chooses them."""
 
+INPUT_BLOCKS = {Q.Q8_0: 32, Q.Q5_0: 32, Q.Q5_1: 32, Q.IQ4_NL: 32, Q.Q3_K: 256, Q.Q4_K: 256, Q.Q5_K: 256, Q.Q6_K: 256}
+"""Numbers to a scale in what llama.cpp multiplies a matrix of a format with, which it rounds to 8 bits.
+
+Source: `vec_dot_type` in ggml-cpu.c. A scale of 32 numbers is a float16 (`quantize_row_q8_0_ref` in ggml-quants.c), one
+of 256 a float32 (`quantize_row_q8_K_ref`).
+"""
+
 BY_LIBGGUF = frozenset({Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL})
 
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)\.weight")
@@ -135,3 +142,18 @@ def encoded(name: str, weight: torch.Tensor, number_format: NumberFormat) -> NDA
 def rounded(name: str, weight: torch.Tensor, number_format: NumberFormat) -> torch.Tensor:
     """Return a weight in float32 as a number format tells it; see `encoded`."""
     return torch.from_numpy(dequantize(encoded(name, weight, number_format), number_format)).view(weight.shape)
+
+
+def rounded_input(values: torch.Tensor, number_format: NumberFormat) -> torch.Tensor:
+    """Return what a matrix is multiplied with, in float32, as llama.cpp rounds it for a matrix of a number format."""
+    if number_format in (Q.F16, Q.BF16):
+        return values.to(torch.float16 if number_format is Q.F16 else torch.bfloat16).to(values.dtype)
+    size = INPUT_BLOCKS.get(number_format)
+    if size is None:
+        return values
+    blocks = values.float().reshape(-1, size)
+    scales = blocks.abs().amax(1, keepdim=True) / 127
+    numbers = (blocks / scales.clamp_min(torch.finfo(torch.float32).tiny)).round()
+    if size == 32:
+        scales = scales.half().float()
+    return (numbers * scales).view(values.shape).to(values.dtype)
