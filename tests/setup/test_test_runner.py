@@ -29,6 +29,7 @@ class Machine:
     Attributes:
         failing: a file of lines; a command that holds one of them fails.
         printed: a file with what the tests of Windows print.
+        giving_way: a file with the last argument of each command that lets others go first.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,6 +38,7 @@ class Machine:
         self.failing.write_text("")
         self.printed = folder / "printed.txt"
         self.printed.write_text("")
+        self.giving_way = folder / "giving-way.txt"
 
     def build(self, environment: Environment, *_: object) -> None:
         (environment.folder / "lib" / "python3.11" / "site-packages").mkdir(parents=True, exist_ok=True)
@@ -65,6 +67,8 @@ def machine(
     script(
         programs / "xvfb-run", "assert args[:3] == ['-a', '-s', '-screen 0 1280x800x24']\nos.execv(args[3], args[3:])"
     )
+    note = f"open({str(result.giving_way)!r}, 'a').write(args[-1] + '\\n')"
+    script(programs / "nice", f"assert args[:2] == ['-n', '5']\n{note}\nos.execvp(args[2], args[2:])")
     monkeypatch.setattr(test_runner, "Progress", lambda: progress)
     monkeypatch.setattr(interpreters, "choose", lambda: FIRST)
     monkeypatch.setattr(interpreters, "find", lambda version: SECOND if version == (3, 12) else None)
@@ -96,6 +100,7 @@ def test_everything_runs_under_a_headless_screen_with_coverage(
     assert engine == f"{workers} tests/engine | TUNESMITH_EXAMPLE_MODEL"
     apart = "--ignore=tests/windows --ignore=tests/bench --ignore=tests/engine"
     assert tests == f"-m coverage run {workers} {apart} | TUNESMITH_EXAMPLE_MODEL COVERAGE_FILE"
+    assert machine.giving_way.read_text().split() == ["tests/engine", "--ignore=tests/engine"]
     assert combine.startswith("-m coverage combine")
     assert report.startswith("-m coverage report --fail-under=100")
     assert progress.lines[-1] == "Everything passed."

@@ -38,6 +38,9 @@ TEST_BYTES = 600_000_000
 PTH_NAME = "zz_tunesmith_training.pth"
 LONG_VERSION = (3, 12)
 HEADLESS = [] if sys.platform == "win32" else ["xvfb-run", "-a", "-s", "-screen 0 1280x800x24"]
+GIVING_WAY = [] if sys.platform == "win32" else ["nice", "-n", "5"]
+"""The tests of Windows are one process and would be last for minutes, on one core: the others let them go first."""
+
 PYTEST = ["-m", "pytest", "-p", "no:cacheprovider"]
 MOST_WORKERS = 4
 """Each holds Qt and PyTorch. One more than there are cores: a test often waits for a child, a clock or a disk."""
@@ -191,17 +194,17 @@ def _run_all(
     workers = ["-n", str(min((os.cpu_count() or 1) + 1, MOST_WORKERS)), "--dist", "loadfile", "--no-loadscope-reorder"]
     apart = [f"--ignore={tests}" for tests in (WINDOWS_TESTS, TIMED_TESTS, ENGINE_TESTS)]
 
-    def run(name: str, python: Path, arguments: list[str]) -> None:
-        command = [*HEADLESS, str(python), "-m", "coverage", "run", *PYTEST, *arguments]
+    def run(name: str, python: Path, arguments: list[str], *before: str) -> None:
+        command = [*before, *HEADLESS, str(python), "-m", "coverage", "run", *PYTEST, *arguments]
         _step(f"{name} ({_tag(python)})", command, measured[python], progress, outcome)
 
     for python, selection in selections:
         run("time budgets", python, [*selection, TIMED_TESTS])
     with _windows_beside(*selections[0], missing, environment, progress, outcome):
         for python, selection in selections:
-            engine = [*HEADLESS, str(python), *PYTEST, *selection, *workers, ENGINE_TESTS]
+            engine = [*GIVING_WAY, *HEADLESS, str(python), *PYTEST, *selection, *workers, ENGINE_TESTS]
             _step(f"pytest of the engine ({_tag(python)})", engine, environment, progress, outcome)
-            run("pytest", python, [*selection, *workers, *apart])
+            run("pytest", python, [*selection, *workers, *apart], *GIVING_WAY)
             coverage = [str(python), "-m", "coverage"]
             subprocess.run([*coverage, "combine", "--quiet"], cwd=REPOSITORY, env=measured[python], check=False)
             report = [*coverage, "report", f"--fail-under={MIN_COVERAGE_PERCENT}"]

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import torch
+from gguf import GGMLQuantizationType
 
 from tunesmith_core.messages import Message
 from tunesmith_engine.export.proof import MOST_LIKELY, differs
@@ -44,6 +45,9 @@ class LlamaCpp:
         parameters.warmup = parameters.fit_params = False
         parameters.n_gpu_layers = 0
         parameters.cpuparams.n_threads = max(1, torch.get_num_threads())
+        # The file is judged, so what was read is kept in 32 bits, not in the 16 that programs mostly have for it.
+        parameters.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        parameters.cache_type_k = parameters.cache_type_v = GGMLQuantizationType.F32
         parameters.verbosity = -1
         if adapter:
             parameters.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(adapter), 1.0)]
