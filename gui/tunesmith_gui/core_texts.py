@@ -1138,7 +1138,6 @@ CORE_TEXTS = (
     QT_TRANSLATE_NOOP("Core", "expected one argument"),
     QT_TRANSLATE_NOOP("Core", "facts about the computer that the log is from: a file of `tunesmith probe --json`, or this computer"),
     QT_TRANSLATE_NOOP("Core", "failed"),
-    QT_TRANSLATE_NOOP("Core", "field {field} of the header has no name."),
     QT_TRANSLATE_NOOP("Core", "fields in this row: {num_fields}, in the header: {num_header}."),
     QT_TRANSLATE_NOOP("Core", "file with error output, - for standard input"),
     QT_TRANSLATE_NOOP("Core", "file with the settings of a run"),

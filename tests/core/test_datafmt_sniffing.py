@@ -71,7 +71,7 @@ def test_a_row_without_a_chosen_column_names_what_it_is_for(tmp_path: Path) -> N
 
 
 def test_columns_that_nobody_recognizes_are_told_before_a_bad_row(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.csv", ["frage,antwort", "Wer?,Ich.,zu viel", "Wer?,Ich."])
+    path = write_lines(tmp_path / "a.csv", ["frage,notiz", "Wer?,Ich.,zu viel", "Wer?,Ich."])
     with pytest.raises(UserError) as caught:
         datafmt.check_head(SourceSpec(path=str(path)))
     assert caught.value.code == "dataset-column-missing"

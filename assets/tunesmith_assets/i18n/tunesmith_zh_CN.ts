@@ -2758,10 +2758,6 @@ Runs, models and settings are never touched.</source>
         <translation>错误[{code}]：{title}</translation>
     </message>
     <message>
-        <source>field {field} of the header has no name.</source>
-        <translation>表头的第 {field} 个字段没有名称。</translation>
-    </message>
-    <message>
         <source>finished after {step} steps</source>
         <translation>已完成，共 {step} 步</translation>
     </message>

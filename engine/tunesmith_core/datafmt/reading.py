@@ -365,11 +365,10 @@ def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:
     problem_and_place = text_problem("\n".join(fields))
     if problem_and_place:
         raise parse_error(path, "{reason}.", number, reason=problem_and_place[1])
-    header = [field.strip() for field in fields]
+    # Tables of other programs begin with a column of row numbers that has no name.
+    header = [field.strip() or f"column {place}" for place, field in enumerate(fields, start=1)]
     seen: set[str] = set()
-    for column, name in enumerate(header, start=1):
-        if not name:
-            raise parse_error(path, "field {field} of the header has no name.", number, field=column)
+    for name in header:
         if name in seen:
             raise parse_error(path, 'the header names the column "{name}" twice.', number, name=name)
         seen.add(name)

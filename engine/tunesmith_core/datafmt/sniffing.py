@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
+from tunesmith_core.datafmt.formats import Layout, to_messages
+from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
 from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
 from tunesmith_core.errors import TunesmithError, UserError

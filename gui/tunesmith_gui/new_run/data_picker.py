@@ -24,9 +24,6 @@ from tunesmith_gui.widgets.error_banner import Action, error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-READ_AS = "read-as-"
-"""Beginning of the names of actions that read a file in an encoding."""
-
 
 def format_word(name: str) -> str:
     """Name of a row format."""
@@ -69,7 +66,6 @@ class DataPicker(Card):
     Signals:
         path_chosen: a data file.
         sample_asked, mapping_asked, preview_asked, skip_asked, chat_asked: the person pressed that button.
-        encoding_asked: (encoding) the file shall be read in it.
     """
 
     path_chosen = Signal(str)
@@ -77,7 +73,6 @@ class DataPicker(Card):
     mapping_asked = Signal()
     preview_asked = Signal()
     skip_asked = Signal()
-    encoding_asked = Signal(str)
     chat_asked = Signal()
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
@@ -154,9 +149,6 @@ class DataPicker(Card):
 
     def _fix(self, data: DataFacts) -> Action:
         """The one step that helps against what is wrong with the file."""
-        if data.error is not None and data.error.actions:
-            name = data.error.actions[0]
-            return core_text(ACTIONS[name].label), lambda: self.encoding_asked.emit(name.removeprefix(READ_AS))
         if data.skipping_helps:
             return core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit
         if data.error is not None and data.error.code == "dataset-column-missing" and self.map.isEnabled():
