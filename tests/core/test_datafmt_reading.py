@@ -116,7 +116,9 @@ def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
         ("a.csv", b"a\n\x8d\n", "line 2: byte 0x8D does not fit the encoding"),
         ("a.csv", b"\x8d\n1\n", "line 1: byte 0x8D does not fit the encoding"),
         ("a.txt", "hello", 'the file type ".txt" is not supported'),
-        ("a.jsonl", b"PK\x03\x04rest", "ZIP archive or an Excel workbook"),
+        ("a.jsonl", b"PK\x03\x04rest", "a ZIP archive, or a workbook whose name ends otherwise"),
+        ("a.xlsx", b"PK\x03\x04rest", "xlsx files are read by the engine only"),
+        ("a.XLS", b"\xd0\xcf\x11\xe0rest", "xls files are read by the engine only"),
         ("a.parquet", b"PAR1rest", "read by the engine only"),
     ],
 )

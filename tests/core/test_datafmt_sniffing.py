@@ -143,3 +143,12 @@ def test_the_rows_of_a_wide_table_are_not_all_measured(tmp_path: Path, monkeypat
     assert datafmt.sniff(path).longest_row_bytes is not None
     monkeypatch.setattr(sniffing, "UNFOLDED_BYTES", 10_000)
     assert datafmt.sniff(path).longest_row_bytes is None
+
+
+def test_a_workbook_is_left_to_the_engine(tmp_path: Path) -> None:
+    path = tmp_path / "a.ods"
+    path.write_bytes(b"PK\x03\x04rest")
+    found = datafmt.sniff(path)
+    assert (found.kind, found.format, found.columns, found.num_rows_estimate) == ("ods", "auto", (), None)
+    assert found.max_tokens() is None
+    assert datafmt.check_head(SourceSpec(path=str(path))) == (0, 0)

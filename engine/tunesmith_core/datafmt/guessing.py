@@ -77,6 +77,11 @@ def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
     return found
 
 
+def speaks(name: str) -> bool:
+    """Return whether the name of a column speaks for a question or an answer."""
+    return _speaks(name, _QUESTION) or _speaks(name, _ANSWER)
+
+
 def _speaks(name: str, hints: Sequence[str]) -> bool:
     return any(hint in name.lower() for hint in hints)
 

@@ -66,7 +66,7 @@ class DataFacts:
 
     Attributes:
         sniffed: what its head tells, None when no row can be read.
-        head: its first rows; none of a Parquet file, which the engine reads.
+        head: its first rows; none when the engine reads it.
         error: the first problem in it.
         skipping_helps: whether the rest can be trained on when bad rows are left out.
         num_good_rows, num_bad_rows: of its first rows, where bad rows are left out.
@@ -242,7 +242,9 @@ class NewRunFacts(QObject):
         if self.data is None or self.data.sniffed is None:
             return None
         estimate = self.data.sniffed.num_rows_estimate
-        return self.data.num_good_rows or estimate if estimate < NUM_SNIFFED_ROWS else estimate
+        if estimate is None or estimate >= NUM_SNIFFED_ROWS:
+            return estimate
+        return self.data.num_good_rows or estimate
 
     @property
     def max_tokens(self) -> int | None:
@@ -407,7 +409,7 @@ def _read_head(data: DataSpec) -> DataFacts:
     head: tuple[Row, ...] = ()
     try:
         sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding)
-        if sniffed.kind != datafmt.PARQUET:
+        if sniffed.kind not in datafmt.READ_BY_ENGINE:
             head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None, source.encoding))
         num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows)
     except UserError as error:

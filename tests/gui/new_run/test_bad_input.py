@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.new_run.driving import GIB, close, fill_in, make_page, scripted_tasks, shown_words
 from tests.parquet_files import parquet_of
+from tests.workbooks import write_workbook
 from tunesmith_core import paths
 from tunesmith_core.error_code import USER
 from tunesmith_core.error_codes import CODES
@@ -125,6 +126,13 @@ class TestBadInput:
         focus = page.focusWidget()
         assert focus is not None
         assert page.data_picker.combo.isAncestorOf(focus) or focus is page.data_picker.combo
+
+    def test_a_workbook_is_taken(self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path) -> None:
+        data = write_workbook(tmp_path / "a.xlsx", {"A": [["question", "answer"], ["Why?", "So it is."]]})
+        fill_in(qtbot, page, model, data)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.data_picker.facts.text().startswith("XLSX  ·  ")
+        assert banners_of(page) == []
 
     def test_a_file_of_another_encoding_is_read_and_the_encoding_is_told(
         self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path
