@@ -208,6 +208,11 @@ def test_columns_whose_names_leave_no_doubt_need_no_mapping(question: str, answe
     assert resolve_layout(rows) == Layout("prompt-completion", {"prompt": question, "completion": answer})
 
 
+def test_answers_may_be_numbers() -> None:
+    rows = [{"Nr": "1", "Question text": "What is 1 + 1?", "best_answer": "2", "response_time": "230"}]
+    assert resolve_layout(rows).columns == {"prompt": "Question text", "completion": "best_answer"}
+
+
 @pytest.mark.parametrize(
     "row",
     [
@@ -215,7 +220,7 @@ def test_columns_whose_names_leave_no_doubt_need_no_mapping(question: str, answe
         {"user_id": "17", "response_time": "230"},
         {"Question text": "Why?", "notes": "So."},
         {"prompt answer": "Why?", "best reply": "So."},
-        {"Question text": "Why?", "Best answer": 7},
+        {"Question text": "Why?", "response_time": "230"},
     ],
 )
 def test_columns_in_doubt_are_asked_for(row: dict[str, Any]) -> None:

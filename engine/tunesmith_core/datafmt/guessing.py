@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -65,16 +66,22 @@ FEWEST_TEXTS = 0.8
 def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
     """Return the columns of questions and answers where their names leave no doubt, else nothing.
 
-    Each name speaks for one of both roles, no other does for the same one, and both columns hold texts.
+    Each name speaks for one of both roles, no other does for the same one, and both columns hold texts; answers may be
+    numbers where the name ends with a word for them, as "best_answer" does and "response_time" does not.
     """
     names = list(dict.fromkeys(name for row in head for name in row))
     found = {}
     for role, hints, others in (("prompt", _QUESTION, _ANSWER), ("completion", _ANSWER, _QUESTION)):
-        named = [name for name in names if _speaks(name, hints) and not _speaks(name, others) and _is_text(name, head)]
-        if len(named) != 1:
+        named = [name for name in names if _speaks(name, hints) and not _speaks(name, others)]
+        fitting = [name for name in named if _is_text(name, head) or (role == "completion" and _ends_with(name, hints))]
+        if len(fitting) != 1:
             return {}
-        found[role] = named[0]
+        found[role] = fitting[0]
     return found
+
+
+def _ends_with(name: str, hints: Sequence[str]) -> bool:
+    return _speaks(re.split(r"[\W_]+", name.rstrip())[-1], hints)
 
 
 def speaks(name: str) -> bool:
