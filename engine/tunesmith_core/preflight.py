@@ -71,7 +71,7 @@ def check_data(spec: RunSpec, model: ModelFolder | None) -> None:
 def _holds_chats(source: SourceSpec) -> bool:
     path = Path(source.path)
     kind = datafmt.file_kind(path)
-    if kind == datafmt.PARQUET:
+    if kind in datafmt.READ_BY_ENGINE:
         return source.format in ("messages", "sharegpt")
     for line, row in datafmt.read_rows(path, lambda _line, _error: None, source.encoding):
         layout = datafmt.resolve_layout([row], source.format, source.columns, str(path))

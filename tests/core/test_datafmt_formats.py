@@ -199,6 +199,35 @@ def test_a_row_for_each_message_is_not_taken_for_plain_text(message: dict[str, A
     assert resolve_layout([USER, ANSWER], "text", {"text": "content"}).columns == {"text": "content"}
 
 
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [("Question text", "Best answer"), ("问题", "回答"), ("user_query", "model_reply"), ("FRAGE", "Antwort (kurz)")],
+)
+def test_columns_whose_names_leave_no_doubt_need_no_mapping(question: str, answer: str) -> None:
+    rows = [{"id": "7", question: "Why?", answer: "So it is."}]
+    assert resolve_layout(rows) == Layout("prompt-completion", {"prompt": question, "completion": answer})
+
+
+def test_answers_may_be_numbers() -> None:
+    rows = [{"Nr": "1", "Question text": "What is 1 + 1?", "best_answer": "2", "response_time": "230"}]
+    assert resolve_layout(rows).columns == {"prompt": "Question text", "completion": "best_answer"}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"Question text": "Why?", "Best answer": "So.", "Worst answer": "Never."},
+        {"user_id": "17", "response_time": "230"},
+        {"Question text": "Why?", "notes": "So."},
+        {"prompt answer": "Why?", "best reply": "So."},
+        {"Question text": "Why?", "response_time": "230"},
+    ],
+)
+def test_columns_in_doubt_are_asked_for(row: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="unrecognized format"):
+        resolve_layout([row])
+
+
 def test_many_columns_are_named_in_part() -> None:
     with pytest.raises(UserError) as caught:
         resolve_layout([{f"column-{number}": 1 for number in range(100_000)}])

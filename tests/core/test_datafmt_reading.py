@@ -65,6 +65,11 @@ def test_rows_come_with_their_line_or_their_number_in_a_list(tmp_path: Path, nam
     assert rows == [(first, {"text": "a"}), (second, {"text": "ü"})]
 
 
+def test_a_column_without_a_name_is_called_by_its_place(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.csv", ",question,\n0,Why?,x\n")
+    assert list(datafmt.read_rows(path)) == [(2, {"column 1": "0", "question": "Why?", "column 3": "x"})]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -106,12 +111,14 @@ def test_rows_come_with_their_line_or_their_number_in_a_list(tmp_path: Path, nam
         ("a.csv", "a,b\n1,2,3\n", "line 2: fields in this row: 3, in the header: 2"),
         ("a.csv", 'a\n1\n"open\n\n', "line 3: not valid CSV from here on"),
         ("a.csv", "a,a\n1,2\n", 'line 1: the header names the column "a" twice'),
-        ("a.csv", "a,\n1,2\n", "line 1: field 2 of the header has no name"),
+        ("a.csv", "column 2,\n1,2\n", 'line 1: the header names the column "column 2" twice'),
         ("a.csv", "text\n\u65e5\u672c\u8a9e\n".encode("shift-jis"), "line 2: byte 0x93 does not fit the encoding"),
         ("a.csv", b"a\n\x8d\n", "line 2: byte 0x8D does not fit the encoding"),
         ("a.csv", b"\x8d\n1\n", "line 1: byte 0x8D does not fit the encoding"),
         ("a.txt", "hello", 'the file type ".txt" is not supported'),
-        ("a.jsonl", b"PK\x03\x04rest", "ZIP archive or an Excel workbook"),
+        ("a.jsonl", b"PK\x03\x04rest", "a ZIP archive, or a workbook whose name ends otherwise"),
+        ("a.xlsx", b"PK\x03\x04rest", "xlsx files are read by the engine only"),
+        ("a.XLS", b"\xd0\xcf\x11\xe0rest", "xls files are read by the engine only"),
         ("a.parquet", b"PAR1rest", "read by the engine only"),
     ],
 )

@@ -71,7 +71,7 @@ def test_a_row_without_a_chosen_column_names_what_it_is_for(tmp_path: Path) -> N
 
 
 def test_columns_that_nobody_recognizes_are_told_before_a_bad_row(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.csv", ["frage,antwort", "Wer?,Ich.,zu viel", "Wer?,Ich."])
+    path = write_lines(tmp_path / "a.csv", ["frage,notiz", "Wer?,Ich.,zu viel", "Wer?,Ich."])
     with pytest.raises(UserError) as caught:
         datafmt.check_head(SourceSpec(path=str(path)))
     assert caught.value.code == "dataset-column-missing"
@@ -143,3 +143,12 @@ def test_the_rows_of_a_wide_table_are_not_all_measured(tmp_path: Path, monkeypat
     assert datafmt.sniff(path).longest_row_bytes is not None
     monkeypatch.setattr(sniffing, "UNFOLDED_BYTES", 10_000)
     assert datafmt.sniff(path).longest_row_bytes is None
+
+
+def test_a_workbook_is_left_to_the_engine(tmp_path: Path) -> None:
+    path = tmp_path / "a.ods"
+    path.write_bytes(b"PK\x03\x04rest")
+    found = datafmt.sniff(path)
+    assert (found.kind, found.format, found.columns, found.num_rows_estimate) == ("ods", "auto", (), None)
+    assert found.max_tokens() is None
+    assert datafmt.check_head(SourceSpec(path=str(path))) == (0, 0)

@@ -187,7 +187,7 @@ def test_an_export_that_differs_is_not_kept(
 
 def test_a_part_of_a_weight_in_the_files_is_refused_by_name(tiny_model: Path, tmp_path: Path) -> None:
     run, _ = trained_run(causal_types.write_model("hrm_text", tmp_path / "model", tiny_model))
-    with pytest.raises(TunesmithError, match="gate_proj.*hold in another form") as refusal:
+    with pytest.raises(TunesmithError, match=r"gate_proj.*hold in another form") as refusal:
         export(run, tmp_path / "merged")
     assert refusal.value.code == "export-unsupported"
     assert not (tmp_path / "merged").exists()

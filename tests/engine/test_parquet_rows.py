@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tunesmith_core.datafmt import Chat, Unreadable
+from tunesmith_core.datafmt import Chat, PromptCompletion, Unreadable
 from tunesmith_core.errors import UserError
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data import parquet_pages, parquet_rows, read
@@ -86,6 +86,12 @@ def test_damage_is_named_with_the_row_behind_the_last_good_one(tmp_path: Path) -
     source = Source(SourceSpec(path=str(path)), False)
     with pytest.raises(UserError, match=r"a\.parquet, row 3: the Parquet file is damaged: \w.*\w"):
         list(source.conversations())
+
+
+def test_columns_whose_names_leave_no_doubt_are_read(tmp_path: Path) -> None:
+    path = write(tmp_path, {"id": [1], "Question text": ["Why?"], "Best answer": ["So it is."]})
+    ((_, pair),) = Source(SourceSpec(path=str(path)), False).conversations()
+    assert pair == PromptCompletion("Why?", "So it is.")
 
 
 def test_columns_that_no_example_can_use_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

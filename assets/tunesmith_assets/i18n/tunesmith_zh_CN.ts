@@ -2406,10 +2406,6 @@ Runs, models and settings are never touched.</source>
         <translation>填充会影响此模型的计算结果，因此只有长度相同的样本才会放进同一个微批次。</translation>
     </message>
     <message>
-        <source>Parquet files are read by the engine only.</source>
-        <translation>Parquet 文件只能由训练引擎读取。</translation>
-    </message>
-    <message>
         <source>Possible cause: {title}. {fix}</source>
         <translation>可能的原因：{title}。{fix}</translation>
     </message>
@@ -2698,10 +2694,6 @@ Runs, models and settings are never touched.</source>
         <translation>PDF 文档</translation>
     </message>
     <message>
-        <source>a ZIP archive or an Excel workbook</source>
-        <translation>ZIP 压缩包或 Excel 工作簿</translation>
-    </message>
-    <message>
         <source>a gzip archive</source>
         <translation>gzip 压缩包</translation>
     </message>
@@ -2738,10 +2730,6 @@ Runs, models and settings are never touched.</source>
         <translation>对象</translation>
     </message>
     <message>
-        <source>an old Excel workbook</source>
-        <translation>旧版 Excel 工作簿</translation>
-    </message>
-    <message>
         <source>asked {run} to stop</source>
         <translation>已请求停止 {run}</translation>
     </message>
@@ -2756,10 +2744,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>error[{code}]: {title}</source>
         <translation>错误[{code}]：{title}</translation>
-    </message>
-    <message>
-        <source>field {field} of the header has no name.</source>
-        <translation>表头的第 {field} 个字段没有名称。</translation>
     </message>
     <message>
         <source>finished after {step} steps</source>
@@ -2972,10 +2956,6 @@ Runs, models and settings are never touched.</source>
     <message>
         <source>the Parquet file is damaged.</source>
         <translation>Parquet 文件已损坏。</translation>
-    </message>
-    <message>
-        <source>the file type &quot;{suffix}&quot; is not supported. Choose JSONL, JSON, CSV, TSV or Parquet.</source>
-        <translation>不支持文件类型“{suffix}”，请选择 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
     </message>
     <message>
         <source>the file can&apos;t be read: {reason}</source>
@@ -4879,12 +4859,40 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
     </message>
     <message>
+        <source>the file is {name}. Choose JSONL, JSON, CSV, TSV, Excel or Parquet.</source>
+        <translation>文件是{name}。请选择 JSONL、JSON、CSV、TSV、Excel 或 Parquet。</translation>
+    </message>
+    <message>
+        <source>the file type &quot;{suffix}&quot; is not supported. Choose JSONL, JSON, CSV, TSV, Excel or Parquet.</source>
+        <translation>不支持文件类型“{suffix}”。请选择 JSONL、JSON、CSV、TSV、Excel 或 Parquet。</translation>
+    </message>
+    <message>
+        <source>the header names the column &quot;{name}&quot; twice</source>
+        <translation>表头中列“{name}”出现了两次</translation>
+    </message>
+    <message>
+        <source>the header names {num_columns:,} columns. The most is {max_columns:,}</source>
+        <translation>表头有 {num_columns:,} 列，最多 {max_columns:,} 列</translation>
+    </message>
+    <message>
+        <source>the workbook can&apos;t be read: {error}.</source>
+        <translation>无法读取工作簿：{error}。</translation>
+    </message>
+    <message>
+        <source>{kind} files are read by the engine only.</source>
+        <translation>{kind} 文件只能由引擎读取。</translation>
+    </message>
+    <message>
         <source>{path} does not hold the trained weight {name}.</source>
         <translation>{path} 中没有训练好的权重 {name}。</translation>
     </message>
     <message>
         <source>{path} exists already and is not this export.</source>
         <translation>{path} 已存在，但不是这次导出的内容。</translation>
+    </message>
+    <message>
+        <source>{path} has more sheets than the first, which are not read: {names}.</source>
+        <translation>{path} 除第一个工作表外还有其他工作表未被读取：{names}。</translation>
     </message>
     <message>
         <source>{path} is missing or damaged.</source>
@@ -5877,6 +5885,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>a ZIP archive, or a workbook whose name ends otherwise</source>
+        <translation>ZIP 压缩包，或扩展名不符的工作簿</translation>
+    </message>
+    <message>
+        <source>a document of an old Office program</source>
+        <translation>旧版 Office 程序的文档</translation>
+    </message>
+    <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
@@ -6555,10 +6571,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the file is not JSON text</source>
         <translation>文件不是 JSON 文本</translation>
-    </message>
-    <message>
-        <source>the file is {name}. Choose JSONL, JSON, CSV, TSV or Parquet.</source>
-        <translation>文件是{name}，请选择 JSONL、JSON、CSV、TSV 或 Parquet。</translation>
     </message>
     <message>
         <source>the file looks like UTF-16 text without a byte order mark. Save it as UTF-8.</source>
@@ -8095,10 +8107,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>Parquet 文件已损坏：{error}。</translation>
     </message>
     <message>
-        <source>the header names {num_columns:,} columns. The most is {max_columns:,}.</source>
-        <translation>表头有 {num_columns:,} 列，上限为 {max_columns:,} 列。</translation>
-    </message>
-    <message>
         <source>the row is longer than {max_row_characters:,} characters.</source>
         <translation>该行超过 {max_row_characters:,} 个字符。</translation>
     </message>
@@ -8938,6 +8946,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>预览…</translation>
     </message>
     <message>
+        <source>Data (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet);;All files (*)</source>
+        <translation>数据 (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet);;所有文件 (*)</translation>
+    </message>
+    <message>
         <source>Use the sample</source>
         <translation>使用示例数据</translation>
     </message>
@@ -8988,10 +9000,6 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>
             <numerusform>至少 %n 个坏行，已跳过</numerusform>
         </translation>
-    </message>
-    <message>
-        <source>Data (*.jsonl *.json *.csv *.tsv *.parquet);;All files (*)</source>
-        <translation>数据 (*.jsonl *.json *.csv *.tsv *.parquet);;所有文件 (*)</translation>
     </message>
     <message>
         <source>Choose a data file</source>

@@ -1,7 +1,8 @@
 """Training data as the person has it: find out what a file is, read its rows, and turn rows into conversations.
 
-`reading` yields rows with their line numbers, `formats` knows the shapes a row can have, `sniffing` looks at a file's
-head. Standard library only; Parquet is recognised here and read by the engine.
+`reading` yields rows with their line numbers, `formats` knows the shapes a row can have, `layouts` and `guessing` tell
+which one a file has, `sniffing` looks at a file's head. Standard library only; Parquet and workbooks are recognised
+here and read by the engine.
 """
 
 from tunesmith_core.datafmt.formats import (
@@ -14,14 +15,15 @@ from tunesmith_core.datafmt.formats import (
     Role,
     Text,
     Unreadable,
-    resolve_layout,
     to_messages,
 )
-from tunesmith_core.datafmt.reading import PARQUET, Row, file_kind, read_rows
+from tunesmith_core.datafmt.layouts import resolve_layout
+from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, Row, file_kind, read_rows
 from tunesmith_core.datafmt.sniffing import Sniffed, check_head, sniff
 
 __all__ = [
     "PARQUET",
+    "READ_BY_ENGINE",
     "ROLES",
     "Chat",
     "Conversation",

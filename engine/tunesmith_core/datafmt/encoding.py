@@ -33,15 +33,22 @@ MAX_NAME = 100
 HEAD_BYTES = 4096
 
 FOREIGN_MAGIC = {
-    b"PK\x03\x04": Message("a ZIP archive or an Excel workbook"),
+    b"PK\x03\x04": Message("a ZIP archive, or a workbook whose name ends otherwise"),
     b"\x1f\x8b": Message("a gzip archive"),
     b"(\xb5/\xfd": Message("a zstd archive"),
     b"7z\xbc\xaf": Message("a 7-Zip archive"),
     b"%PDF": Message("a PDF document"),
     b"SQLite format 3": Message("an SQLite database"),
     b"ARROW1": Message("an Arrow file"),
-    b"\xd0\xcf\x11\xe0": Message("an old Excel workbook"),
+    b"\xd0\xcf\x11\xe0": Message("a document of an old Office program"),
 }
+
+WORKBOOKS = {".xlsx": "xlsx", ".xlsm": "xlsx", ".xlsb": "xlsb", ".xls": "xls", ".ods": "ods"}
+"""Kinds of spreadsheets by the endings of their names."""
+
+WORKBOOK_MAGIC = (b"PK\x03\x04", b"\xd0\xcf\x11\xe0")
+NUMBERED_KINDS = frozenset({"json", "parquet", *WORKBOOKS.values()})
+"""Kinds of files whose rows are no lines."""
 
 UTF_8 = "utf-8"
 UTF_16 = "utf-16"
@@ -97,8 +104,8 @@ def place(path: Path, line: int | None = None, column: int | None = None) -> str
 
 
 def row_place(path: Path, kind: str, number: int) -> str:
-    """Return "file, line 3", or "file, row 3" where rows are no lines: lists in JSON, and Parquet."""
-    if kind in ("json", "parquet"):
+    """Return "file, line 3", or "file, row 3" where rows are no lines: lists in JSON, Parquet and workbooks."""
+    if kind in NUMBERED_KINDS:
         return Message("{path}, row {row}", path=path, row=number)
     return place(path, number)
 
@@ -139,7 +146,7 @@ def text_encoding(path: Path, head: bytes) -> str:
     """
     for magic, name in FOREIGN_MAGIC.items():
         if head.startswith(magic):
-            raise parse_error(path, "the file is {name}. Choose JSONL, JSON, CSV, TSV or Parquet.", name=name)
+            raise parse_error(path, "the file is {name}. Choose JSONL, JSON, CSV, TSV, Excel or Parquet.", name=name)
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         raise parse_error(path, "the file is UTF-32 text. Save it as UTF-8.")
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

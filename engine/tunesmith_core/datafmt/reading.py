@@ -10,7 +10,8 @@ import csv
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -20,6 +21,8 @@ from tunesmith_core.datafmt.encoding import (
     MAX_COLUMNS,
     MAX_ROW_CHARACTERS,
     UTF_8,
+    WORKBOOK_MAGIC,
+    WORKBOOKS,
     blank_error,
     check_is_utf_8,
     open_text,
@@ -39,6 +42,9 @@ Row = dict[str, Any]  # Any: JSON values
 BadRow = Callable[[int, TunesmithError], None]
 
 PARQUET = "parquet"
+READ_BY_ENGINE = frozenset({PARQUET, *WORKBOOKS.values()})
+"""Kinds of files that need libraries of the training environment."""
+
 KIND_OF_SUFFIX = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".tab": "tsv"}
 DELIMITERS = ",;\t|"
 MAX_DIGITS = 1000
@@ -52,7 +58,9 @@ SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def file_kind(path: Path) -> str:
-    """Return "jsonl", "json", "csv", "tsv" or "parquet", judged by content first and by the name's ending second.
+    """Return the kind of a file, judged by content first and by the name's ending second.
+
+    It is "jsonl", "json", "csv", "tsv" or one of READ_BY_ENGINE.
 
     Raises:
         UserError: `dataset-parse-error` when the file can't be read or is of no such kind,
@@ -63,6 +71,8 @@ def file_kind(path: Path) -> str:
         raise TunesmithError("dataset-empty", "{path}: the file is empty.", path=path)
     if head.startswith(b"PAR1"):
         return PARQUET
+    if path.suffix.lower() in WORKBOOKS and head.startswith(WORKBOOK_MAGIC):
+        return WORKBOOKS[path.suffix.lower()]
     encoding = text_encoding(path, head)
     named = KIND_OF_SUFFIX.get(path.suffix.lower())
     if named in ("csv", "tsv"):
@@ -79,7 +89,7 @@ def file_kind(path: Path) -> str:
     if named is None:
         raise parse_error(
             path,
-            'the file type "{suffix}" is not supported. Choose JSONL, JSON, CSV, TSV or Parquet.',
+            'the file type "{suffix}" is not supported. Choose JSONL, JSON, CSV, TSV, Excel or Parquet.',
             suffix=path.suffix,
         )
     return named
@@ -121,8 +131,8 @@ def read_rows(path: Path, on_bad_row: BadRow | None = None, encoding: str = UTF_
             `dataset-empty` when there is no row.
     """
     kind = file_kind(path)
-    if kind == PARQUET:
-        raise parse_error(path, "Parquet files are read by the engine only.")
+    if kind in READ_BY_ENGINE:
+        raise parse_error(path, "{kind} files are read by the engine only.", kind=kind)
     by_mark = text_encoding(path, read_head(path))
     if by_mark == "utf-8-sig" and encoding == UTF_8:
         check_is_utf_8(path)
@@ -354,23 +364,26 @@ def _csv_record(
 
 
 def _checked_header(path: Path, fields: list[str], number: int) -> list[str]:
-    if len(fields) > MAX_COLUMNS:
-        raise parse_error(
-            path,
-            "the header names {num_columns:,} columns. The most is {max_columns:,}.",
-            number,
-            num_columns=len(fields),
+    header = header_names(fields)
+    if problem := header_problem(header):
+        raise parse_error(path, "{reason}.", number, reason=problem)
+    return header
+
+
+def header_names(fields: Iterable[str]) -> list[str]:
+    """Return the names of columns; tables of other programs begin with a column of row numbers that has none."""
+    return [field.strip() or f"column {place}" for place, field in enumerate(fields, start=1)]
+
+
+def header_problem(header: list[str]) -> Message | None:
+    """Return what is wrong with the names of columns, without a period."""
+    if len(header) > MAX_COLUMNS:
+        return Message(
+            "the header names {num_columns:,} columns. The most is {max_columns:,}",
+            num_columns=len(header),
             max_columns=MAX_COLUMNS,
         )
-    problem_and_place = text_problem("\n".join(fields))
-    if problem_and_place:
-        raise parse_error(path, "{reason}.", number, reason=problem_and_place[1])
-    header = [field.strip() for field in fields]
-    seen: set[str] = set()
-    for column, name in enumerate(header, start=1):
-        if not name:
-            raise parse_error(path, "field {field} of the header has no name.", number, field=column)
-        if name in seen:
-            raise parse_error(path, 'the header names the column "{name}" twice.', number, name=name)
-        seen.add(name)
-    return header
+    if broken := text_problem("\n".join(header)):
+        return Message(broken[1])
+    twice = next((name for name, count in Counter(header).items() if count > 1), None)
+    return Message('the header names the column "{name}" twice', name=twice) if twice else None

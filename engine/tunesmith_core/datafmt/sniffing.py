@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.datafmt.encoding import UTF_8, open_bytes, row_place
-from tunesmith_core.datafmt.formats import Layout, resolve_layout, to_messages
+from tunesmith_core.datafmt.formats import Layout, to_messages
+from tunesmith_core.datafmt.layouts import resolve_layout
 from tunesmith_core.datafmt.parquet_footer import count_rows
-from tunesmith_core.datafmt.reading import PARQUET, BadRow, Row, file_kind, read_rows
+from tunesmith_core.datafmt.reading import PARQUET, READ_BY_ENGINE, BadRow, Row, file_kind, read_rows
 from tunesmith_core.errors import TunesmithError, UserError
 from tunesmith_core.spec_sections import SourceSpec
 
@@ -38,11 +39,11 @@ class Sniffed:
     """What the head of a file tells.
 
     Attributes:
-        kind: "jsonl", "json", "csv", "tsv" or "parquet".
-        format: a key of ROLES; "auto" when no format fits or the file is Parquet, which the engine reads.
-        columns: names of the columns of the first rows; empty for Parquet.
+        kind: what `file_kind` returns.
+        format: a key of ROLES; "auto" when no format fits or the engine reads the file.
+        columns: names of the columns of the first rows; empty when the engine reads the file.
         mapping: role to column.
-        num_rows_estimate: exact for Parquet and for files that end within the head.
+        num_rows_estimate: exact for Parquet and for files that end within the head; None for workbooks.
         num_bytes: size of the file.
         longest_row_bytes: bytes of the longest row as JSON; None where finding it would take long.
     """
@@ -51,7 +52,7 @@ class Sniffed:
     format: str
     columns: tuple[str, ...]
     mapping: Mapping[str, str]
-    num_rows_estimate: int
+    num_rows_estimate: int | None
     num_bytes: int
     longest_row_bytes: int | None = None
 
@@ -74,8 +75,8 @@ def sniff(path: Path, num_rows: int = LAYOUT_ROWS, encoding: str = UTF_8) -> Sni
     """
     kind = file_kind(path)
     num_bytes = path.stat().st_size
-    if kind == PARQUET:
-        return Sniffed(kind, "auto", (), {}, count_rows(path), num_bytes)
+    if kind in READ_BY_ENGINE:
+        return Sniffed(kind, "auto", (), {}, count_rows(path) if kind == PARQUET else None, num_bytes)
     rows = head_rows(path, num_rows, _ignore, encoding)
     columns = tuple(dict.fromkeys(name for row in rows for name in row))
     estimate = len(rows)
@@ -166,7 +167,8 @@ def row_bytes(row: Row) -> int:
 def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = HEAD_ROWS) -> tuple[int, int]:
     """Check that the first rows of a file can be trained on, so that a mistake shows before a model is loaded.
 
-    At most `num_rows` rows and 8 million bytes are looked at; of a Parquet file only that it holds rows.
+    At most `num_rows` rows and 8 million bytes are looked at; of a Parquet file only that it holds rows,
+    and of a workbook nothing.
 
     Args:
         source: the file and its mapping.
@@ -174,7 +176,7 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
         num_rows: most rows to look at.
 
     Returns:
-        How many of them are good, and how many bad; of a Parquet file none are looked at.
+        How many of them are good, and how many bad; none are looked at where the engine reads the file.
 
     Raises:
         UserError: the first problem, with file, line and column; with skip_bad_rows only when no row of the
@@ -182,8 +184,9 @@ def check_head(source: SourceSpec, skip_bad_rows: bool = False, num_rows: int = 
     """
     path = Path(source.path)
     kind = file_kind(path)
-    if kind == PARQUET:
-        count_rows(path)
+    if kind in READ_BY_ENGINE:
+        if kind == PARQUET:
+            count_rows(path)
         return 0, 0
     problems: dict[int, TunesmithError] = {}
 

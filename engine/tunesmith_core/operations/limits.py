@@ -19,7 +19,7 @@ from typing import Self
 
 from tunesmith_core import memory_limits
 from tunesmith_core.datafmt.encoding import row_place
-from tunesmith_core.datafmt.reading import KIND_OF_SUFFIX, PARQUET
+from tunesmith_core.datafmt.reading import KIND_OF_SUFFIX, READ_BY_ENGINE
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
 from tunesmith_core.process_identity import cpu_seconds
@@ -39,7 +39,7 @@ WORK = {
 """What a portion may be, as it is told."""
 
 NAMES = tuple(WORK)
-KINDS = ("", *dict.fromkeys(KIND_OF_SUFFIX.values()), PARQUET)
+KINDS = ("", *dict.fromkeys(KIND_OF_SUFFIX.values()), *sorted(READ_BY_ENGINE))
 
 _RECORD = struct.Struct("<QdQQBBH")
 MAX_PATH_BYTES = 4096

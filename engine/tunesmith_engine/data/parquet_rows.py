@@ -17,6 +17,7 @@ from pyarrow import parquet, types
 
 from tunesmith_core.datafmt import ROLES, Row, Unreadable
 from tunesmith_core.datafmt.encoding import MAX_ROW_CHARACTERS, parse_error, row_error
+from tunesmith_core.datafmt.guessing import speaks
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.json_values import MAX_VALUES
 from tunesmith_core.messages import Message, phrase
@@ -48,7 +49,8 @@ def parquet_rows(path: Path, mapped: Iterable[str]) -> Iterator[tuple[int, Row]]
     try:
         with parquet.ParquetFile(path, buffer_size=BUFFER_BYTES) as file:
             names = file.schema_arrow.names
-            wanted = [name for name in names if name.lower() in USUAL_NAMES or name in set(mapped)]
+            needed = USUAL_NAMES | {name.lower() for name in mapped}
+            wanted = [name for name in names if name.lower() in needed or speaks(name)]
             if twice := next((name for name in wanted if wanted.count(name) > 1), None):
                 raise parse_error(path, 'the header names the column "{name}" twice.', name=twice)
             others = dict.fromkeys(names)

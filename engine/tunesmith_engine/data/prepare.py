@@ -193,6 +193,7 @@ def _write_examples(
             rows.add(example, tokenised.question)
         else:
             num_untrained += 1
+    renderer.notes |= source.notes
     num_rows, num_bad = len(rows) - num_before, source.num_skipped_rows
     file = _FileRows(num_rows, source.row_format, num_bad, num_overlong, num_untrained)
     if not file.num_rows:

@@ -70,7 +70,7 @@ def preview(
         num_untrained += not example.num_trained_tokens
         if len(rows) < num_rows:
             rows.append(_shown_row(line, tokenised, example, renderer.leading_text if rendered.starts_document else ""))
-    notes = renderer.notes | (cuts.notes() if spec.data.overlong == "truncate" else {})
+    notes = renderer.notes | source.notes | (cuts.notes() if spec.data.overlong == "truncate" else {})
     return {
         "rows": rows,
         "histogram": histogram(lengths),

@@ -1,4 +1,4 @@
-"""Rows of any supported file as conversations: JSONL, JSON, CSV and TSV through core, Parquet through pyarrow."""
+"""Rows of any supported file as conversations: text files through core, Parquet and workbooks through libraries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tunesmith_core import datafmt
 from tunesmith_core.datafmt.encoding import row_place
 from tunesmith_core.datafmt.sniffing import LAYOUT_ROWS, beginning
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.parquet_rows import parquet_rows
@@ -35,6 +36,7 @@ class Source:
         num_skipped_rows: bad rows left out so far.
         first_error: of the first of them, None while there is none.
         row_format: how the rows are read, known with the first of them.
+        notes: what a person should know of the file: codes and sentences.
     """
 
     spec: SourceSpec
@@ -44,6 +46,7 @@ class Source:
     num_skipped_rows: int = field(default=0, init=False)
     first_error: TunesmithError | None = field(default=None, init=False)
     row_format: str = field(default="", init=False)
+    notes: dict[str, str] = field(default_factory=dict, init=False)
 
     _kind: str = field(default="", init=False)
     _has_good: bool = field(default=False, init=False)
@@ -72,10 +75,7 @@ class Source:
         self._announce(0)
         self._kind = datafmt.file_kind(self.path)
         self.portions.about(self.path, self._kind)
-        if self._kind == datafmt.PARQUET:
-            rows = parquet_rows(self.path, self.spec.columns.values())
-        else:
-            rows = datafmt.read_rows(self.path, self.bad_row, self.spec.encoding)
+        rows = self._rows()
         head: list[tuple[int, datafmt.Row]] = []
         failure: UserError | None = None
         try:
@@ -98,6 +98,22 @@ class Source:
                 self._announce(number)
         if not self._has_good and self.first_error:
             raise self.first_error
+
+    def _rows(self) -> Iterator[tuple[int, datafmt.Row]]:
+        if self._kind == datafmt.PARQUET:
+            return parquet_rows(self.path, self.spec.columns.values())
+        if self._kind in datafmt.READ_BY_ENGINE:
+            # Imported here: an environment that an earlier version has built lacks the library.
+            from tunesmith_engine.data.workbook_rows import WorkbookRows
+
+            workbook = WorkbookRows(self.path, self._kind, self.bad_row)
+            if workbook.unread:
+                names = ", ".join(f'"{name}"' for name in workbook.unread)
+                self.notes["dataset-fields-unused"] = Message(
+                    "{path} has more sheets than the first, which are not read: {names}.", path=self.path, names=names
+                )
+            return workbook.rows()
+        return datafmt.read_rows(self.path, self.bad_row, self.spec.encoding)
 
     def bad_row(self, number: int, error: TunesmithError) -> None:
         """Count a bad row, or raise its error when bad rows are not to be left out."""

@@ -14,7 +14,7 @@ from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
-from tunesmith_gui.new_run.facts import NewRunFacts
+from tunesmith_gui.new_run.facts import ENCODING, NewRunFacts
 from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing, NewRunForm
 from tunesmith_gui.new_run.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
 from tunesmith_gui.services.diagnostics import report
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tunesmith_gui.new_run.page import NewRunPage
 
 DRAFT_DELAY_MS = 600
-ENCODING = "data.sources[0].encoding"
 
 
 class NewRunActions(QObject):
@@ -135,10 +134,6 @@ class NewRunActions(QObject):
         """Takes the answer of the mapping dialog."""
         self._form.set_value("data.sources[0].format", format_name)
         self._form.set_value("data.sources[0].columns", mapping)
-
-    def read_as(self, encoding: str) -> None:
-        """Reads the data file in another encoding."""
-        self._form.set_value(ENCODING, encoding)
 
     def train_as_chat(self) -> None:
         """Lets the model's chat template frame prompt and response."""

@@ -9,8 +9,8 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
+from tunesmith_core.datafmt.guessing import ALIKE, example_of, guess_columns, guess_format
 from tunesmith_core.datafmt.reading import Row
-from tunesmith_gui.new_run.column_guess import ALIKE, example_of, guess_columns, guess_format
 from tunesmith_gui.new_run.data_picker import format_word, role_word
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
-from tunesmith_core.datafmt import PARQUET
+from tunesmith_core.datafmt import PARQUET, READ_BY_ENGINE
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.spec_sections import SourceSpec
@@ -23,9 +23,6 @@ from tunesmith_gui.widgets.card import Card
 from tunesmith_gui.widgets.error_banner import Action, error_banner
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
-
-READ_AS = "read-as-"
-"""Beginning of the names of actions that read a file in an encoding."""
 
 
 def format_word(name: str) -> str:
@@ -69,7 +66,6 @@ class DataPicker(Card):
     Signals:
         path_chosen: a data file.
         sample_asked, mapping_asked, preview_asked, skip_asked, chat_asked: the person pressed that button.
-        encoding_asked: (encoding) the file shall be read in it.
     """
 
     path_chosen = Signal(str)
@@ -77,7 +73,6 @@ class DataPicker(Card):
     mapping_asked = Signal()
     preview_asked = Signal()
     skip_asked = Signal()
-    encoding_asked = Signal(str)
     chat_asked = Signal()
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
@@ -154,9 +149,6 @@ class DataPicker(Card):
 
     def _fix(self, data: DataFacts) -> Action:
         """The one step that helps against what is wrong with the file."""
-        if data.error is not None and data.error.actions:
-            name = data.error.actions[0]
-            return core_text(ACTIONS[name].label), lambda: self.encoding_asked.emit(name.removeprefix(READ_AS))
         if data.skipping_helps:
             return core_text(ACTIONS["skip-bad-rows"].label), self.skip_asked.emit
         if data.error is not None and data.error.code == "dataset-column-missing" and self.map.isEnabled():
@@ -172,21 +164,8 @@ class DataPicker(Card):
     def _facts_words(self, data: DataFacts, spec: SourceSpec, num_skipped: int, has_chat_template: bool) -> str:
         sniffed = data.sniffed
         assert sniffed is not None
-        exact = sniffed.kind == PARQUET or sniffed.num_rows_estimate < NUM_SNIFFED_ROWS
-        # Malformed rows are not among the estimate.
-        num_rows = max(sniffed.num_rows_estimate, data.num_good_rows + data.num_bad_rows)
-        num_left_out = max(num_skipped, data.num_bad_rows)
-        if exact and num_left_out:
-            count = fill(self.tr("%1 of %2 rows"), number(num_rows - num_left_out), number(num_rows))
-            skipped = self.tr("%n skipped", "", num_left_out)
-        else:
-            words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
-            if exact and sniffed.num_rows_estimate == 1:
-                words = self.tr("%1 example")
-            count = fill(words, number(sniffed.num_rows_estimate))
-            skipped = self.tr("at least %n bad rows, skipped", "", num_left_out) if num_left_out else ""
-        parts = [", ".join(filter(None, (count, skipped))), sniffed.kind.upper(), size(sniffed.num_bytes)]
-        if sniffed.kind != PARQUET:
+        parts = [self._count_words(data, num_skipped), sniffed.kind.upper(), size(sniffed.num_bytes)]
+        if sniffed.kind not in READ_BY_ENGINE:
             own = spec.format != "auto"
             format_name = spec.format if own else sniffed.format
             parts.append(format_word(format_name))
@@ -197,10 +176,31 @@ class DataPicker(Card):
                 parts.append(columns)
         if spec.encoding != UTF_8:
             parts.append(choice_text(spec.encoding))
-        return "  ·  ".join(parts)
+        return "  ·  ".join(filter(None, parts))
+
+    def _count_words(self, data: DataFacts, num_skipped: int) -> str:
+        """How many rows there are, and how many are left out; "" where only the engine can tell."""
+        sniffed = data.sniffed
+        estimate = sniffed.num_rows_estimate if sniffed else None
+        if sniffed is None or estimate is None:
+            return ""
+        exact = sniffed.kind == PARQUET or estimate < NUM_SNIFFED_ROWS
+        # Malformed rows are not among the estimate.
+        num_rows = max(estimate, data.num_good_rows + data.num_bad_rows)
+        num_left_out = max(num_skipped, data.num_bad_rows)
+        if exact and num_left_out:
+            count = fill(self.tr("%1 of %2 rows"), number(num_rows - num_left_out), number(num_rows))
+            skipped = self.tr("%n skipped", "", num_left_out)
+        else:
+            words = self.tr("%1 examples") if exact else self.tr("about %1 examples")
+            if exact and estimate == 1:
+                words = self.tr("%1 example")
+            count = fill(words, number(estimate))
+            skipped = self.tr("at least %n bad rows, skipped", "", num_left_out) if num_left_out else ""
+        return ", ".join(filter(None, (count, skipped)))
 
     def _browse(self) -> None:
-        kinds = self.tr("Data (*.jsonl *.json *.csv *.tsv *.parquet);;All files (*)")
+        kinds = self.tr("Data (*.jsonl *.json *.csv *.tsv *.xlsx *.xlsm *.xlsb *.xls *.ods *.parquet);;All files (*)")
         path, _ = QFileDialog.getOpenFileName(self, self.tr("Choose a data file"), self.combo.path, kinds)
         if path:
             self.combo.show_path(path)

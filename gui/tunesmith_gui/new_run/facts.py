@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from tunesmith_core import datafmt, environments, paths, presets
+from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.reading import Row
 from tunesmith_core.datafmt.sniffing import head_rows
 from tunesmith_core.errors import EnvironmentProblem, TunesmithError, UserError
@@ -40,8 +41,11 @@ NUM_HEAD_ROWS = 20
 """Rows that are kept to show what is in a column."""
 
 HARDWARE_KEPT_S = 5.0
-DATA = "data.sources[0].path"
-"""Setting of the one data file that the window shows."""
+DATA, ENCODING = "data.sources[0].path", "data.sources[0].encoding"
+"""Settings of the one data file that the window shows."""
+
+READ_AS = "read-as-"
+"""Beginning of the names of actions that read a file in an encoding."""
 
 PLAN_SECTIONS = ("objective", "adapter", "quantization", "optimizer", "schedule", "evaluation", "saving", "hardware")
 
@@ -62,10 +66,11 @@ class DataFacts:
 
     Attributes:
         sniffed: what its head tells, None when no row can be read.
-        head: its first rows; none of a Parquet file, which the engine reads.
+        head: its first rows; none when the engine reads it.
         error: the first problem in it.
         skipping_helps: whether the rest can be trained on when bad rows are left out.
         num_good_rows, num_bad_rows: of its first rows, where bad rows are left out.
+        encoding: in which it was read.
     """
 
     path: str
@@ -75,6 +80,7 @@ class DataFacts:
     skipping_helps: bool = False
     num_good_rows: int = 0
     num_bad_rows: int = 0
+    encoding: str = UTF_8
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +242,9 @@ class NewRunFacts(QObject):
         if self.data is None or self.data.sniffed is None:
             return None
         estimate = self.data.sniffed.num_rows_estimate
-        return self.data.num_good_rows or estimate if estimate < NUM_SNIFFED_ROWS else estimate
+        if estimate is None or estimate >= NUM_SNIFFED_ROWS:
+            return estimate
+        return self.data.num_good_rows or estimate
 
     @property
     def max_tokens(self) -> int | None:
@@ -260,7 +268,7 @@ class NewRunFacts(QObject):
         if path in ("", "model.path"):
             self._ask_model()
         if path == "" or section == "data":
-            if path in ("", DATA, "data.sources[0].columns", "data.sources[0].encoding"):
+            if path in ("", DATA, "data.sources[0].columns", ENCODING):
                 self.longest_tokens = None
             self._data_timer.start(0 if path in ("", DATA) else DEBOUNCE_MS)
         if path == "" or section in PLAN_SECTIONS or path in ("data.context_length", DATA, "model.dtype"):
@@ -315,6 +323,8 @@ class NewRunFacts(QObject):
             self._notes = ()
             self._forget_check()
         self.data = data
+        if data is not None and data.error is None:
+            self._form.set_value(ENCODING, data.encoding)
         self._form.surroundings.data_broken = data is not None and data.error is not None
         self.data_changed.emit()
         self._plan_timer.start()
@@ -381,7 +391,17 @@ def look_at_model(path: str) -> ModelFacts:
 
 
 def look_at_data(data: DataSpec) -> DataFacts:
-    """Sniffs a data file and checks its head as the run would."""
+    """Sniffs a data file and checks its head as the run would; one that is not UTF-8 in the likeliest encoding."""
+    facts = _read_head(data)
+    actions = facts.error.actions if facts.error else ()
+    encoding = next((action.removeprefix(READ_AS) for action in actions if action.startswith(READ_AS)), "")
+    if not encoding:
+        return facts
+    sources = [replace(data.sources[0], encoding=encoding), *data.sources[1:]]
+    return _read_head(replace(data, sources=sources))
+
+
+def _read_head(data: DataSpec) -> DataFacts:
     given = data.sources[0].path
     path = Path(given).expanduser()
     source = replace(data.sources[0], path=str(path))
@@ -389,14 +409,15 @@ def look_at_data(data: DataSpec) -> DataFacts:
     head: tuple[Row, ...] = ()
     try:
         sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding)
-        if sniffed.kind != datafmt.PARQUET:
+        if sniffed.kind not in datafmt.READ_BY_ENGINE:
             head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None, source.encoding))
         num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows)
     except UserError as error:
-        return DataFacts(given, sniffed, head, error, sniffed is not None and _skipping_helps(source))
+        helps = sniffed is not None and _skipping_helps(source)
+        return DataFacts(given, sniffed, head, error, helps, encoding=source.encoding)
     except OSError as error:
         return DataFacts(given, sniffed, head, UserError("dataset-parse-error", f"{path}: {error.strerror}."))
-    return DataFacts(given, sniffed, head, num_good_rows=num_good, num_bad_rows=num_bad)
+    return DataFacts(given, sniffed, head, None, False, num_good, num_bad, source.encoding)
 
 
 def _skipping_helps(source: SourceSpec) -> bool:

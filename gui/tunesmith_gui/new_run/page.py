@@ -198,7 +198,6 @@ class NewRunPage(Page):
         self.data_picker.sample_asked.connect(actions.use_sample)
         self.data_picker.skip_asked.connect(lambda: form.set_value("data.skip_bad_rows", True))
         self.data_picker.chat_asked.connect(actions.train_as_chat)
-        self.data_picker.encoding_asked.connect(self.actions_.read_as)
         self.data_picker.mapping_asked.connect(self._open_mapping)
         self.data_picker.preview_asked.connect(self._open_preview)
         self.preset_bar.chosen.connect(form.choose_preset)

@@ -14,6 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from tests.gui.new_run.driving import GIB, close, fill_in, make_page, scripted_tasks, shown_words
 from tests.parquet_files import parquet_of
+from tests.workbooks import write_workbook
 from tunesmith_core import paths
 from tunesmith_core.error_code import USER
 from tunesmith_core.error_codes import CODES
@@ -64,6 +65,10 @@ def row_without_column(model: Path, data: Path) -> None:
 
 def visible_texts(banner: Banner) -> str:
     return "\n".join(label.text() for label in banner.findChildren(QLabel) if label.isVisible())
+
+
+def banners_of(page: NewRunPage) -> list[Banner]:
+    return page.data_picker.findChildren(Banner)
 
 
 class TestBadInput:
@@ -122,23 +127,28 @@ class TestBadInput:
         assert focus is not None
         assert page.data_picker.combo.isAncestorOf(focus) or focus is page.data_picker.combo
 
-    def test_a_file_of_another_encoding_is_read_by_a_button(
+    def test_a_workbook_is_taken(self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path) -> None:
+        data = write_workbook(tmp_path / "a.xlsx", {"A": [["question", "answer"], ["Why?", "So it is."]]})
+        fill_in(qtbot, page, model, data)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.data_picker.facts.text().startswith("XLSX  ·  ")
+        assert banners_of(page) == []
+
+    def test_a_file_of_another_encoding_is_read_and_the_encoding_is_told(
         self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path
     ) -> None:
         data = tmp_path / "excel.csv"
-        data.write_bytes("prompt;completion\nWer?;Müller\nWo?;Köln\n".encode("cp1252"))
+        data.write_bytes("Question text;Best answer\nWer?;Müller\nWo?;Köln\n".encode("cp1252"))
+        problems: list[str] = []
+        page.facts.data_changed.connect(lambda: problems.extend(map(visible_texts, banners_of(page))))
         fill_in(qtbot, page, model, data)
-        qtbot.waitUntil(lambda: "looks like Windows-1252" in shown_words(page), timeout=5000)
-        texts = [each.text() for each in page.data_picker.findChildren(QPushButton)]
-        assert "Skip bad rows" not in texts
-        read = next(
-            each for each in page.data_picker.findChildren(QPushButton) if each.text() == "Read as Windows-1252"
-        )
-        qtbot.mouseClick(read, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert problems == []
         assert "Windows-1252" in page.data_picker.facts.text()
+        assert "Question text → prompt, Best answer → response" in page.data_picker.facts.text()
+        assert page.form.value("data.sources[0].encoding") == "windows-1252"
         assert page.facts.data is not None
-        assert page.facts.data.head[0]["completion"] == "Müller"
+        assert page.facts.data.head[0]["Best answer"] == "Müller"
         # What was said about one file holds for no other.
         page.actions_.choose_data(str(tmp_path / "none.csv"))
         assert page.form.value("data.sources[0].encoding") == "utf-8"
@@ -166,8 +176,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("content", "fix"),
         [
-            (b"frage,antwort\nWer?,Ich.\n", "Map columns\u2026"),
-            (b"frage,antwort\nWer?,Ich.,zu viel\nWer?,Ich.\n", "Map columns\u2026"),
+            (b"frage,notiz\nWer?,Ich.\n", "Map columns\u2026"),
+            (b"frage,notiz\nWer?,Ich.,zu viel\nWer?,Ich.\n", "Map columns\u2026"),
             (b"PK\x03\x04 not rows", "Choose another file\u2026"),
             (b'prompt,completion\n"open quote,x\n', "Choose another file\u2026"),
         ],

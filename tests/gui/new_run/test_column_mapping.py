@@ -13,7 +13,6 @@ from pytestqt.qtbot import QtBot
 from tests.gui.layout_checks import clipped, tab_stops, unnamed
 from tests.gui.new_run.driving import fill_in, shown_words
 from tunesmith_core.datafmt.formats import RAW
-from tunesmith_gui.new_run.column_guess import example_of, guess_columns, guess_format
 from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
@@ -23,40 +22,6 @@ from tunesmith_gui.widgets.banner import Banner
 GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
 NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
 CHATS = [{"id": 7, "turns": [{"from": "human", "value": "Hi\nthere"}, {"from": "gpt", "value": "Hello"}]}]
-
-
-@pytest.mark.parametrize(
-    ("head", "format_name", "columns"),
-    [
-        (GERMAN, "prompt-completion", {"prompt": "frage", "completion": "antwort"}),
-        ([{"问题": "谁？", "回答": "我。"}], "prompt-completion", {"prompt": "问题", "completion": "回答"}),
-        (
-            [{"user_query": "?", "best_reply": "!"}],
-            "prompt-completion",
-            {"prompt": "user_query", "completion": "best_reply"},
-        ),
-        (NAMELESS, "prompt-completion", {"prompt": "a", "completion": "b"}),
-        (CHATS, "sharegpt", {"conversations": "turns"}),
-        ([{"log": [{"role": "user", "content": "Hi"}]}], "messages", {"messages": "log"}),
-        ([{"id": 3, "story": "Once"}], "text", {"text": "story"}),
-        ([{"id": 3}], "text", {}),
-    ],
-)
-def test_what_can_be_told_is_guessed(head: list[dict[str, Any]], format_name: str, columns: dict[str, str]) -> None:
-    assert guess_format(head) == format_name
-    assert guess_columns(format_name, head) == columns
-
-
-def test_instruction_data_of_odd_names_is_guessed_too() -> None:
-    head = [{"Instruction": "Sum up", "context": "Long", "model_output": "Short", "system_text": "Be brief"}]
-    wanted = {"instruction": "Instruction", "input": "context", "output": "model_output", "system": "system_text"}
-    assert guess_columns("alpaca", head) == wanted
-
-
-def test_an_example_is_one_line() -> None:
-    assert example_of("turns", CHATS) == "human: Hi there"
-    assert example_of("c", NAMELESS) == ""
-    assert example_of("id", NAMELESS) == "1"
 
 
 def choose(combo: QComboBox, value: str) -> None:
@@ -131,7 +96,7 @@ class TestDialog:
 
 def test_columns_are_mapped_in_two_clicks(qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "odd.csv"
-    path.write_text("frage,antwort\nWer?,Ich.\n")
+    path.write_text("frage,notiz\nWer?,Ich.\n")
     fill_in(qtbot, page, model, path)
     assert page.start_bar.start.text() == "The data can't be used"
     assert "Format not recognized" in page.data_picker.facts.text()
@@ -139,7 +104,7 @@ def test_columns_are_mapped_in_two_clicks(qtbot: QtBot, page: NewRunPage, model:
     (dialog,) = page.findChildren(ColumnMappingDialog)
     qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
-    assert page.form.spec.data.sources[0].columns == {"prompt": "frage", "completion": "antwort"}
+    assert page.form.spec.data.sources[0].columns == {"prompt": "frage", "completion": "notiz"}
     assert "Prompt and response" in page.data_picker.facts.text()
 
 

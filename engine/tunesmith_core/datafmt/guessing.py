@@ -1,12 +1,14 @@
-"""Guesses how rows with columns of any name are meant: by the names, then by what is in the columns. No Qt."""
+"""Guesses how rows with columns of any name are meant: by the names, then by what is in the columns."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tunesmith_core.datafmt import ROLES, Role
-from tunesmith_core.datafmt.reading import Row
+from tunesmith_core.datafmt.formats import ROLES, Role
+
+Row = Mapping[str, Any]  # Any: JSON values
 
 _QUESTION = (
     "prompt",
@@ -54,6 +56,49 @@ ALIKE = {"instruction": "prompt", "output": "completion", "conversations": "mess
 """Roles of two formats that the same column plays."""
 
 
+NUM_LETTERS = 2
+"""A value with fewer is a number, a date or a mark, not something that a person says."""
+
+FEWEST_TEXTS = 0.8
+"""Share of the values of a column that must be texts so that it is taken for one without asking."""
+
+
+def speaking_columns(head: Sequence[Row]) -> dict[str, str]:
+    """Return the columns of questions and answers where their names leave no doubt, else nothing.
+
+    Each name speaks for one of both roles, no other does for the same one, and both columns hold texts; answers may be
+    numbers where the name ends with a word for them, as "best_answer" does and "response_time" does not.
+    """
+    names = list(dict.fromkeys(name for row in head for name in row))
+    found = {}
+    for role, hints, others in (("prompt", _QUESTION, _ANSWER), ("completion", _ANSWER, _QUESTION)):
+        named = [name for name in names if _speaks(name, hints) and not _speaks(name, others)]
+        fitting = [name for name in named if _is_text(name, head) or (role == "completion" and _ends_with(name, hints))]
+        if len(fitting) != 1:
+            return {}
+        found[role] = fitting[0]
+    return found
+
+
+def _ends_with(name: str, hints: Sequence[str]) -> bool:
+    return _speaks(re.split(r"[\W_]+", name.rstrip())[-1], hints)
+
+
+def speaks(name: str) -> bool:
+    """Return whether the name of a column speaks for a question or an answer."""
+    return _speaks(name, _QUESTION) or _speaks(name, _ANSWER)
+
+
+def _speaks(name: str, hints: Sequence[str]) -> bool:
+    return any(hint in name.lower() for hint in hints)
+
+
+def _is_text(name: str, head: Sequence[Row]) -> bool:
+    values = [row.get(name) for row in head]
+    texts = [value for value in values if isinstance(value, str) and sum(map(str.isalpha, value)) >= NUM_LETTERS]
+    return len(texts) >= FEWEST_TEXTS * len(values)
+
+
 def guess_format(head: Sequence[Row]) -> str:
     """Return the format that fits the values of the first rows best."""
     messages = next((value[0] for row in head for value in row.values() if _is_messages(value)), None)
@@ -77,7 +122,7 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
     for role in roles:
         hints = HINTS.get(role.name, ())
         free = [name for name in names if name not in found.values()]
-        take(role, next((name for name in free if any(hint in name.lower() for hint in hints)), None))
+        take(role, next((name for name in free if _speaks(name, hints)), None))
     # An answer tends to be longer than what it answers.
     for role in reversed([role for role in roles if role.required]):
         free = [name for name in _fitting(role, head) if name not in found.values()]

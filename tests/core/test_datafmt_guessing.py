@@ -1,0 +1,47 @@
+"""Columns of any name are guessed by their names, then by what is in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tunesmith_core.datafmt.guessing import example_of, guess_columns, guess_format
+
+GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
+NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
+CHATS = [{"id": 7, "turns": [{"from": "human", "value": "Hi\nthere"}, {"from": "gpt", "value": "Hello"}]}]
+
+
+@pytest.mark.parametrize(
+    ("head", "format_name", "columns"),
+    [
+        (GERMAN, "prompt-completion", {"prompt": "frage", "completion": "antwort"}),
+        ([{"问题": "谁？", "回答": "我。"}], "prompt-completion", {"prompt": "问题", "completion": "回答"}),
+        (
+            [{"user_query": "?", "best_reply": "!"}],
+            "prompt-completion",
+            {"prompt": "user_query", "completion": "best_reply"},
+        ),
+        (NAMELESS, "prompt-completion", {"prompt": "a", "completion": "b"}),
+        (CHATS, "sharegpt", {"conversations": "turns"}),
+        ([{"log": [{"role": "user", "content": "Hi"}]}], "messages", {"messages": "log"}),
+        ([{"id": 3, "story": "Once"}], "text", {"text": "story"}),
+        ([{"id": 3}], "text", {}),
+    ],
+)
+def test_what_can_be_told_is_guessed(head: list[dict[str, Any]], format_name: str, columns: dict[str, str]) -> None:
+    assert guess_format(head) == format_name
+    assert guess_columns(format_name, head) == columns
+
+
+def test_instruction_data_of_odd_names_is_guessed_too() -> None:
+    head = [{"Instruction": "Sum up", "context": "Long", "model_output": "Short", "system_text": "Be brief"}]
+    wanted = {"instruction": "Instruction", "input": "context", "output": "model_output", "system": "system_text"}
+    assert guess_columns("alpaca", head) == wanted
+
+
+def test_an_example_is_one_line() -> None:
+    assert example_of("turns", CHATS) == "human: Hi there"
+    assert example_of("c", NAMELESS) == ""
+    assert example_of("id", NAMELESS) == "1"
