@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core.datafmt.guessing import example_of, guess_columns, guess_format
+from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format
 
 GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
 NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
@@ -41,7 +41,8 @@ def test_instruction_data_of_odd_names_is_guessed_too() -> None:
     assert guess_columns("alpaca", head) == wanted
 
 
-def test_an_example_is_one_line() -> None:
-    assert example_of("turns", CHATS) == "human: Hi there"
-    assert example_of("c", NAMELESS) == ""
-    assert example_of("id", NAMELESS) == "1"
+def test_examples_are_different_and_one_line_each() -> None:
+    assert examples_of("turns", CHATS) == ["human: Hi there"]
+    assert examples_of("c", NAMELESS) == []
+    assert examples_of("id", NAMELESS) == ["1"]
+    assert examples_of("a", [{"a": value} for value in ("x\ny", "x y", "", "z", None, 1, 2)]) == ["x y", "z", "1"]

@@ -423,6 +423,13 @@ Click a symbol in the legend to hide its line.</source>
     </message>
 </context>
 <context>
+    <name>ColumnChoice</name>
+    <message>
+        <source>For example: %1</source>
+        <translation>例如：%1</translation>
+    </message>
+</context>
+<context>
     <name>ColumnMappingDialog</name>
     <message>
         <source>Map columns</source>
@@ -459,6 +466,25 @@ Click a symbol in the legend to hide its line.</source>
     <message>
         <source>Not used: %1</source>
         <translation>未使用：%1</translation>
+    </message>
+</context>
+<context>
+    <name>ColumnQuestion</name>
+    <message>
+        <source>Which column is the prompt, and which the response?</source>
+        <translation>哪一列是提示，哪一列是回答？</translation>
+    </message>
+    <message>
+        <source>Choose a column</source>
+        <translation>选择一列</translation>
+    </message>
+    <message>
+        <source>Use these columns</source>
+        <translation>使用这些列</translation>
+    </message>
+    <message>
+        <source>Other columns…</source>
+        <translation>其他列…</translation>
     </message>
 </context>
 <context>
@@ -11803,6 +11829,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请选择数据</translation>
     </message>
     <message>
+        <source>Choose the columns</source>
+        <translation>请选择列</translation>
+    </message>
+    <message>
         <source>The data can&apos;t be used</source>
         <translation>数据无法使用</translation>
     </message>
@@ -12080,13 +12110,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Cancel: %1</source>
         <translation>取消：%1</translation>
-    </message>
-</context>
-<context>
-    <name>_RoleRow</name>
-    <message>
-        <source>First value: %1</source>
-        <translation>首个值：%1</translation>
     </message>
 </context>
 <context>

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from tunesmith_core.datafmt.formats import ROLES, Role
@@ -55,6 +56,8 @@ HINTS: dict[str, tuple[str, ...]] = {
 ALIKE = {"instruction": "prompt", "output": "completion", "conversations": "messages"}
 """Roles of two formats that the same column plays."""
 
+
+NUM_EXAMPLES = 3
 
 NUM_LETTERS = 2
 """A value with fewer is a number, a date or a mark, not something that a person says."""
@@ -130,9 +133,13 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
     return found
 
 
-def example_of(column: str, head: Sequence[Row]) -> str:
-    """Return the first value of a column as one line, "" where there is none."""
-    value: Any = next((row[column] for row in head if row.get(column) not in (None, "", [])), "")  # JSON values
+def examples_of(column: str, head: Sequence[Row]) -> list[str]:
+    """Return the first different values of a column, each as one line."""
+    values = (_one_line(row[column]) for row in head if row.get(column) not in (None, "", []))
+    return list(islice(dict.fromkeys(values), NUM_EXAMPLES))
+
+
+def _one_line(value: Any) -> str:  # Any: JSON values
     if _is_messages(value):
         first = value[0]
         value = f"{first.get('role', first.get('from', ''))}: {first.get('content', first.get('value', ''))}"

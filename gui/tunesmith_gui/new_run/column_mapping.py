@@ -9,49 +9,18 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QComboBox, QDialog, QHBoxLayout, QVBoxLayout, QWidget
 
 from tunesmith_core.datafmt import ROLES
-from tunesmith_core.datafmt.guessing import ALIKE, example_of, guess_columns, guess_format
+from tunesmith_core.datafmt.guessing import ALIKE, guess_columns, guess_format
 from tunesmith_core.datafmt.reading import Row
-from tunesmith_gui.new_run.data_picker import format_word, role_word
+from tunesmith_gui.new_run.column_choice import ColumnChoice
+from tunesmith_gui.new_run.row_words import format_word, role_word
 from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.buttons import button
 from tunesmith_gui.widgets.field import Field
-from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+from tunesmith_gui.widgets.safe_label import SafeLabel
 
 _WIDTH_LETTERS = 72
-_COMBO_LETTERS = 22
-
-
-class _RoleRow(QWidget):
-    """One role: its name, the list of columns, and below it what the chosen column holds."""
-
-    def __init__(self, words: str, nothing: str, head: Sequence[Row], parent: QWidget) -> None:
-        super().__init__(parent)
-        self._head = head
-        self.combo = QComboBox(self)
-        self.combo.setMinimumContentsLength(_COMBO_LETTERS)
-        self.combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        add_choice(self.combo, nothing, "")
-        for name in dict.fromkeys(name for row in head for name in row):
-            add_choice(self.combo, name, name)
-        self.example = ElidedLabel(role="caption", tone="muted", parent=self)
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(SPACE // 2)
-        column.addWidget(Field(words, self.combo, inline=True, parent=self))
-        column.addWidget(self.example)
-
-    def choose(self, column: str) -> None:
-        """Chooses a column, or none."""
-        self.combo.setCurrentIndex(max(0, self.combo.findData(column)))
-        self.show_example()
-
-    def show_example(self) -> None:
-        """Shows the first value of the chosen column."""
-        text = example_of(str(self.combo.currentData()), self._head)
-        self.example.setText(fill(self.tr("First value: %1"), text) if text else "")
-        self.combo.setAccessibleDescription(self.example.text())
 
 
 class ColumnMappingDialog(QDialog):
@@ -81,7 +50,7 @@ class ColumnMappingDialog(QDialog):
         super().__init__(parent)
         self._head = head
         self._picked = {ALIKE.get(role, role): column for role, column in mapping.items()}
-        self._rows: dict[str, _RoleRow] = {}
+        self._rows: dict[str, ColumnChoice] = {}
         self.setWindowTitle(self.tr("Map columns"))
         self.setMinimumWidth(self.fontMetrics().averageCharWidth() * _WIDTH_LETTERS)
         column = QVBoxLayout(self)
@@ -131,7 +100,7 @@ class ColumnMappingDialog(QDialog):
         guesses = guess_columns(self._format(), self._head)
         for role in ROLES[self._format()]:
             nothing = self.tr("Choose a column") if role.required else self.tr("None")
-            row = _RoleRow(role_word(role.name), nothing, self._head, self._roles)
+            row = ColumnChoice(role_word(role.name), nothing, self._head, self._roles)
             row.choose(self._picked.get(ALIKE.get(role.name, role.name), guesses.get(role.name, "")))
             row.combo.activated.connect(lambda _index, role=role.name: self._pick(role))
             self._rows[role.name] = row
@@ -143,7 +112,7 @@ class ColumnMappingDialog(QDialog):
 
     def _pick(self, role: str) -> None:
         self._picked[ALIKE.get(role, role)] = str(self._rows[role].combo.currentData())
-        self._rows[role].show_example()
+        self._rows[role].show_examples()
         self._check()
 
     def _check(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
@@ -11,9 +11,12 @@ from tunesmith_core.actions import ACTIONS
 from tunesmith_core.datafmt import PARQUET, READ_BY_ENGINE
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import RAW
+from tunesmith_core.datafmt.guessing import guess_format
 from tunesmith_core.spec_sections import SourceSpec
+from tunesmith_gui.new_run.column_question import ColumnQuestion
 from tunesmith_gui.new_run.facts import NUM_SNIFFED_ROWS, DataFacts
 from tunesmith_gui.new_run.path_combo import PathChoice, PathCombo, short_name
+from tunesmith_gui.new_run.row_words import format_word, mapping_words
 from tunesmith_gui.new_run.setting_text import choice_text
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number, size, translate
@@ -25,39 +28,10 @@ from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
 
-def format_word(name: str) -> str:
-    """Name of a row format."""
-    return {
-        "messages": translate("DataPicker", "Chat"),
-        "sharegpt": translate("DataPicker", "Chat (ShareGPT)"),
-        "alpaca": translate("DataPicker", "Instruction and response (Alpaca)"),
-        "prompt-completion": translate("DataPicker", "Prompt and response"),
-        "prompt-completion-raw": translate("DataPicker", "Prompt and response as plain text"),
-        "text": translate("DataPicker", "Plain text"),
-        "auto": translate("DataPicker", "Format not recognized"),
-    }.get(name, name)
-
-
-def mapping_words(mapping: Mapping[str, str]) -> str:
-    """Which column plays which role, where its name doesn't say so."""
-    arrow = translate("DataPicker", "%1 → %2")
-    told = (pair for pair in mapping.items() if pair[1].lower() not in (pair[0], "messages"))
-    return ", ".join(fill(arrow, column, role_word(role).lower()) for role, column in told)
-
-
-def role_word(role: str) -> str:
-    """Name of the part that a column plays."""
-    return {
-        "messages": translate("DataPicker", "Messages"),
-        "conversations": translate("DataPicker", "Messages"),
-        "system": translate("DataPicker", "System prompt"),
-        "instruction": translate("DataPicker", "Instruction"),
-        "input": translate("DataPicker", "Input"),
-        "output": translate("DataPicker", "Response"),
-        "prompt": translate("DataPicker", "Prompt"),
-        "completion": translate("DataPicker", "Response"),
-        "text": translate("DataPicker", "Text"),
-    }.get(role, role)
+def _is_question(data: DataFacts) -> bool:
+    """Whether all that is missing is which columns hold question and answer."""
+    asks = data.error is not None and data.error.code == "dataset-column-missing"
+    return asks and len(data.head) > 0 and guess_format(data.head) == ColumnQuestion.FORMAT
 
 
 class DataPicker(Card):
@@ -66,6 +40,7 @@ class DataPicker(Card):
     Signals:
         path_chosen: a data file.
         sample_asked, mapping_asked, preview_asked, skip_asked, chat_asked: the person pressed that button.
+        columns_chosen: (format, dict of role -> column).
     """
 
     path_chosen = Signal(str)
@@ -74,6 +49,7 @@ class DataPicker(Card):
     preview_asked = Signal()
     skip_asked = Signal()
     chat_asked = Signal()
+    columns_chosen = Signal(str, object)
 
     def __init__(self, *, parent: QWidget | None = None) -> None:
         super().__init__(translate("DataPicker", "Data"), parent=parent)
@@ -137,7 +113,12 @@ class DataPicker(Card):
         elif sniffed is not None:
             self.facts.setText(self._facts_words(data, spec, num_skipped, has_chat_template))
         self.facts.setVisible(data is None or sniffed is not None)
-        if data is not None and data.error is not None:
+        if data is not None and _is_question(data):
+            self._looking.show_only([self.preview])
+            self._problem = question = ColumnQuestion(data.head, parent=self)
+            question.chosen.connect(self.columns_chosen)
+            question.others_asked.connect(self.mapping_asked)
+        elif data is not None and data.error is not None:
             fix = self._fix(data)
             self._problem = error_banner(data.error, actions=(fix,), dismissable=False, parent=self)
         elif data is not None and spec.format == RAW and has_chat_template:

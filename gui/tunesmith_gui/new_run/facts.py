@@ -325,7 +325,9 @@ class NewRunFacts(QObject):
         self.data = data
         if data is not None and data.error is None:
             self._form.set_value(ENCODING, data.encoding)
-        self._form.surroundings.data_broken = data is not None and data.error is not None
+        error = data.error if data else None
+        self._form.surroundings.data_broken = error is not None
+        self._form.surroundings.columns_unknown = error is not None and error.code == "dataset-column-missing"
         self.data_changed.emit()
         self._plan_timer.start()
 

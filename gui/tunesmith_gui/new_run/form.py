@@ -45,6 +45,7 @@ class Missing(StrEnum):
     MODEL = "model"
     MODEL_BROKEN = "model_broken"
     DATA = "data"
+    COLUMNS = "columns"
     DATA_BROKEN = "data_broken"
     SETTING = "setting"
     MEMORY = "memory"
@@ -58,6 +59,7 @@ class Surroundings:
     Attributes:
         environment_missing: no training environment is installed.
         model_broken, data_broken: the chosen one can't be used.
+        columns_unknown: of the data, which column holds what.
         does_not_fit: the plan says that memory will not suffice.
         starting: a start is under way.
     """
@@ -65,6 +67,7 @@ class Surroundings:
     environment_missing: bool = False
     model_broken: bool = False
     data_broken: bool = False
+    columns_unknown: bool = False
     does_not_fit: bool = False
     starting: bool = False
 
@@ -175,6 +178,7 @@ class NewRunForm(QObject):
             (not self.value("model.path").strip(), Missing.MODEL),
             (around.model_broken, Missing.MODEL_BROKEN),
             (not self.value("data.sources[0].path").strip(), Missing.DATA),
+            (around.columns_unknown, Missing.COLUMNS),
             (around.data_broken, Missing.DATA_BROKEN),
             (bool(self.problems()), Missing.SETTING),
             (around.does_not_fit, Missing.MEMORY),

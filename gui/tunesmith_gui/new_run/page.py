@@ -199,6 +199,7 @@ class NewRunPage(Page):
         self.data_picker.skip_asked.connect(lambda: form.set_value("data.skip_bad_rows", True))
         self.data_picker.chat_asked.connect(actions.train_as_chat)
         self.data_picker.mapping_asked.connect(self._open_mapping)
+        self.data_picker.columns_chosen.connect(self.actions_.map_columns)
         self.data_picker.preview_asked.connect(self._open_preview)
         self.preset_bar.chosen.connect(form.choose_preset)
         self.plan_card.fix_chosen.connect(actions.apply_changes)

@@ -26,6 +26,7 @@ def missing_word(missing: Missing) -> str:
         Missing.MODEL: translate("StartBar", "Choose a model"),
         Missing.MODEL_BROKEN: translate("StartBar", "The model can't be used"),
         Missing.DATA: translate("StartBar", "Choose data"),
+        Missing.COLUMNS: translate("StartBar", "Choose the columns"),
         Missing.DATA_BROKEN: translate("StartBar", "The data can't be used"),
         Missing.SETTING: translate("StartBar", "Correct a setting"),
         Missing.MEMORY: translate("StartBar", "Does not fit: see plan"),

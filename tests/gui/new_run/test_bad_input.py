@@ -176,8 +176,8 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("content", "fix"),
         [
-            (b"frage,notiz\nWer?,Ich.\n", "Map columns\u2026"),
-            (b"frage,notiz\nWer?,Ich.,zu viel\nWer?,Ich.\n", "Map columns\u2026"),
+            (b"thema\nIch.\n", "Map columns\u2026"),
+            (b"thema\nIch.,zu viel\nIch.\n", "Map columns\u2026"),
             (b"PK\x03\x04 not rows", "Choose another file\u2026"),
             (b'prompt,completion\n"open quote,x\n', "Choose another file\u2026"),
         ],

@@ -14,6 +14,7 @@ from tests.gui.layout_checks import clipped, tab_stops, unnamed
 from tests.gui.new_run.driving import fill_in, shown_words
 from tunesmith_core.datafmt.formats import RAW
 from tunesmith_gui.new_run.column_mapping import ColumnMappingDialog
+from tunesmith_gui.new_run.column_question import ColumnQuestion
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.theme import Scheme, theme
@@ -45,7 +46,7 @@ class TestDialog:
         dialog = make(qtbot, GERMAN)
         assert dialog.format.currentText() == "Prompt and response"
         assert chosen(dialog) == {"prompt": "frage", "completion": "antwort"}
-        assert "First value: Wer?" in dialog.role_combos["prompt"].accessibleDescription()
+        assert "For example: Wer?" in dialog.role_combos["prompt"].accessibleDescription()
         assert dialog.note.text() == "Not used: thema"
         assert dialog.apply.isEnabled()
         assert unnamed(dialog) == []
@@ -94,18 +95,53 @@ class TestDialog:
             theme().set_appearance(Scheme.LIGHT, 1.0)
 
 
-def test_columns_are_mapped_in_two_clicks(qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path) -> None:
-    path = tmp_path / "odd.csv"
-    path.write_text("frage,notiz\nWer?,Ich.\n")
-    fill_in(qtbot, page, model, path)
-    assert page.start_bar.start.text() == "The data can't be used"
-    assert "Format not recognized" in page.data_picker.facts.text()
-    qtbot.mouseClick(page.data_picker.map, Qt.MouseButton.LeftButton)
-    (dialog,) = page.findChildren(ColumnMappingDialog)
-    qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
-    assert page.form.spec.data.sources[0].columns == {"prompt": "frage", "completion": "notiz"}
-    assert "Prompt and response" in page.data_picker.facts.text()
+class TestQuestion:
+    """Where it is not certain which column is which, the card asks in place, and shows no error."""
+
+    @pytest.fixture
+    def question(self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path) -> ColumnQuestion:
+        path = tmp_path / "odd.csv"
+        path.write_text("Nr,thema,notiz\n1,Wer?,Ich bin es.\n2,Wo?,Genau hier.\n")
+        fill_in(qtbot, page, model, path)
+        (found,) = page.data_picker.findChildren(ColumnQuestion)
+        assert page.data_picker.findChildren(Banner) == []
+        assert page.start_bar.start.text() == "Choose the columns"
+        assert unnamed(found) == []
+        assert clipped(page.data_picker) == []
+        return found
+
+    def test_one_click_takes_the_guess(self, qtbot: QtBot, page: NewRunPage, question: ColumnQuestion) -> None:
+        assert {role: combo.currentData() for role, combo in question.combos.items()} == {
+            "prompt": "thema",
+            "completion": "notiz",
+        }
+        described = question.combos["completion"].accessibleDescription()
+        assert described == "For example: Ich bin es.; Genau hier."
+        qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        source = page.form.spec.data.sources[0]
+        assert (source.format, source.columns) == ("prompt-completion", {"prompt": "thema", "completion": "notiz"})
+        assert not any(each.isVisible() for each in page.data_picker.findChildren(ColumnQuestion))
+
+    def test_another_choice_counts_and_no_column_serves_twice(
+        self, qtbot: QtBot, page: NewRunPage, question: ColumnQuestion
+    ) -> None:
+        choose(question.combos["prompt"], "notiz")
+        assert not question.use.isEnabled()
+        choose(question.combos["completion"], "thema")
+        qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.form.spec.data.sources[0].columns == {"prompt": "notiz", "completion": "thema"}
+
+    def test_rows_of_another_kind_lead_to_the_whole_choice(
+        self, qtbot: QtBot, page: NewRunPage, question: ColumnQuestion
+    ) -> None:
+        qtbot.mouseClick(question.others, Qt.MouseButton.LeftButton)
+        (dialog,) = page.findChildren(ColumnMappingDialog)
+        choose(dialog.format, "text")
+        qtbot.mouseClick(dialog.apply, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.form.spec.data.sources[0].format == "text"
 
 
 class TestRawText:
