@@ -14,6 +14,7 @@ from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.engine import PLAN_CHECK
 from tunesmith_core.spec import RunSpec
+from tunesmith_gui.new_run.column_memory import ColumnMemory
 from tunesmith_gui.new_run.facts import ENCODING, NewRunFacts
 from tunesmith_gui.new_run.form import SAMPLE_FILES, Missing, NewRunForm
 from tunesmith_gui.new_run.form_memory import MAX_RECENT, FormMemory, remembered, write_command_spec
@@ -47,6 +48,7 @@ class NewRunActions(QObject):
         self._page, self._form, self._facts = page, form, facts
         self.recent_models: list[str] = []
         self.recent_data: list[str] = []
+        self._columns = ColumnMemory()
         self._memory = FormMemory()
         self._draft_number = 0
         self._touched = False
@@ -58,6 +60,7 @@ class NewRunActions(QObject):
         form.changed.connect(self._on_changed)
         facts.model_changed.connect(self._remember_model)
         facts.data_changed.connect(self._remember_data)
+        facts.data_changed.connect(self._recall_columns)
 
     # Draft
 
@@ -66,8 +69,9 @@ class NewRunActions(QObject):
         self._page.run_in_background(self._memory.load, self._take_memory)
 
     def draft(self) -> dict[str, Any]:  # Any: JSON values
-        """The form and what was used lately."""
-        return {"form": self._form.to_draft(), "models": self.recent_models, "data": self.recent_data}
+        """The form, what was used lately, and what was said about columns."""
+        recent = {"models": self.recent_models, "data": self.recent_data}
+        return {"form": self._form.to_draft(), **recent, "columns": self._columns.to_values()}
 
     def take_draft(self, content: dict[str, Any]) -> None:  # Any: JSON values
         """Fills the form."""
@@ -86,6 +90,7 @@ class NewRunActions(QObject):
     def _take_memory(self, content: dict[str, Any]) -> None:  # Any: JSON values
         self.recent_models = _merged(self.recent_models, content.get("models"))
         self.recent_data = _merged(self.recent_data, content.get("data"))
+        self._columns.take(content.get("columns"))
         self.recent_changed.emit()
         if not self._touched:
             self._form.load_draft(content.get("form"))
@@ -131,9 +136,20 @@ class NewRunActions(QObject):
         self._form.set_value("data.sources[0].path", path)
 
     def map_columns(self, format_name: str, mapping: dict[str, str]) -> None:
-        """Takes the answer of the mapping dialog."""
+        """Takes what the person says about the columns, also for other files that have the same ones."""
+        data = self._facts.data
+        if data is not None and data.sniffed is not None:
+            self._columns.remember(data.sniffed.columns, (format_name, mapping))
         self._form.set_value("data.sources[0].format", format_name)
         self._form.set_value("data.sources[0].columns", mapping)
+
+    def _recall_columns(self) -> None:
+        data = self._facts.data
+        if data is None or data.sniffed is None or not self._form.surroundings.columns_unknown:
+            return
+        said = self._columns.recall(data.sniffed.columns)
+        if said and self._form.value("data.sources[0].format") == "auto":
+            self.map_columns(*said)
 
     def train_as_chat(self) -> None:
         """Lets the model's chat template frame prompt and response."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,21 @@ class TestQuestion:
         assert not question.use.isEnabled()
         choose(question.combos["completion"], "thema")
         qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.form.spec.data.sources[0].columns == {"prompt": "notiz", "completion": "thema"}
+
+    def test_the_answer_holds_for_other_files_with_the_same_columns(
+        self, qtbot: QtBot, page: NewRunPage, question: ColumnQuestion, tmp_path: Path
+    ) -> None:
+        choose(question.combos["prompt"], "notiz")
+        choose(question.combos["completion"], "thema")
+        qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
+        other = tmp_path / "other.csv"
+        other.write_text("notiz,Nr,thema\nWann?,3,Gestern.\n")
+        draft = json.loads(json.dumps(page.actions_.draft()))
+        page.actions_.take_draft(draft)
+        page.actions_.choose_data(str(other))
+        assert page.form.spec.data.sources[0].columns == {}
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         assert page.form.spec.data.sources[0].columns == {"prompt": "notiz", "completion": "thema"}
 
