@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format
+from tunesmith_core.datafmt.guessing import examples_of, guess_columns, guess_format, speaks
 
 GERMAN = [{"thema": "Konto", "frage": "Wer?", "antwort": "Ich bin es."}]
 NAMELESS = [{"id": 1, "a": "Why?", "b": "Because it is so.", "c": None}]
@@ -46,3 +46,7 @@ def test_examples_are_different_and_one_line_each() -> None:
     assert examples_of("c", NAMELESS) == []
     assert examples_of("id", NAMELESS) == ["1"]
     assert examples_of("a", [{"a": value} for value in ("x\ny", "x y", "", "z", None, 1, 2)]) == ["x y", "z", "1"]
+
+
+def test_names_that_speak_for_a_question_or_an_answer() -> None:
+    assert [speaks(name) for name in ("Question text", "best_reply", "问题", "id", "notes")] == [True] * 3 + [False] * 2
