@@ -5465,6 +5465,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存检查点之后，训练好的权重所依赖的设置或文件有改动。</translation>
     </message>
     <message>
+        <source>The run has no checkpoint of this step</source>
+        <translation>该运行没有这一步的检查点</translation>
+    </message>
+    <message>
+        <source>A run keeps its newest checkpoints only.</source>
+        <translation>运行只保留最新的检查点。</translation>
+    </message>
+    <message>
+        <source>Choose a step that the run has.</source>
+        <translation>请选择该运行保留的步数。</translation>
+    </message>
+    <message>
         <source>The export is not equal to the trained model</source>
         <translation>导出结果与训练后的模型不一致</translation>
     </message>
@@ -8728,6 +8740,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>评估损失</translation>
     </message>
     <message>
+        <source>Export…</source>
+        <translation>导出…</translation>
+    </message>
+    <message>
         <source>tokens/s</source>
         <translation>词元/秒</translation>
     </message>
@@ -9757,6 +9773,243 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
 </context>
 <context>
+    <name>Export</name>
+    <message>
+        <source>GGUF</source>
+        <translation>GGUF</translation>
+    </message>
+    <message>
+        <source>Merged model</source>
+        <translation>合并模型</translation>
+    </message>
+    <message>
+        <source>Adapter</source>
+        <translation>适配器</translation>
+    </message>
+    <message>
+        <source>GGUF adapter</source>
+        <translation>GGUF 适配器</translation>
+    </message>
+    <message>
+        <source>One file with everything, for llama.cpp, Ollama and LM Studio.</source>
+        <translation>一个文件包含全部内容，可用于 llama.cpp、Ollama 和 LM Studio。</translation>
+    </message>
+    <message>
+        <source>A folder with the adapter in the weights, for vLLM and Transformers.</source>
+        <translation>适配器已合并进权重的文件夹，可用于 vLLM 和 Transformers。</translation>
+    </message>
+    <message>
+        <source>The trained weights alone, for PEFT and vLLM. They need the base model.</source>
+        <translation>只有训练得到的权重，可用于 PEFT 和 vLLM，需要搭配基础模型。</translation>
+    </message>
+    <message>
+        <source>The trained weights alone, for llama.cpp and a base model in GGUF.</source>
+        <translation>只有训练得到的权重，可用于 llama.cpp，需要搭配 GGUF 格式的基础模型。</translation>
+    </message>
+    <message>
+        <source>4 bits: smallest, answers can change</source>
+        <translation>4 位：文件最小，回答可能改变</translation>
+    </message>
+    <message>
+        <source>5 bits: small, slightly closer</source>
+        <translation>5 位：文件较小，略接近原模型</translation>
+    </message>
+    <message>
+        <source>6 bits: close to the trained model</source>
+        <translation>6 位：接近训练后的模型</translation>
+    </message>
+    <message>
+        <source>8 bits: hardly any difference</source>
+        <translation>8 位：几乎没有差别</translation>
+    </message>
+    <message>
+        <source>16 bits: no loss that matters</source>
+        <translation>16 位：几乎无损</translation>
+    </message>
+    <message>
+        <source>16 bits: as most models are published</source>
+        <translation>16 位：多数模型的发布格式</translation>
+    </message>
+    <message>
+        <source>32 bits: exact, largest</source>
+        <translation>32 位：完全精确，文件最大</translation>
+    </message>
+    <message>
+        <source>%1 (recommended)</source>
+        <translation>%1（推荐）</translation>
+    </message>
+    <message>
+        <source>Final, step %1</source>
+        <translation>最终结果，第 %1 步</translation>
+    </message>
+    <message>
+        <source>Checkpoint of step %1</source>
+        <translation>第 %1 步的检查点</translation>
+    </message>
+    <message>
+        <source>%1 · evaluation loss %2</source>
+        <translation>%1 · 评估损失 %2</translation>
+    </message>
+    <message>
+        <source>%1 (best)</source>
+        <translation>%1（最佳）</translation>
+    </message>
+    <message>
+        <source>%1 free on this drive</source>
+        <translation>此磁盘剩余 %1</translation>
+    </message>
+    <message>
+        <source>Needs %1, but only %2 are free. Choose another folder or a smaller format.</source>
+        <translation>需要 %1，但只剩 %2。请选择其他文件夹或更小的格式。</translation>
+    </message>
+    <message>
+        <source>About %1 · %2 free on this drive</source>
+        <translation>约 %1 · 此磁盘剩余 %2</translation>
+    </message>
+    <message>
+        <source>Starting</source>
+        <translation>正在启动</translation>
+    </message>
+    <message>
+        <source>Merging the adapter into the weights</source>
+        <translation>正在把适配器合并进权重</translation>
+    </message>
+    <message>
+        <source>Writing the file</source>
+        <translation>正在写入文件</translation>
+    </message>
+    <message>
+        <source>Saving the adapter</source>
+        <translation>正在保存适配器</translation>
+    </message>
+    <message>
+        <source>Comparing with the trained model</source>
+        <translation>正在与训练后的模型比较</translation>
+    </message>
+    <message>
+        <source>Finishing the files</source>
+        <translation>正在完成文件</translation>
+    </message>
+    <message>
+        <source>Handing over to the other programs</source>
+        <translation>正在交给其他程序</translation>
+    </message>
+    <message>
+        <source>%1: %2%</source>
+        <translation>%1：%2%</translation>
+    </message>
+    <message>
+        <source>Same next token at %1% of %2 positions, less than %3 nats apart.</source>
+        <translation>在 %2 个位置中，%1% 的下一个词元相同，相差不到 %3 nats。</translation>
+    </message>
+    <message>
+        <source>Same next token at %1% of %2 positions, %3 nats apart.</source>
+        <translation>在 %2 个位置中，%1% 的下一个词元相同，相差 %3 nats。</translation>
+    </message>
+    <message>
+        <source>Exported, but not verified</source>
+        <translation>已导出，但未验证</translation>
+    </message>
+    <message>
+        <source>It was not compared with the trained model.</source>
+        <translation>没有与训练后的模型比较。</translation>
+    </message>
+    <message>
+        <source>Exported, but the answers change</source>
+        <translation>已导出，但回答会改变</translation>
+    </message>
+    <message>
+        <source>Verified equal</source>
+        <translation>已验证一致</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>Copy command for %1</source>
+        <translation>复制 %1 命令</translation>
+    </message>
+</context>
+<context>
+    <name>ExportForm</name>
+    <message>
+        <source>Format</source>
+        <translation>格式</translation>
+    </message>
+    <message>
+        <source>Number format</source>
+        <translation>数值格式</translation>
+    </message>
+    <message>
+        <source>Trained weights</source>
+        <translation>训练得到的权重</translation>
+    </message>
+    <message>
+        <source>Folder</source>
+        <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>Change…</source>
+        <translation>更改…</translation>
+    </message>
+    <message>
+        <source>Change the folder</source>
+        <translation>更改文件夹</translation>
+    </message>
+    <message>
+        <source>Also into LM Studio</source>
+        <translation>同时放入 LM Studio</translation>
+    </message>
+    <message>
+        <source>Where to export to</source>
+        <translation>导出到哪里</translation>
+    </message>
+    <message>
+        <source>Also into Ollama, as %1</source>
+        <translation>同时放入 Ollama，名为 %1</translation>
+    </message>
+</context>
+<context>
+    <name>ExportSheet</name>
+    <message>
+        <source>Export “%1”</source>
+        <translation>导出“%1”</translation>
+    </message>
+    <message>
+        <source>Copy as command</source>
+        <translation>复制为命令</translation>
+    </message>
+    <message>
+        <source>Cancel export</source>
+        <translation>取消导出</translation>
+    </message>
+    <message>
+        <source>Export again…</source>
+        <translation>再次导出…</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Export</source>
+        <translation>导出</translation>
+    </message>
+    <message>
+        <source>Looking at the run…</source>
+        <translation>正在查看该运行…</translation>
+    </message>
+    <message>
+        <source>The export was canceled.</source>
+        <translation>导出已取消。</translation>
+    </message>
+    <message>
+        <source>Copied</source>
+        <translation>已复制</translation>
+    </message>
+</context>
+<context>
     <name>FilesTable</name>
     <message>
         <source>File</source>
@@ -10041,6 +10294,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>关闭窗口会停止安装。下次会从中断处继续。</translation>
     </message>
     <message>
+        <source>Stop the export?</source>
+        <translation>停止导出？</translation>
+    </message>
+    <message>
+        <source>Closing the window stops the export of %1.</source>
+        <translation>关闭窗口会停止导出 %1。</translation>
+    </message>
+    <message>
         <source>Stop and close</source>
         <translation>停止并关闭</translation>
     </message>
@@ -10051,6 +10312,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Idle</source>
         <translation>没有运行</translation>
+    </message>
+    <message>
+        <source>Exporting %1</source>
+        <translation>正在导出 %1</translation>
     </message>
     <message>
         <source>%1%, %2</source>
@@ -10269,6 +10534,33 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Copy diagnostics</source>
         <translation>复制诊断信息</translation>
+    </message>
+</context>
+<context>
+    <name>Outcome</name>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>%1 in %2</source>
+        <translation>%1，位于 %2</translation>
+    </message>
+    <message>
+        <source>It was exported before and has not changed since.</source>
+        <translation>之前已导出过，此后没有改动。</translation>
+    </message>
+    <message>
+        <source>In Ollama: ollama run %1</source>
+        <translation>在 Ollama 中：ollama run %1</translation>
+    </message>
+    <message>
+        <source>In LM Studio: %1</source>
+        <translation>在 LM Studio 中：%1</translation>
+    </message>
+    <message>
+        <source>The license of the base model applies here too: %1</source>
+        <translation>基础模型的许可在此同样适用：%1</translation>
     </message>
 </context>
 <context>
@@ -10681,6 +10973,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Duplicate</source>
         <translation>复制运行</translation>
+    </message>
+    <message>
+        <source>Export…</source>
+        <translation>导出…</translation>
     </message>
     <message>
         <source>%1 (best)</source>
@@ -12072,6 +12368,21 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Cancel: %1</source>
         <translation>取消：%1</translation>
+    </message>
+</context>
+<context>
+    <name>_Progress</name>
+    <message>
+        <source>Progress of the export</source>
+        <translation>导出进度</translation>
+    </message>
+    <message>
+        <source>You can close this sheet. The export continues, and Activity shows how far it is.</source>
+        <translation>可以关闭此窗口，导出会继续，进度可在“活动”中查看。</translation>
+    </message>
+    <message>
+        <source>Canceling…</source>
+        <translation>正在取消…</translation>
     </message>
 </context>
 <context>

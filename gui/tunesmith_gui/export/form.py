@@ -38,10 +38,11 @@ class ExportForm(QWidget):
 
     Attributes:
         draft: what is chosen.
-        can_start: whether it can be started: there is room on the disk.
+        room: size and free space in words.
+        can_start: whether there is room.
 
     Signals:
-        changed: of `can_start`.
+        changed: `room` and `can_start` are those of the choice.
     """
 
     changed = Signal()
@@ -49,7 +50,7 @@ class ExportForm(QWidget):
     def __init__(self, facts: Facts, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.draft = Draft.of(facts)
-        self.can_start = False
+        self.room, self.can_start = "", False
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE * 2)
@@ -59,16 +60,15 @@ class ExportForm(QWidget):
         self.type.setCurrentIndex(TYPES.index(self.draft.type))
         self._type_field = Field(self.tr("Number format"), self.type, parent=self)
         self.saved = self._combo([(saved_words(each), each) for each in facts.saved])
-        column.addWidget(SafeLabel(self.tr("Format"), role="strong", parent=self))
-        column.addWidget(self.format)
-        column.addWidget(self._format_help)
+        formats = self._named(self.tr("Format"))
+        formats.addWidget(self.format)
+        formats.addWidget(self._format_help)
+        column.addLayout(formats)
         column.addWidget(self._type_field)
         column.addWidget(Field(self.tr("Trained weights"), self.saved, parent=self))
-        column.addWidget(self._build_folder())
+        column.addLayout(self._build_folder())
         self._programs = self._build_programs(facts)
         column.addWidget(self._programs)
-        self.room = SafeLabel(tone="muted", wrap=True, parent=self)
-        column.addWidget(self.room)
         column.addStretch(1)
         self.format.changed.connect(lambda _value: self._choose())
         for combo in (self.type, self.saved):
@@ -85,21 +85,23 @@ class ExportForm(QWidget):
             add_choice(combo, words, value)
         return combo
 
-    def _build_folder(self) -> QWidget:
-        holder = QWidget(self)
-        column = QVBoxLayout(holder)
-        column.setContentsMargins(0, 0, 0, 0)
+    def _named(self, name: str) -> QVBoxLayout:
+        column = QVBoxLayout()
         column.setSpacing(SPACE // 2)
-        column.addWidget(SafeLabel(self.tr("Folder"), role="strong", parent=holder))
+        column.addWidget(SafeLabel(name, role="strong", parent=self))
+        return column
+
+    def _build_folder(self) -> QVBoxLayout:
+        column = self._named(self.tr("Folder"))
         row = QHBoxLayout()
         row.setSpacing(SPACE)
-        self.folder = ElidedLabel("", mode=Qt.TextElideMode.ElideMiddle, parent=holder)
+        self.folder = ElidedLabel("", mode=Qt.TextElideMode.ElideMiddle, parent=self)
         row.addWidget(self.folder, 1)
-        self.change = button(self.tr("Change…"), self._browse, icon_name="folder", parent=holder)
+        self.change = button(self.tr("Change…"), self._browse, icon_name="folder", parent=self)
         self.change.setAccessibleName(self.tr("Change the folder"))
         row.addWidget(self.change)
         column.addLayout(row)
-        return holder
+        return column
 
     def _build_programs(self, facts: Facts) -> QWidget:
         holder = QWidget(self)
@@ -147,13 +149,11 @@ class ExportForm(QWidget):
         if folder != self.draft.folder():
             return
         words, short = room_words(self.draft.size(), free_bytes)
-        self._say(words, "error" if short else "muted", not short)
+        self._say(words, not short)
 
     def _show_problem(self, error: TunesmithError) -> None:
-        self._say(core_text(error.message), "error", False)
+        self._say(core_text(error.message), False)
 
-    def _say(self, words: str, tone: str, can_start: bool) -> None:
-        self.room.setText(words)
-        self.room.set_tone(tone)
-        self.can_start = can_start
+    def _say(self, words: str, can_start: bool) -> None:
+        self.room, self.can_start = words, can_start
         self.changed.emit()

@@ -144,7 +144,7 @@ def type_help(name: GgufType) -> str:
         "q6_k": translate("Export", "6 bits: close to the trained model"),
         "q8_0": translate("Export", "8 bits: hardly any difference"),
         "f16": translate("Export", "16 bits: no loss that matters"),
-        "bf16": translate("Export", "16 bits: wider range, as trained on newer GPUs"),
+        "bf16": translate("Export", "16 bits: as most models are published"),
         "f32": translate("Export", "32 bits: exact, largest"),
     }[name]
 

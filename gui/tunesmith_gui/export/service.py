@@ -74,9 +74,11 @@ class ExportService(QObject):
     """The exports, one for each run at a time.
 
     Signals:
+        changed: one began or ended.
         ended: an Export that was not canceled.
     """
 
+    changed = Signal()
     ended = Signal(object)
 
     def __init__(self, make_task: MakeTask = OperationTask) -> None:
@@ -97,6 +99,7 @@ class ExportService(QObject):
         export = self._exports[spec.run] = Export(name, spec, self._make_task, self)
         export.task.ended.connect(lambda outcome: self._end(export, outcome))
         export.task.start()
+        self.changed.emit()
         return export
 
     def forget(self, export: Export) -> None:
@@ -112,6 +115,7 @@ class ExportService(QObject):
 
     def _end(self, export: Export, outcome: Outcome) -> None:
         export.end(outcome)
+        self.changed.emit()
         if export.canceled:
             self.forget(export)
         else:

@@ -63,7 +63,7 @@ class ExportSheet(QDialog):
         self.form: ExportForm | None = None
         self.outcome: QWidget | None = None
         self._announcer = Announcer(self)
-        title = fill(self.tr("Export %1"), name)
+        title = fill(self.tr("Export “%1”"), name)
         self.setWindowTitle(window_title(title))
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
@@ -75,6 +75,8 @@ class ExportSheet(QDialog):
         self._area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         column.addWidget(self._area, 1)
+        self.room = SafeLabel(wrap=True, parent=self)
+        column.addWidget(self.room)
         column.addLayout(self._build_buttons())
         self.resize(fitting_size(self, _LETTERS, _LINES))
         under_way = context.exports.of(str(run.path))
@@ -110,6 +112,7 @@ class ExportSheet(QDialog):
         self._area.setWidget(body)
         for each in (self.copy_command, self.cancel, self.again, self.start):
             each.setVisible(each in shown)
+        self.room.setVisible(self.start in shown)
 
     def _let_go(self) -> None:
         export, self._export = self._export, None
@@ -137,13 +140,18 @@ class ExportSheet(QDialog):
         self.form = ExportForm(facts, self)
         self.form.changed.connect(self._on_choice)
         self._show(self.form, self.copy_command, self.start)
-        self._on_choice()
+        self.start.setEnabled(False)
         self.start.setDefault(True)
-        self.start.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _on_choice(self) -> None:
         if self.form is not None:
+            self.room.setText(self.form.room)
+            self.room.set_tone("muted" if self.form.can_start else "error")
+            was_ready = self.start.isEnabled()
             self.start.setEnabled(self.form.can_start)
+            if self.form.can_start and not was_ready and self.focusWidget() in (None, self.shut):
+                # Enter exports as the sheet stands; who has gone to a choice stays there.
+                self.start.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _start(self) -> None:
         if self.form is not None and self.form.can_start:

@@ -132,7 +132,9 @@ class MainWindow(QMainWindow):
         runs.run_started.connect(self._on_run_started)
         runs.run_ended.connect(self._on_run_ended)
         runs.failed.connect(self._on_run_error)
-        self.context.exports.ended.connect(self._on_export_ended)
+        exports = self.context.exports
+        exports.changed.connect(self._show_live_runs)
+        exports.ended.connect(self._on_export_ended)
         hardware = self.context.hardware
         hardware.changed.connect(self._on_reading)
         hardware.watch(self.isVisible() and not self.isMinimized())
@@ -300,7 +302,8 @@ class MainWindow(QMainWindow):
 
     def _activity_words(self, live: list[LiveRun]) -> str:
         if not live:
-            return self.tr("Idle")
+            exports = self.context.exports.live() if "exports" in self.context.__dict__ else []
+            return tr.fill(self.tr("Exporting %1"), exports[0].name) if exports else self.tr("Idle")
         first = live[0]
         if len(live) == 1 and first.state is RunState.RUNNING and first.num_steps:
             return tr.fill(self.tr("%1%, %2"), 100 * first.step // first.num_steps, first.name)
