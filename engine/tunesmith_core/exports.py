@@ -26,6 +26,9 @@ BASE_TYPE = "f16"
 SPARE_BYTES = 64 << 20
 """Left free beside an export: a disk without any space stops every other program."""
 
+SAME_NATS = 1e-2
+"""Mean divergence up to which a person is told that an export is equal: what 8 bits take."""
+
 TOLD_NATS = 0.1
 """Mean divergence from which on a person is told: a judgement, by the bundled model, which has 0.06 to 0.11 in q4_k_m
 and 0.54 in q5_k_m."""

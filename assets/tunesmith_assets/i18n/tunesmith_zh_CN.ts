@@ -9919,6 +9919,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>已导出，但回答会改变</translation>
     </message>
     <message>
+        <source>%1 That is what rounding to fewer bits costs.</source>
+        <translation>%1 这是舍入到更少位数的代价。</translation>
+    </message>
+    <message>
+        <source>Verified: only rounding differs</source>
+        <translation>已验证：仅有舍入差异</translation>
+    </message>
+    <message>
         <source>Verified equal</source>
         <translation>已验证一致</translation>
     </message>

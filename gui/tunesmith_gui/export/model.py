@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 from tunesmith_core import gguf_types
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.exports import (
+    SAME_NATS,
     Saved,
     Size,
     base_tensors,
@@ -227,6 +228,9 @@ def ending(answer: Answer) -> Ending:
     changed = changed_answers(proof)
     if changed:
         return Ending("warn", translate("Export", "Exported, but the answers change"), core_text(changed))
+    if proof["mean_kl"] > SAME_NATS:
+        told = fill(translate("Export", "%1 That is what rounding to fewer bits costs."), told)
+        return Ending("ok", translate("Export", "Verified: only rounding differs"), told)
     return Ending("ok", translate("Export", "Verified equal"), told)
 
 

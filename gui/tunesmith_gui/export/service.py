@@ -56,6 +56,10 @@ class Export(QObject):
         """How far it is."""
         return self.task.status
 
+    def unwatch(self) -> None:
+        """No sheet shows it any more."""
+        self.watched = False
+
     def end(self, outcome: Outcome) -> None:
         """Take in how its operation ended."""
         self.error = None if self.task.cancelled else outcome.error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
-from PySide6.QtGui import QCloseEvent, QGuiApplication
+from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QDialog, QFrame, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
@@ -29,7 +29,7 @@ from tunesmith_gui.widgets.fitting import fitting_size
 from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-_LETTERS, _LINES = 78, 30
+_LETTERS, _LINES = 78, 36
 
 
 def open_sheet(page: Page, run: Run, name: str) -> ExportSheet:
@@ -45,7 +45,7 @@ class ExportSheet(QDialog):
     """Open it with `open()`; it deletes itself.
 
     Attributes:
-        form: the choices, once the run was looked at.
+        form: the choices, between a look at the run and the start.
         outcome: how the export ended that is shown.
 
     Signals:
@@ -91,7 +91,7 @@ class ExportSheet(QDialog):
         self.copy_command = button(self.tr("Copy as command"), self._copy_command, kind="quiet", parent=self)
         self.cancel = button(self.tr("Cancel export"), self._cancel, parent=self)
         self.again = button(self.tr("Export again…"), self._ask, parent=self)
-        self.shut = button(self.tr("Close"), self.close, parent=self)
+        self.shut = button(self.tr("Close"), self.reject, parent=self)
         self.start = button(self.tr("Export"), self._start, kind="primary", parent=self)
         row.addWidget(self.copy_command)
         row.addStretch(1)
@@ -99,14 +99,10 @@ class ExportSheet(QDialog):
             row.addWidget(each)
         return row
 
-    def closeEvent(self, event: QCloseEvent) -> None:
-        """The export goes on; an end that was shown here is not shown again."""
+    def done(self, result: int) -> None:
+        """The sheet closes, by its button, Esc or the window's frame: the export goes on."""
         self._let_go()
-        super().closeEvent(event)
-
-    def reject(self) -> None:
-        """Esc closes as the button does."""
-        self.close()
+        super().done(result)
 
     def _show(self, body: QWidget, *shown: QWidget) -> None:
         self._area.setWidget(body)
@@ -115,16 +111,18 @@ class ExportSheet(QDialog):
         self.room.setVisible(self.start in shown)
 
     def _let_go(self) -> None:
+        """Whose end was shown here is not shown again."""
         export, self._export = self._export, None
         if export is not None:
             export.changed.disconnect(self._on_change)
-            export.watched = False
+            export.unwatch()
             self._context.exports.forget(export)
 
     def _ask(self) -> None:
         """Show the choices."""
         self._let_go()
         self.form = self.outcome = None
+        self.start.setEnabled(False)
         self._show(SafeLabel(self.tr("Looking at the run…"), tone="muted", parent=self))
         Job.start(self, lambda: look(self._run), self._take_facts, self._take_problem)
 
@@ -140,7 +138,6 @@ class ExportSheet(QDialog):
         self.form = ExportForm(facts, self)
         self.form.changed.connect(self._on_choice)
         self._show(self.form, self.copy_command, self.start)
-        self.start.setEnabled(False)
         self.start.setDefault(True)
 
     def _on_choice(self) -> None:
@@ -158,8 +155,9 @@ class ExportSheet(QDialog):
             self._follow(self._context.exports.start(self._name, self.form.draft.spec()))
 
     def _follow(self, export: Export) -> None:
-        self._export = export
+        self._export, self.form = export, None
         export.watched = True
+        self.destroyed.connect(export.unwatch)
         export.changed.connect(self._on_change)
         self._progress = _Progress(self)
         self._show(self._progress, self.cancel)
@@ -189,10 +187,11 @@ class ExportSheet(QDialog):
         self._announcer.say(words)
 
     def _cancel(self) -> None:
-        if self._export is not None:
-            self._export.task.cancel()
-            self._progress.show_export(self._export)
+        export = self._export
+        if export is not None:
             self.cancel.setEnabled(False)
+            export.task.cancel()
+            self._on_change()
 
     def _copy_command(self) -> None:
         spec = self._export.spec if self._export else self.form.draft.spec() if self.form else None
