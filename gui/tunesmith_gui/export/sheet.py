@@ -58,17 +58,17 @@ class ExportSheet(QDialog):
     def __init__(self, context: Context, run: Run, name: str, parent: QWidget) -> None:
         super().__init__(parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self._context, self._run, self._name = context, run, name
+        self._context, self._run = context, run
         self._export: Export | None = None
         self.form: ExportForm | None = None
         self.outcome: QWidget | None = None
         self._announcer = Announcer(self)
-        title = fill(self.tr("Export “%1”"), name)
-        self.setWindowTitle(window_title(title))
         column = QVBoxLayout(self)
         column.setContentsMargins(SPACE * 3, SPACE * 3, SPACE * 3, SPACE * 2)
         column.setSpacing(SPACE * 2)
-        column.addWidget(SafeLabel(title, role="heading", wrap=True, parent=self))
+        self.heading = SafeLabel(role="heading", wrap=True, parent=self)
+        self._set_name(name)
+        column.addWidget(self.heading)
         self._area = QScrollArea(self)
         self._area.setWidgetResizable(True)
         self._area.setFrameShape(QFrame.Shape.NoFrame)
@@ -84,6 +84,12 @@ class ExportSheet(QDialog):
             self._ask()
         else:
             self._follow(under_way)
+
+    def _set_name(self, name: str) -> None:
+        self._name = name
+        title = fill(self.tr("Export “%1”"), name)
+        self.setWindowTitle(window_title(title))
+        self.heading.setText(title)
 
     def _build_buttons(self) -> QHBoxLayout:
         row = QHBoxLayout()
@@ -135,6 +141,8 @@ class ExportSheet(QDialog):
             words = "The run {run} has no adapter and no checkpoint."
             self._take_problem(TunesmithError("nothing-to-export", words, run=self._run.id))
             return
+        # A page may have been asked before it knew the name.
+        self._set_name(facts.name)
         self.form = ExportForm(facts, self)
         self.form.changed.connect(self._on_choice)
         self._show(self.form, self.copy_command, self.start)
@@ -216,10 +224,12 @@ class _Progress(QWidget):
         note = self.tr("You can close this sheet. The export continues, and Activity shows how far it is.")
         column.addWidget(self.words)
         column.addWidget(self.meter)
-        column.addWidget(SafeLabel(note, tone="muted", wrap=True, parent=self))
+        self._note = SafeLabel(note, tone="muted", wrap=True, parent=self)
+        column.addWidget(self._note)
         column.addStretch(1)
 
     def show_export(self, export: Export) -> None:
         """Bring words and bar up to date."""
         self.words.setText(self.tr("Canceling…") if export.task.cancelled else progress_words(export.status))
+        self._note.setVisible(not export.task.cancelled)
         self.meter.set_share(export.status.share or 0.0)

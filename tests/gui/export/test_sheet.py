@@ -74,7 +74,8 @@ def sheet(context: Any, service: ExportService, run: Run, window: MainWindow, qt
 
 
 def opened(context: Any, run: Run, window: QWidget, qtbot: Any) -> ExportSheet:
-    sheet = ExportSheet(context, run, "Support Bot", window)
+    # A page that does not know the name yet has the run's id.
+    sheet = ExportSheet(context, run, run.id, window)
     sheet.open()
     qtbot.waitUntil(lambda: sheet.outcome is not None or sheet.start.isEnabled() or sheet.cancel.isVisible())
     return sheet
@@ -385,6 +386,7 @@ def test_the_list_of_runs_opens_the_sheet(context: Any, service: ExportService, 
     page.card.take_out.click()
     (sheet,) = page.window().findChildren(ExportSheet)
     qtbot.waitUntil(sheet.start.isEnabled)
+    assert sheet.heading.text() == "Export “Support Bot”"
     assert sheet.form is not None
     assert sheet.form.draft.spec().run == str(run.path)
     sheet.reject()
