@@ -40,7 +40,7 @@ class Outcome(QWidget):
         super().__init__(parent)
         self._answer = answer
         said = ending(answer)
-        self.title = f"{said.title}. {said.text}"
+        self.title = f"{said.title}\n{said.text}"
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(SPACE * 3 // 2)

@@ -60,6 +60,7 @@ class ExportSheet(QDialog):
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._context, self._run = context, run
         self._export: Export | None = None
+        self._fresh = False
         self.form: ExportForm | None = None
         self.outcome: QWidget | None = None
         self._announcer = Announcer(self)
@@ -145,6 +146,7 @@ class ExportSheet(QDialog):
         self._set_name(facts.name)
         self.form = ExportForm(facts, self)
         self.form.changed.connect(self._on_choice)
+        self._fresh = True
         self._show(self.form, self.copy_command, self.start)
         self.start.setDefault(True)
 
@@ -152,10 +154,10 @@ class ExportSheet(QDialog):
         if self.form is not None:
             self.room.setText(self.form.room)
             self.room.set_tone("muted" if self.form.can_start else "error")
-            was_ready = self.start.isEnabled()
             self.start.setEnabled(self.form.can_start)
-            if self.form.can_start and not was_ready and self.focusWidget() in (None, self.shut):
-                # Enter exports as the sheet stands; who has gone to a choice stays there.
+            if self._fresh:
+                # Enter exports as it is proposed.
+                self._fresh = False
                 self.start.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def _start(self) -> None:

@@ -184,17 +184,18 @@ def test_a_drive_that_can_not_be_read_is_told(sheet: ExportSheet, qtbot: Any, mo
     assert "The drive is gone." in texts(sheet)
 
 
-@pytest.mark.parametrize("found", [True, False])
+@pytest.mark.parametrize(("ollama", "lm_studio"), [(True, True), (True, False), (False, True), (False, False)])
 def test_other_programs_are_offered_where_they_are(
-    found: bool, context: Any, service: ExportService, run: Run, window: MainWindow, qtbot: Any, monkeypatch: Any
-) -> None:
+    ollama: bool, lm_studio: bool, context: Any, service: ExportService, run: Run, window: MainWindow, qtbot: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     del service
-    monkeypatch.setattr(model, "find_ollama", lambda: "/bin/ollama" if found else "")
-    monkeypatch.setattr(model, "find_lm_studio", lambda: Path("/models") if found else None)
+    monkeypatch.setattr(model, "find_ollama", lambda: "/bin/ollama" if ollama else "")
+    monkeypatch.setattr(model, "find_lm_studio", lambda: Path("/models") if lm_studio else None)
     form = opened(context, run, window, qtbot).form
     assert form is not None
-    assert form.ollama.isVisible() is form.lm_studio.isVisible() is found
-    if found:
+    assert (form.ollama.isVisible(), form.lm_studio.isVisible()) == (ollama, lm_studio)
+    if ollama and lm_studio:
         form.ollama.click()
         form.lm_studio.click()
         assert form.ollama.text() == "Also into Ollama, as support-bot:q8_0"
