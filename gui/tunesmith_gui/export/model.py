@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -218,12 +218,12 @@ class Ending:
     text: str
 
 
-def ending(answer: Answer) -> Ending:
-    """Return what is said of an export that was written."""
+def ending(answer: Answer, warnings: Sequence[str] = ()) -> Ending:
+    """Return what is said of an export that was written; of one that is not verified the first warning says why."""
     proof = answer["proof"]
     if not proof:
-        title = translate("Export", "Exported, but not verified")
-        return Ending("warn", title, translate("Export", "It was not compared with the trained model."))
+        why = next(iter(warnings), translate("Export", "It was not compared with the trained model."))
+        return Ending("warn", translate("Export", "Exported, but not verified"), why)
     told = figures_words(proof)
     changed = changed_answers(proof)
     if changed:

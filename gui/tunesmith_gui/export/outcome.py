@@ -9,7 +9,7 @@ from typing import Any
 from PySide6.QtWidgets import QVBoxLayout, QWidget
 
 from tunesmith_core.errors import TunesmithError
-from tunesmith_gui.export.model import command_words, ending, figures_words
+from tunesmith_gui.export.model import command_words, ending
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, size
 from tunesmith_gui.widgets.banner import Banner
@@ -39,17 +39,13 @@ class Outcome(QWidget):
     ) -> None:
         super().__init__(parent)
         self._answer = answer
-        said = ending(answer)
-        self.title = f"{said.title}\n{said.text}"
-        column = QVBoxLayout(self)
-        column.setContentsMargins(0, 0, 0, 0)
-        column.setSpacing(SPACE * 3 // 2)
-        column.addWidget(Banner(said.tone, said.title, said.text, parent=self))
         told = [core_text(each) for each in warnings]
+        said = ending(answer, told)
+        self.title = f"{said.title}\n{said.text}"
+        column = _column(self)
+        column.addWidget(Banner(said.tone, said.title, said.text, parent=self))
         for words in dict.fromkeys(each for each in told if each != said.text):
             column.addWidget(SafeLabel(words, tone="warn", wrap=True, parent=self))
-        if said.tone == "warn" and answer["proof"]:
-            column.addWidget(SafeLabel(figures_words(answer["proof"]), wrap=True, parent=self))
         for words in self._facts():
             column.addWidget(SafeLabel(words, tone="muted", wrap=True, selectable=True, parent=self))
         folder = Path(answer["path"])
@@ -75,6 +71,18 @@ class Outcome(QWidget):
         return told
 
 
-def refused(error: TunesmithError, parent: QWidget) -> Banner:
-    """Return what is said of an export that failed: what happened, why, and the next step."""
-    return error_banner(error, dismissable=False, parent=parent)
+class Refusal(QWidget):
+    """An export that failed: what happened, why, and the next step."""
+
+    def __init__(self, error: TunesmithError, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        column = _column(self)
+        column.addWidget(error_banner(error, dismissable=False, parent=self))
+        column.addStretch(1)
+
+
+def _column(widget: QWidget) -> QVBoxLayout:
+    column = QVBoxLayout(widget)
+    column.setContentsMargins(0, 0, 0, 0)
+    column.setSpacing(SPACE * 3 // 2)
+    return column

@@ -17,7 +17,7 @@ from tunesmith_gui.background import Job
 from tunesmith_gui.context import Context
 from tunesmith_gui.export.form import ExportForm
 from tunesmith_gui.export.model import Facts, look, progress_words
-from tunesmith_gui.export.outcome import Outcome, refused
+from tunesmith_gui.export.outcome import Outcome, Refusal
 from tunesmith_gui.export.service import Export
 from tunesmith_gui.page import Page
 from tunesmith_gui.plain_text import window_title
@@ -29,7 +29,7 @@ from tunesmith_gui.widgets.fitting import fitting_size
 from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-_LETTERS, _LINES = 78, 36
+_LETTERS, _LINES = 90, 36
 
 
 def open_sheet(page: Page, run: Run, name: str) -> ExportSheet:
@@ -134,7 +134,7 @@ class ExportSheet(QDialog):
         Job.start(self, lambda: look(self._run), self._take_facts, self._take_problem)
 
     def _take_problem(self, error: TunesmithError) -> None:
-        self._show_end(refused(error, self), core_text(error.title))
+        self._show_end(Refusal(error, self), core_text(error.title))
         self.again.hide()
 
     def _take_facts(self, facts: Facts) -> None:
@@ -182,7 +182,7 @@ class ExportSheet(QDialog):
         if export.live:
             self._progress.show_export(export)
         elif export.error is not None:
-            self._show_end(refused(export.error, self), core_text(export.error.title))
+            self._show_end(Refusal(export.error, self), core_text(export.error.title))
         elif export.answer is not None:
             outcome = Outcome(export.answer, export.warnings, self.folder_asked.emit, self._copy, self)
             self._show_end(outcome, outcome.title)
