@@ -180,6 +180,12 @@ CODES: dict[str, ErrorCode] = {
         "The run has no adapter and no complete checkpoint that could be exported.",
         "Train until the first checkpoint is saved, then export again.",
     ),
+    "checkpoint-missing": ErrorCode(
+        USER,
+        "The run has no checkpoint of this step",
+        "A run keeps its newest checkpoints only.",
+        "Choose a step that the run has.",
+    ),
     "export-target-taken": ErrorCode(
         USER,
         "There is something else in this place",

@@ -7,8 +7,12 @@ writes it. Tabs become spaces.
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
+import subprocess
 import unicodedata
+from collections.abc import Sequence
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Everything of C0 and C1 but tab and newline, separators of lines, controls of direction, halves of a letter."""
@@ -29,6 +33,17 @@ def one_line(text: str) -> str:
 def visible_json(text: str) -> str:
     """Return the text of JSON with its controls as JSON spells them: the values stay the same."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def pasted(words: Sequence[str]) -> str:
+    """Return a command as it is pasted into a terminal of this system."""
+    return subprocess.list2cmdline(words) if os.name == "nt" else " ".join(map(_quoted, words))
+
+
+def _quoted(text: str) -> str:
+    spelled = one_line(text.replace("\\", "\\\\").replace("'", "\\'").replace("\t", "\\t"))
+    # An escape sequence could end the paste, and what follows would be a command.
+    return shlex.quote(text) if one_line(text) == text else f"$'{spelled}'"
 
 
 def shortened(text: str, columns: int) -> str:

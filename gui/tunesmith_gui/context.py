@@ -21,6 +21,7 @@ from tunesmith_gui.services.preferences import Preferences
 if TYPE_CHECKING:
     from tunesmith_gui.chat.service import ChatService
     from tunesmith_gui.environment.setup_service import SetupService
+    from tunesmith_gui.export.service import ExportService
     from tunesmith_gui.services.desktop import Desktop
     from tunesmith_gui.services.hardware import HardwareService
     from tunesmith_gui.services.library import Library
@@ -75,9 +76,16 @@ class Context:
 
         return ChatService()
 
+    @cached_property
+    def exports(self) -> ExportService:
+        """Exports, which go on when their sheet is closed."""
+        from tunesmith_gui.export.service import ExportService
+
+        return ExportService()
+
     def shutdown(self) -> None:
         """Ends the threads and commands of every service that was used; runs go on."""
-        for name in ("runs", "library", "hardware", "desktop", "setup", "chat"):
+        for name in ("runs", "library", "hardware", "desktop", "setup", "chat", "exports"):
             service = self.__dict__.get(name)
             if service is not None:
                 service.shutdown()

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tunesmith_core import terminal
-from tunesmith_core.plain_text import num_columns, one_line, shortened, visible, visible_json
+from tunesmith_core.plain_text import num_columns, one_line, pasted, shortened, visible, visible_json
 from tunesmith_core.protocol import Event
 
 CONTROLS = [*range(0x20), *range(0x7F, 0xA0), 0x202A, 0x202E, 0x2066, 0x2069, 0x200E, 0x61C, 0x2028, 0xDCFF]
@@ -24,6 +24,12 @@ def test_every_control_is_spelled_out(letter: str) -> None:
     as_json = visible_json(json.dumps(letter, ensure_ascii=False))
     assert as_json.isprintable()
     assert json.loads(as_json) == letter
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="quotes are others there")
+def test_a_command_is_pasted_as_letters_and_means_the_same() -> None:
+    assert pasted(["tunesmith", "export", "my run"]) == "tunesmith export 'my run'"
+    assert pasted(["a\x1b'b\\c\t"]) == r"$'a\x1b\'b\\c\t'"
 
 
 def test_letters_of_all_languages_stay() -> None:

@@ -192,7 +192,7 @@ def test_a_run_without_anything_trained_says_so(training_home: Path, tiny_model:
     run, _ = trained_run(tiny_model)
     outcome = conduct(CHAT, ChatSpec(RunFolder(str(run.path)), 99, "cpu"))
     assert isinstance(outcome.error, TunesmithError)
-    assert outcome.error.code == "nothing-to-export"
+    assert outcome.error.code == "checkpoint-missing"
 
 
 def test_a_chat_ends_when_nobody_asks(home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

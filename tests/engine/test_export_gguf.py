@@ -24,6 +24,7 @@ from tests.engine.tokenizers_made import KINDS, write_tokenizer
 from tests.real_runs import example_model
 from tunesmith_core import paths
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import base_tensors, whole_sizes
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
 from tunesmith_engine.export import proof
@@ -153,6 +154,9 @@ def test_files_of_fewer_bits_pass(type_name: str, tmp_path: Path) -> None:
     assert figures["mean_kl"] <= figures["most_mean_kl"] < 0.05
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     assert "Compared with the trained model" in card
+    # What the window announces before, without vocabulary and template.
+    size = next((tmp_path / "out").glob("*.gguf")).stat().st_size
+    assert 0 <= size - whole_sizes(base_tensors(run))[f"gguf-{type_name}"] < 1 << 16
 
 
 @pytest.mark.long

@@ -217,12 +217,16 @@ def test_commands_are_ready_to_be_copied(tmp_path: Path) -> None:
     folder = tmp_path / "my model"
     folder.mkdir()
     (folder / "a.gguf").touch()
-    told = {kind: using.commands(kind, folder, "base")[0] for kind in ("merged", "adapter", "gguf", "gguf-adapter")}  # type: ignore[arg-type]
+    kinds = ("merged", "adapter", "gguf", "gguf-adapter")
+    told = {kind: using.commands(kind, folder, "base", "mine")[0] for kind in kinds}  # type: ignore[arg-type]
     quoted = f'"{folder}' if sys.platform == "win32" else f"'{folder}"
     assert told["merged"].startswith(f"vllm serve {quoted}")
     assert told["adapter"].startswith("vllm serve base --enable-lora --lora-modules ")
     assert told["gguf"].startswith(f"llama-cli -m {quoted}")
     assert told["gguf-adapter"].startswith(f"llama-cli -m BASE_MODEL.gguf --lora {quoted}")
+    assert len(using.commands("gguf", folder, "base", "mine")) == 1
+    (folder / MODELFILE_NAME).touch()
+    assert using.commands("gguf", folder, "base", "mine")[1].startswith(f"ollama create mine -f {quoted}")
 
 
 def test_a_frame_is_what_is_put_around_messages(tmp_path: Path) -> None:

@@ -312,15 +312,16 @@ def test_a_run_that_was_resumed_exports_its_newest_checkpoint(
 def test_what_can_not_be_exported_is_told(run: tuple[Run, PeftModel], target: Path) -> None:
     with pytest.raises(TunesmithError, match=r"has no checkpoint of step 5\. It has: 6\.") as refusal:
         export(run[0], target, checkpoint=5)
-    assert refusal.value.code == "nothing-to-export"
+    assert refusal.value.code == "checkpoint-missing"
     saved = run[0].checkpoints_path / f"step-{STEP:06d}"
     (saved / "adapter.safetensors").write_bytes(b"x")
     with pytest.raises(TunesmithError, match=r"adapter.safetensors was changed") as damaged:
         export(run[0], target)
     assert damaged.value.code == "checkpoint-damaged"
     saved.rename(saved.with_name(".trash-1"))
-    with pytest.raises(TunesmithError, match="no adapter and no checkpoint"):
+    with pytest.raises(TunesmithError, match="no adapter and no checkpoint") as nothing:
         export(run[0], target)
+    assert nothing.value.code == "nothing-to-export"
 
 
 def test_another_base_model_is_refused(run: tuple[Run, PeftModel], target: Path) -> None:

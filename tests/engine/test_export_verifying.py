@@ -6,8 +6,9 @@ from typing import Any, cast
 
 import pytest
 
+from tunesmith_core.exports import TOLD_NATS
 from tunesmith_core.operations.host import Host
-from tunesmith_engine.export.verifying import TOLD_NATS, tell_loss
+from tunesmith_engine.export.verifying import tell_loss
 
 
 class Told:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from tunesmith_core import terminal
+from tunesmith_core import paths, terminal
 from tunesmith_core.errors import EXIT_DONE
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 from tunesmith_core.operations.runner import conduct
@@ -51,6 +51,26 @@ def _absolute(text: str) -> str:
 
 def _run_folder(text: str) -> str:
     return str(open_run(text).path)
+
+
+def command_of(kind: Kind, spec: Any) -> list[str]:  # Any: of kind.spec
+    """Return the words of the command that does an operation; what has its default is left out."""
+    types, words = get_type_hints(kind.spec), ["tunesmith", kind.name]
+    for field in dataclasses.fields(kind.spec):
+        value = getattr(spec, field.name)
+        option = f"--{field.name.replace('_', '-')}"
+        if field.default is dataclasses.MISSING:
+            words.append(_run_name(value) if types[field.name] is RunFolder else str(value))
+        elif value is True:
+            words.append(option)
+        elif value != field.default:
+            words += [option, str(value)]
+    return words
+
+
+def _run_name(folder: str) -> str:
+    path = Path(folder)
+    return path.name if path.parent == paths.runs_dir() else folder
 
 
 _READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder}  # Any: types of fields

@@ -12,9 +12,11 @@ from transformers import AutoModelForCausalLM
 
 from tunesmith_core import files
 from tunesmith_core.checkpoint_manifest import read_manifest
+from tunesmith_core.exports import export_folder
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.other_programs import ollama_name
 from tunesmith_core.protocol import read_journal
 from tunesmith_core.runs import Run
 from tunesmith_engine.export.adapter import write_adapter
@@ -52,10 +54,9 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
     trained = find_trained(run, spec.checkpoint)
     folder = model_folder(trained.spec.model)
     base = trained.check_base(folder)
-    kind = f"gguf-{spec.type}" if spec.format == "gguf" else spec.format
-    target = Path(spec.to) if spec.to else run.path / "exports" / f"step-{trained.step:06d}-{kind}"
+    target = Path(spec.to) if spec.to else export_folder(run, trained.step, spec.label)
     identity = {
-        "format": kind,
+        "format": spec.label,
         "run": run.created_at,
         "step": trained.step,
         "weights": digest(trained),
@@ -83,12 +84,12 @@ def export_run(host: Host, spec: ExportSpec) -> dict[str, Any]:  # Any: JSON val
     return {
         **takers.hand_over(host, target),
         "path": str(target),
-        "format": kind,
+        "format": spec.label,
         "step": trained.step,
         "bytes": files.folder_bytes(target),
         "existed": exists,
         "licence": base_model_license(folder),
-        "commands": commands(spec.format, target, trained.spec.model.path),
+        "commands": commands(spec.format, target, trained.spec.model.path, ollama_name(run, spec.type)),
         "proof": read_object(target / PROOF_NAME) if (target / PROOF_NAME).is_file() else None,
     }
 

@@ -13,6 +13,7 @@ from safetensors import safe_open
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import become_bfloat16
 from tunesmith_core.model_folder import INDEX_NAME, READ_SUFFIXES, SINGLE_NAME, weight_files
 from tunesmith_core.model_json import read_object
 from tunesmith_core.safetensors_header import Tensor, read_header
@@ -67,7 +68,7 @@ class MergedModel:
         shapes = {name: tensor.shape for shard in self._shards.values() for name, tensor in shard.items()}
         self._merging = make_merging(shapes)
         formats = {tensor.dtype for shard in self._shards.values() for tensor in shard.values()}
-        self._rounded = formats & TORCH_TYPES.keys() <= {"F32", "F64"}
+        self._rounded = become_bfloat16(formats)
         self._untied = False
         self.files = {shard: self._plan(tensors) for shard, tensors in self._shards.items()}
 

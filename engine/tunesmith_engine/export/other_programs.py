@@ -10,13 +10,11 @@ from pathlib import Path
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.messages import Message
+from tunesmith_core.other_programs import find_lm_studio, find_ollama
 from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME
 
 PUBLISHER = "tunesmith"
 """LM Studio has a folder for each publisher, and in it one for each model."""
-
-_LM_STUDIO_FOLDERS = (".lmstudio/models", ".cache/lm-studio/models")
-"""In a person's home, the newer first."""
 
 
 def ollama_program() -> str:
@@ -25,7 +23,7 @@ def ollama_program() -> str:
     Raises:
         UserError: `other-program-failed` when it is not installed.
     """
-    program = shutil.which("ollama")
+    program = find_ollama()
     if not program:
         raise _failed(
             Message("Ollama was not found on this computer."), Message("Install Ollama, then export again.")
@@ -39,12 +37,12 @@ def lm_studio_folder() -> Path:
     Raises:
         UserError: `other-program-failed` when there is none.
     """
-    for name in _LM_STUDIO_FOLDERS:
-        if (folder := Path.home() / name).is_dir():
-            return folder
-    raise _failed(
-        Message("LM Studio was not found on this computer."), Message("Start LM Studio once, then export again.")
-    )
+    folder = find_lm_studio()
+    if folder is None:
+        raise _failed(
+            Message("LM Studio was not found on this computer."), Message("Start LM Studio once, then export again.")
+        )
+    return folder
 
 
 def create_in_ollama(program: str, name: str, folder: Path) -> None:

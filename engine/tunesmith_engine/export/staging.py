@@ -12,6 +12,7 @@ from typing import Any
 from tunesmith_core import files, json_values, paths
 from tunesmith_core.checkpoint_manifest import FileEntry, sealed
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import SPARE_BYTES
 from tunesmith_core.locks import FileLock
 
 EXPORT_MANIFEST = "tunesmith-export.json"
@@ -21,9 +22,6 @@ PROOF_NAME = "proof.json"
 """How far the export is from the trained weights, where that was measured."""
 
 VERSION = 1
-SPARE_BYTES = 64 << 20
-"""Left free beside an export: a disk without any space stops every other program."""
-
 Values = Mapping[str, Any]  # Any: JSON values
 
 

@@ -14,16 +14,15 @@ from transformers import AutoModelForCausalLM
 
 from tunesmith_core import files
 from tunesmith_core.base_model import BaseModel
-from tunesmith_core.checkpoint_manifest import damage, newest_noted, step_of
+from tunesmith_core.checkpoint_manifest import damage, newest_noted
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import CHECKPOINT_WEIGHTS, has_finished_adapter, saved_steps
 from tunesmith_core.messages import Message
-from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus
+from tunesmith_core.runs import ADAPTER_FILES, Run, RunStatus
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.device import Compute
 from tunesmith_engine.model.load import load_config, load_model
 from tunesmith_engine.model.lora import attach_adapter, trainable
-
-CHECKPOINT_WEIGHTS = "adapter.safetensors"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,24 +121,23 @@ def find_trained(run: Run, step: int) -> Trained:
         step: of a checkpoint; 0 for the finished adapter, or for the newest checkpoint where there is none.
 
     Raises:
-        UserError: `nothing-to-export`.
+        UserError: `nothing-to-export`, or `checkpoint-missing` with the steps that there are.
         EnvironmentProblem: `checkpoint-damaged`.
     """
     spec, status = run.load_spec(), run.status()
-    # Of a run that was resumed since, it is older than what was trained.
-    is_newest = status.state in (RunState.FINISHED, RunState.STOPPED)
-    has_adapter = run.adapter_path.name in status.artifacts.values() and not run.adapter_problem(status)
-    if not step and is_newest and has_adapter:
+    if not step and has_finished_adapter(run, status):
         return Trained(run, spec, status, status.step, run.adapter_path)
-    saved = {step_of(path): path for path in run.checkpoints_path.glob("step-*")}
-    if not saved or (step and step not in saved):
-        words = Message("The run {run} has no adapter and no checkpoint.", run=run.id)
-        if saved:
-            steps = ", ".join(map(str, sorted(saved)))
-            words = Message(
-                "The run {run} has no checkpoint of step {step}. It has: {steps}.", run=run.id, step=step, steps=steps
-            )
-        raise TunesmithError("nothing-to-export", words)
+    saved = saved_steps(run)
+    if not saved:
+        raise TunesmithError("nothing-to-export", "The run {run} has no adapter and no checkpoint.", run=run.id)
+    if step and step not in saved:
+        raise TunesmithError(
+            "checkpoint-missing",
+            "The run {run} has no checkpoint of step {step}. It has: {steps}.",
+            run=run.id,
+            step=step,
+            steps=", ".join(map(str, saved)),
+        )
     chosen = step or max(saved)
     if problem := damage(saved[chosen]):
         raise TunesmithError(

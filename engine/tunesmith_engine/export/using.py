@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec
+from tunesmith_core.plain_text import pasted
+from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME
 from tunesmith_engine.export.other_programs import (
     create_in_ollama,
     lm_studio_folder,
@@ -64,24 +63,24 @@ def gguf_file(folder: Path) -> Path:
     return next(folder.glob("*.gguf"))
 
 
-def commands(kind: ExportFormat, folder: Path, base: str) -> list[str]:
+def commands(kind: ExportFormat, folder: Path, base: str, name: str) -> list[str]:
     """Return commands that use an export, ready to be copied.
 
     Args:
         kind: its format.
         folder: of the export.
         base: path or name of the base model.
+        name: of the model in Ollama.
     """
     match kind:
         case "merged":
-            return [_line("vllm", "serve", str(folder))]
+            return [pasted(["vllm", "serve", str(folder)])]
         case "adapter":
-            return [_line("vllm", "serve", base, "--enable-lora", "--lora-modules", f"tuned={folder}")]
+            return [pasted(["vllm", "serve", base, "--enable-lora", "--lora-modules", f"tuned={folder}"])]
         case "gguf":
-            return [_line("llama-cli", "-m", str(gguf_file(folder)))]
+            told = [pasted(["llama-cli", "-m", str(gguf_file(folder))])]
+            if (folder / MODELFILE_NAME).is_file():
+                told.append(pasted(["ollama", "create", name, "-f", str(folder / MODELFILE_NAME)]))
+            return told
         case "gguf-adapter":
-            return [_line("llama-cli", "-m", BASE_FILE, "--lora", str(gguf_file(folder)))]
-
-
-def _line(*words: str) -> str:
-    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+            return [pasted(["llama-cli", "-m", BASE_FILE, "--lora", str(gguf_file(folder))])]

@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 
 from tunesmith_core import files
+from tunesmith_core.exports import changed_answers
 from tunesmith_core.messages import Message
 from tunesmith_core.model_folder import read_weights
 from tunesmith_core.operations.host import Host
@@ -19,10 +20,6 @@ from tunesmith_engine.export.rounding import Rounding, rounded_reference
 from tunesmith_engine.export.staging import PROOF_NAME, Staging
 from tunesmith_engine.export.trained import Trained
 from tunesmith_engine.model.folder import load_tokenizer
-
-TOLD_NATS = 0.1
-"""Mean divergence from which on a person is told: a judgement, by the bundled model, which has 0.06 to 0.11 in q4_k_m
-and 0.54 in q5_k_m."""
 
 BYTES_PER_NUMBER = 4
 SPARE_FACTOR = 1.25
@@ -87,11 +84,5 @@ def verify(host: Host, trained: Trained, folder: Path, staging: Staging, way: Wa
 
 def tell_loss(host: Host, proof: Proof) -> None:
     """Warn of an export that rounds as its format does, and yet answers otherwise than the trained model."""
-    if proof["mean_kl"] > TOLD_NATS:
-        message = Message(
-            "The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in "
-            "the trained model ({nats} nats apart). A larger type, such as q8_0, loses less.",
-            agreement=f"{proof['agreement']:.0%}",
-            nats=f"{proof['mean_kl']:.2f}",
-        )
+    if message := changed_answers(proof):
         host.warning("export-differs", message)

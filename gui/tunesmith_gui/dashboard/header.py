@@ -29,8 +29,8 @@ class DashboardHeader(QWidget):
     """Shows a DashboardModel in a few lines.
 
     Signals:
-        asked: the id of an action: back, try, stop, checkpoint, evaluate, sample, resume, copy_command, duplicate,
-            open_folder, delete.
+        asked: the id of an action: back, try, export, stop, checkpoint, evaluate, sample, resume, copy_command,
+            duplicate, open_folder, delete.
     """
 
     asked = Signal(str)
@@ -78,9 +78,10 @@ class DashboardHeader(QWidget):
             self.tr("Resume"), lambda: self.asked.emit("resume"), kind="primary", icon_name="resume", parent=self
         )
         self.try_it = button(self.tr("Try it"), lambda: self.asked.emit("try"), kind="primary", parent=self)
+        self.export = button(self.tr("Export…"), lambda: self.asked.emit("export"), parent=self)
         self.stop = button(self.tr("Stop…"), lambda: self.asked.emit("stop"), icon_name="stop", parent=self)
         self.more = IconButton("more", self.tr("More actions"), self._open_menu, parent=self)
-        for each in (self.try_it, self.resume, self.stop, self.more):
+        for each in (self.try_it, self.export, self.resume, self.stop, self.more):
             row.addWidget(each)
         return holder
 
@@ -98,6 +99,7 @@ class DashboardHeader(QWidget):
         self.stop.setEnabled(state is not RunState.STOPPING)
         self.resume.setVisible(model.can_resume)
         self.try_it.setVisible(model.can_answer)
+        self.export.setVisible(model.can_answer and not state.live)
         kind = "primary" if state is RunState.FINISHED else "secondary"
         if self.try_it.property("kind") != kind:
             # Where a run can be resumed, that is the main action.

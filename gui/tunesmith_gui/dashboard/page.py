@@ -32,6 +32,7 @@ from tunesmith_gui.dashboard.report import EngineOutput, command_line, diagnosti
 from tunesmith_gui.dashboard.samples_pane import SamplesPane
 from tunesmith_gui.dashboard.tab_panes import TabPanes
 from tunesmith_gui.dashboard.tables import CheckpointsTable, FilesTable, SettingsPane, list_files
+from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, contents_of
 from tunesmith_gui.models.run_spec import duplicate_spec, fixed_spec
 from tunesmith_gui.models.run_words import doing_words
@@ -398,6 +399,8 @@ class DashboardPage(Page):
                 self.navigate.emit("runs", None)
             case "try":
                 self.navigate.emit("chat", run_id)
+            case "export":
+                open_sheet(self, self.run, self._name)
             case "stop":
                 self._ask_stop()
             case "checkpoint" | "evaluate":

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
-import subprocess
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from tunesmith_core.files import open_file
-from tunesmith_core.plain_text import one_line, visible
+from tunesmith_core.plain_text import pasted, visible
 from tunesmith_core.redact import redact
 from tunesmith_gui.dashboard.model import DashboardModel
 from tunesmith_gui.models.log_lines import MAX_LINES
@@ -70,11 +68,4 @@ def diagnostics(model: DashboardModel, folder: Path) -> str:
 
 def command_line(folder: Path) -> str:
     """The command that starts a run of the same spec."""
-    arguments = ["tunesmith", "train", str(folder / "spec.json")]
-    return subprocess.list2cmdline(arguments) if os.name == "nt" else " ".join(map(_quoted, arguments))
-
-
-def _quoted(text: str) -> str:
-    spelled = one_line(text.replace("\\", "\\\\").replace("'", "\\'").replace("\t", "\\t"))
-    # Pasted into a terminal, an escape sequence could end the paste, and what follows would be a command.
-    return shlex.quote(text) if one_line(text) == text else f"$'{spelled}'"
+    return pasted(["tunesmith", "train", str(folder / "spec.json")])

@@ -43,6 +43,11 @@ class RunRow:
         begun = self.state is not RunState.INTERRUPTED or self.step > FIRST_SAVED_STEP
         return ended_early and (self.last_checkpoint_step > 0 or not begun)
 
+    @property
+    def can_export(self) -> bool:
+        """Whether the run has ended with something trained."""
+        return not self.state.live and (self.last_checkpoint_step > 0 or self.state is RunState.FINISHED)
+
 
 def when(t: float, now: float | None = None) -> str:
     """A time in words: 14:05 today, 11-20 14:05 this year, else the date."""

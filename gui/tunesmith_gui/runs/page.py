@@ -22,6 +22,7 @@ from tunesmith_core.runs import RunState
 from tunesmith_core.spec import RunSpec
 from tunesmith_gui.assets import asset_folder
 from tunesmith_gui.context import Context
+from tunesmith_gui.export.sheet import open_sheet
 from tunesmith_gui.models.run_row import RunContents, RunRow, contents_of, distinct_names
 from tunesmith_gui.models.run_spec import duplicate_spec
 from tunesmith_gui.page import Page
@@ -239,6 +240,8 @@ class RunsPage(Page):
                 self._ask_delete(rows)
             case "open" if rows:
                 self.navigate.emit("dashboard", rows[0].id)
+            case "take_out" if rows:
+                open_sheet(self, self.context.runs.run(rows[0].id), rows[0].name)
             case "resume" if rows:
                 run_id = rows[0].id
                 self.context.runs.resume(run_id, lambda _id: self.navigate.emit("dashboard", run_id))

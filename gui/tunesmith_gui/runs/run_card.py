@@ -41,7 +41,7 @@ class RunCard(Card):
     """The selected run.
 
     Signals:
-        asked: open, resume, duplicate, open_folder or delete.
+        asked: open, take_out, resume, duplicate, open_folder or delete.
     """
 
     asked = Signal(str)
@@ -86,7 +86,9 @@ class RunCard(Card):
         self.duplicate = button(
             self.tr("Duplicate"), lambda: self.asked.emit("duplicate"), icon_name="duplicate", parent=self
         )
+        self.take_out = button(self.tr("Export…"), lambda: self.asked.emit("take_out"), parent=self)
         self.body.addWidget(self.open)
+        self.body.addWidget(self.take_out)
         self.body.addWidget(self.resume)
         self.body.addWidget(self.duplicate)
 
@@ -115,3 +117,4 @@ class RunCard(Card):
         for key, text in texts.items():
             self._values[key].setText(text)
         self.resume.setVisible(row.can_resume)
+        self.take_out.setVisible(row.can_export)

@@ -23,6 +23,7 @@ from tunesmith_core.errors import TunesmithError
 from tunesmith_core.runs import RunState
 from tunesmith_gui import tr
 from tunesmith_gui.context import Context
+from tunesmith_gui.export.service import Export
 from tunesmith_gui.models.run_words import state_word
 from tunesmith_gui.pages import PAGES
 from tunesmith_gui.plain_text import window_title
@@ -131,6 +132,9 @@ class MainWindow(QMainWindow):
         runs.run_started.connect(self._on_run_started)
         runs.run_ended.connect(self._on_run_ended)
         runs.failed.connect(self._on_run_error)
+        exports = self.context.exports
+        exports.changed.connect(self._show_live_runs)
+        exports.ended.connect(self._on_export_ended)
         hardware = self.context.hardware
         hardware.changed.connect(self._on_reading)
         hardware.watch(self.isVisible() and not self.isMinimized())
@@ -188,7 +192,7 @@ class MainWindow(QMainWindow):
 
     def closeEvent(self, event: QCloseEvent) -> None:
         """Asks what becomes of live runs and of an installation, keeps the geometry."""
-        if self._ask_on_close and not self._may_end_setup():
+        if self._ask_on_close and not (self._may_end_setup() and self._may_end_exports()):
             event.ignore()
             return
         runs = self.context.runs
@@ -215,10 +219,19 @@ class MainWindow(QMainWindow):
         setup = self.context.__dict__.get("setup")
         if setup is None or not setup.model.changing:
             return True
-        from tunesmith_gui.widgets.confirm import ConfirmDialog
-
         title = self.tr("Stop the installation?")
         text = self.tr("Closing the window stops the installation. It continues where it left off next time.")
+        return self._may_stop(title, text)
+
+    def _may_end_exports(self) -> bool:
+        """Asks before an export is ended with the window."""
+        live = self.context.exports.live()
+        title, text = self.tr("Stop the export?"), self.tr("Closing the window stops the export of %1.")
+        return not live or self._may_stop(title, tr.fill(text, live[0].name))
+
+    def _may_stop(self, title: str, text: str) -> bool:
+        from tunesmith_gui.widgets.confirm import ConfirmDialog
+
         dialog = ConfirmDialog(title, text, "", self.tr("Stop and close"), self)
         answer = bool(dialog.exec())
         dialog.deleteLater()
@@ -289,7 +302,8 @@ class MainWindow(QMainWindow):
 
     def _activity_words(self, live: list[LiveRun]) -> str:
         if not live:
-            return self.tr("Idle")
+            exports = self.context.exports.live() if "exports" in self.context.__dict__ else []
+            return tr.fill(self.tr("Exporting %1"), exports[0].name) if exports else self.tr("Idle")
         first = live[0]
         if len(live) == 1 and first.state is RunState.RUNNING and first.num_steps:
             return tr.fill(self.tr("%1%, %2"), 100 * first.step // first.num_steps, first.name)
@@ -318,6 +332,17 @@ class MainWindow(QMainWindow):
             self.toast.show_message("accent", tr.fill(self.tr("%1 is still running."), name))
             if self._untouched:
                 self.show_page("dashboard", run_id)
+
+    def _on_export_ended(self, export: Export) -> None:
+        """Tells how an export ended whose sheet was closed."""
+        if export.watched:
+            return
+        from tunesmith_gui.export.model import notice
+
+        tone, text = notice(export.name, export.answer, export.error)
+        self.toast.show_message(tone, text)
+        if self.context.preferences.values.notify_run_end and not self.isActiveWindow():
+            self.context.desktop.notify(text, export.name, self)
 
     def _on_run_ended(self, _run_id: str, name: str, state: str) -> None:
         word = state_word(RunState(state))

@@ -34,6 +34,11 @@ class ExportSpec:
     ollama: str = ""
     lm_studio: bool = False
 
+    @property
+    def label(self) -> str:
+        """The format and, of a GGUF file, its number format."""
+        return f"gguf-{self.type}" if self.format == "gguf" else self.format
+
 
 EXPORT = Kind(
     name="export",

@@ -12,12 +12,14 @@ from peft.tuners.lora import Linear, LoraLayer
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import BASE_TYPE
+from tunesmith_core.gguf_types import HEADER_BYTES
 from tunesmith_core.operations.host import Host
 from tunesmith_core.runs import display_name
 from tunesmith_engine.export.gguf.architectures import Architecture, Config, architecture_of
 from tunesmith_engine.export.gguf.export import check_libraries, file_name, measure, stops_of
 from tunesmith_engine.export.gguf.tensors import laid_out, names_in_gguf
-from tunesmith_engine.export.gguf.writing import HEADER_BYTES, GgufFile, Weights
+from tunesmith_engine.export.gguf.writing import GgufFile, Weights
 from tunesmith_engine.export.merged_card import gguf_card
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel
 from tunesmith_engine.export.merging import ADAPTER, Merging
@@ -30,9 +32,6 @@ from tunesmith_engine.export.verifying import Way, verify
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.load import load_config
 from tunesmith_engine.model.lora import trainable
-
-BASE_TYPE = "f16"
-"""Of the base model's file that the adapter is compared on, which is deleted then."""
 
 Parts = dict[str, torch.Tensor]
 

@@ -12,6 +12,7 @@ from gguf import GGMLQuantizationType
 
 from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.gguf_types import FILE_TYPES, HEADER_BYTES
 from tunesmith_core.messages import Message
 from tunesmith_core.model_json import read_object
 from tunesmith_core.operations.host import Host
@@ -22,7 +23,7 @@ from tunesmith_engine.export.gguf.llama_cpp import LlamaCpp
 from tunesmith_engine.export.gguf.modelfile import MODELFILE_NAME, modelfile
 from tunesmith_engine.export.gguf.proof import ask_file, plain_token
 from tunesmith_engine.export.gguf.tokenizer import is_blind_to_marks
-from tunesmith_engine.export.gguf.writing import HEADER_BYTES, GgufFile, Weights
+from tunesmith_engine.export.gguf.writing import GgufFile, Weights
 from tunesmith_engine.export.merged_card import UNKNOWN, gguf_card
 from tunesmith_engine.export.merged_model import CARD_NAME, MergedModel, is_licence
 from tunesmith_engine.export.merging import Merging
@@ -124,7 +125,7 @@ def file_name(trained: Trained, ending: str) -> str:
 
 def check_libraries(type_name: str) -> None:
     """Refuse to begin without the libraries that are needed at the end."""
-    needed = ["xllamacpp", *(["libgguf"] if types.FILE_TYPES[type_name].matrices in types.BY_LIBGGUF else [])]
+    needed = ["xllamacpp", *(["libgguf"] if types.Q[FILE_TYPES[type_name].matrices] in types.BY_LIBGGUF else [])]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise TunesmithError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,54 +14,25 @@ from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.gguf_types import FILE_TYPES, FileType, fitting
 
 Q = NumberFormat
 F = LlamaFileType
 
-FALLBACKS = {Q.Q3_K: Q.IQ4_NL, Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0}
-"""For rows that are no multiple of a block of 256 numbers, as llama.cpp chooses them."""
-
-INPUT_BLOCKS = {Q.Q8_0: 32, Q.Q5_0: 32, Q.Q5_1: 32, Q.IQ4_NL: 32, Q.Q3_K: 256, Q.Q4_K: 256, Q.Q5_K: 256, Q.Q6_K: 256}
+INPUT_BLOCKS = {Q.Q8_0: 32, Q.Q5_0: 32, Q.Q5_1: 32, Q.Q4_K: 256, Q.Q5_K: 256, Q.Q6_K: 256}
 """Numbers to a scale in what llama.cpp multiplies a matrix of a format with, which it rounds to 8 bits.
 
 Source: `vec_dot_type` in ggml-cpu.c. A scale of 32 numbers is a float16 (`quantize_row_q8_0_ref` in ggml-quants.c), one
 of 256 a float32 (`quantize_row_q8_K_ref`).
 """
 
-BY_LIBGGUF = frozenset({Q.Q3_K, Q.Q4_K, Q.Q5_K, Q.Q6_K, Q.IQ4_NL})
+BY_LIBGGUF = frozenset({Q.Q4_K, Q.Q5_K, Q.Q6_K})
 
 _LAYER = re.compile(r"blk\.(\d+)\.(.+)\.weight")
 
 
-@dataclass(frozen=True, slots=True)
-class FileType:
-    """A kind of file.
-
-    Attributes:
-        number: that files of this kind carry.
-        matrices: the number format of most matrices; what is no matrix is float32.
-        head: that of the matrix that gives the logits, None for the same.
-        finer: that of some matrices of some layers that matter more, None for the same.
-        fused: that of queries, keys and values in one matrix, None for the same.
-    """
-
-    number: LlamaFileType
-    matrices: NumberFormat
-    head: NumberFormat | None = None
-    finer: NumberFormat | None = None
-    fused: NumberFormat | None = None
-
-
-FILE_TYPES = {
-    "f32": FileType(F.ALL_F32, Q.F32),
-    "f16": FileType(F.MOSTLY_F16, Q.F16),
-    "bf16": FileType(F.MOSTLY_BF16, Q.BF16),
-    "q8_0": FileType(F.MOSTLY_Q8_0, Q.Q8_0),
-    "q6_k": FileType(F.MOSTLY_Q6_K, Q.Q6_K),
-    "q5_k_m": FileType(F.MOSTLY_Q5_K_M, Q.Q5_K, Q.Q6_K, Q.Q6_K, Q.Q6_K),
-    "q4_k_m": FileType(F.MOSTLY_Q4_K_M, Q.Q4_K, Q.Q6_K, Q.Q6_K, Q.Q5_K),
-}
-"""The kinds are mixed as llama.cpp's own quantizer mixes them."""
+FILE_NUMBERS = {name: F.ALL_F32 if name == "f32" else F[f"MOSTLY_{name.upper()}"] for name in FILE_TYPES}
+"""Which number a file carries, by its type."""
 
 
 def formats_of(
@@ -77,12 +47,12 @@ def formats_of(
     """
     head = "output.weight" if "output.weight" in shapes else "token_embd.weight"
     return {
-        name: _fitting(_wanted(file_type, name, head, num_layers), shape) if len(shape) > 1 else Q.F32
+        name: Q[fitting(_wanted(file_type, name, head, num_layers), shape[-1])] if len(shape) > 1 else Q.F32
         for name, shape in shapes.items()
     }
 
 
-def _wanted(file_type: FileType, name: str, head: str, num_layers: int) -> NumberFormat:
+def _wanted(file_type: FileType, name: str, head: str, num_layers: int) -> str:
     usual = file_type.matrices
     if name == head:
         return file_type.head or usual
@@ -98,13 +68,6 @@ def _matters(layer: int, num_layers: int) -> bool:
     """Return whether llama.cpp gives a layer more bits: the first and the last, and each third between."""
     eighth = num_layers // 8
     return layer < eighth or layer >= 7 * num_layers // 8 or (layer - eighth) % 3 == 2
-
-
-def _fitting(wanted: NumberFormat, shape: tuple[int, ...]) -> NumberFormat:
-    for number_format in (wanted, FALLBACKS.get(wanted, wanted)):
-        if shape[-1] % GGML_QUANT_SIZES[number_format][0] == 0:
-            return number_format
-    return Q.F16
 
 
 def num_bytes(number_format: NumberFormat, shape: tuple[int, ...]) -> int:

@@ -13,17 +13,16 @@ from gguf import GGML_QUANT_VERSION, MODEL_ARCH_NAMES, GGMLQuantizationType, GGU
 from numpy.typing import NDArray
 
 from tunesmith_core import files
+from tunesmith_core.gguf_types import FILE_TYPES
 from tunesmith_core.safetensors_header import Tensor
 from tunesmith_engine.export.gguf.architectures import Config, architecture_of, num_layers
 from tunesmith_engine.export.gguf.hyperparameters import add_hyperparameters, rope_factors
 from tunesmith_engine.export.gguf.tensors import laid_out, names_in_gguf
 from tunesmith_engine.export.gguf.tokenizer import add_tokenizer, name_in_file
-from tunesmith_engine.export.gguf.types import FILE_TYPES, encoded, formats_of, num_bytes
+from tunesmith_engine.export.gguf.types import FILE_NUMBERS, encoded, formats_of, num_bytes
 
 EMBEDDING = "token_embd.weight"
 PORTION_BYTES = 16 << 20
-HEADER_BYTES = 64 << 20
-"""More than vocabulary, merges and template of any tokenizer take."""
 
 Numbers = NDArray[np.generic]
 
@@ -80,11 +79,11 @@ class GgufFile:
         self._config, self._tokenizer, self._weights = config, tokenizer, weights
         self._stops = stops
         self._architecture = architecture_of(config)
-        self._type = FILE_TYPES[type_name]
+        self._number = FILE_NUMBERS[type_name]
         names = names_in_gguf(self._architecture, config, weights.tensors)
         self._factors = rope_factors(config)
         shapes = {own: weights.tensors[name].shape for name, own in names.items()}
-        formats = formats_of(self._type, shapes, num_layers(config))
+        formats = formats_of(FILE_TYPES[type_name], shapes, num_layers(config))
         self._entries = {own: _Entry(name, shapes[own], formats[own]) for name, own in names.items()}
 
     @property
@@ -118,7 +117,7 @@ class GgufFile:
         writer.add_name(name_in_file(name, self._tokenizer, self._config.model_type))
         if licence:
             writer.add_license(licence)
-        writer.add_file_type(self._type.number)
+        writer.add_file_type(self._number)
         writer.add_quantization_version(GGML_QUANT_VERSION)
         rows = self._entries[EMBEDDING].shape[0]
         add_hyperparameters(writer, self._architecture, self._config, rows)

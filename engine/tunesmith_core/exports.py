@@ -1,0 +1,188 @@
+"""What of a run can be exported, where to, how large it becomes, and what its proof says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tunesmith_core import gguf_types
+from tunesmith_core.checkpoint_manifest import step_of
+from tunesmith_core.messages import Message
+from tunesmith_core.model_folder import local_folder, open_model_folder, weight_files
+from tunesmith_core.operations.kinds.export import ExportSpec
+from tunesmith_core.protocol import read_journal
+from tunesmith_core.runs import ADAPTER_FILES, Run, RunState, RunStatus, display_name, slug
+from tunesmith_core.safetensors_header import BITS, Tensor, read_header
+
+CHECKPOINT_WEIGHTS = "adapter.safetensors"
+"""The trained weights of a checkpoint."""
+
+BASE_TYPE = "f16"
+"""Of the base model's file that a GGUF adapter is compared on, which is deleted then."""
+
+SPARE_BYTES = 64 << 20
+"""Left free beside an export: a disk without any space stops every other program."""
+
+SAME_NATS = 1e-2
+"""Mean divergence up to which a person is told that an export is equal: what 8 bits take."""
+
+TOLD_NATS = 0.1
+"""Mean divergence from which on a person is told: a judgement, by the bundled model, which has 0.06 to 0.11 in q4_k_m
+and 0.54 in q5_k_m."""
+
+WIDE_FORMATS = frozenset({"F32", "F64"})
+FLOAT_FORMATS = frozenset({"BF16", "F16"}) | WIDE_FORMATS
+
+Proof = Mapping[str, Any]  # Any: JSON values
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """Trained weights of a run that can be exported.
+
+    Attributes:
+        checkpoint: what `ExportSpec.checkpoint` calls them: 0 for the finished adapter, else the step.
+        step: after which they were saved.
+        eval_loss: at that step, None where it was not measured.
+        is_best: whether no other weights that the run kept have a lower one.
+        num_bytes: of the file with the weights.
+    """
+
+    checkpoint: int
+    step: int
+    eval_loss: float | None
+    is_best: bool
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large an export becomes, about.
+
+    Attributes:
+        num_bytes: of its files.
+        needed_bytes: that must be free before it begins.
+    """
+
+    num_bytes: int
+    needed_bytes: int
+
+
+def has_finished_adapter(run: Run, status: RunStatus) -> bool:
+    """Return whether a run's adapter is whole and its newest: of one that was resumed since, it is older."""
+    is_newest = status.state in (RunState.FINISHED, RunState.STOPPED)
+    return is_newest and run.adapter_path.name in status.artifacts.values() and not run.adapter_problem(status)
+
+
+def saved_steps(run: Run) -> dict[int, Path]:
+    """Return the folders of a run's checkpoints by their steps."""
+    found = {step_of(path): path for path in run.checkpoints_path.glob("step-*")}
+    return {step: found[step] for step in sorted(found) if step >= 0}
+
+
+def saved_weights(run: Run) -> list[Saved]:
+    """Return what of a run can be exported: the finished adapter first, then checkpoints, the newest first."""
+    status = run.status()
+    evaluations = (event.data for event in read_journal(run.journal_path) if event.type == "eval")
+    losses: dict[Any, float | None] = {data.get("step"): data.get("loss") for data in evaluations}
+    weights = [(step, step, path / CHECKPOINT_WEIGHTS) for step, path in reversed(saved_steps(run).items())]
+    if has_finished_adapter(run, status):
+        weights.insert(0, (0, status.step, run.adapter_path / ADAPTER_FILES[1]))
+    known = [loss for _, step, _ in weights if (loss := losses.get(step)) is not None]
+    best = min(known, default=None) if len(set(known)) > 1 else None
+    return [
+        Saved(checkpoint, step, losses.get(step), best is not None and losses.get(step) == best, _bytes_of(path))
+        for checkpoint, step, path in weights
+    ]
+
+
+def _bytes_of(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
+
+
+def base_tensors(run: Run) -> dict[str, Tensor]:
+    """Return the weights of a run's base model by their names; {} where it is not on this computer.
+
+    Raises:
+        TunesmithError: what `load_spec`, `local_folder` and `open_model_folder` find.
+    """
+    folder = local_folder(run.load_spec().model.path)
+    if folder is None:
+        # The folder of a hub model is known to the libraries of the training environment only.
+        return {}
+    open_model_folder(folder)
+    return {name: tensor for file in weight_files(folder) for name, tensor in read_header(folder / file).items()}
+
+
+def become_bfloat16(formats: Collection[str]) -> bool:
+    """Return whether merged weights are written in 16 bits because all of the base model has more."""
+    return FLOAT_FORMATS & set(formats) <= WIDE_FORMATS
+
+
+def whole_sizes(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Return about how many bytes a whole model takes, by `ExportSpec.label`; {} where its weights are not known.
+
+    Args:
+        tensors: of the base model.
+    """
+    if not tensors:
+        return {}
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    return {"merged": _merged_bytes(tensors)} | {
+        f"gguf-{name}": gguf_types.about_bytes(name, shapes) for name in gguf_types.FILE_TYPES
+    }
+
+
+def size_of(spec: ExportSpec, sizes: Mapping[str, int], weights_bytes: int) -> Size | None:
+    """Return how large an export becomes, None where that is not known.
+
+    Args:
+        spec: what is exported.
+        sizes: see `whole_sizes`.
+        weights_bytes: of the file with the trained weights.
+    """
+    if spec.format == "adapter":
+        return Size(weights_bytes, 2 * weights_bytes + SPARE_BYTES)
+    label = f"gguf-{BASE_TYPE}" if spec.format == "gguf-adapter" else spec.label
+    if label not in sizes:
+        return None
+    header = 0 if spec.format == "merged" else gguf_types.HEADER_BYTES
+    needed = sizes[label] + header + SPARE_BYTES
+    if spec.format == "gguf-adapter":
+        return Size(weights_bytes, needed + weights_bytes)
+    return Size(sizes[label], needed)
+
+
+def _merged_bytes(tensors: Mapping[str, Tensor]) -> int:
+    narrower = become_bfloat16({tensor.dtype for tensor in tensors.values()})
+    bits = BITS | dict.fromkeys(WIDE_FORMATS, BITS["BF16"]) if narrower else BITS
+    return sum(math.prod(tensor.shape) * bits[tensor.dtype] // 8 for tensor in tensors.values())
+
+
+def export_folder(run: Run, step: int, label: str) -> Path:
+    """Return the folder inside a run for an export of some step; see `ExportSpec.label`."""
+    return run.path / "exports" / f"step-{step:06d}-{label}"
+
+
+def folder_name(run: Run, saved: Saved, label: str) -> str:
+    """Return what the folder of an export is called outside of its run."""
+    name = slug(display_name(run))
+    return f"{name}-step-{saved.step}-{label}" if saved.checkpoint else f"{name}-{label}"
+
+
+def changed_answers(proof: Proof) -> Message | None:
+    """Return what a person is told of an export that answers otherwise than the trained model, None of another.
+
+    It rounds as its format does, so it is right, but its numbers are too small.
+    """
+    if proof["mean_kl"] <= TOLD_NATS:
+        return None
+    return Message(
+        "The smaller numbers of this file change the answers: {agreement} of the next tokens are the same as in the "
+        "trained model ({nats} nats apart). A larger type, such as q8_0, loses less.",
+        agreement=f"{proof['agreement']:.0%}",
+        nats=f"{proof['mean_kl']:.2f}",
+    )

@@ -1,0 +1,249 @@
+"""What the export sheet asks and tells, without widgets: choices, sizes, progress and the end in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from tunesmith_core import gguf_types
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.exports import (
+    SAME_NATS,
+    Saved,
+    Size,
+    base_tensors,
+    changed_answers,
+    export_folder,
+    folder_name,
+    saved_weights,
+    size_of,
+    whole_sizes,
+)
+from tunesmith_core.operations.folder import OperationStatus
+from tunesmith_core.operations.kind import AbsolutePath, RunFolder
+from tunesmith_core.operations.kinds.export import ExportFormat, ExportSpec, GgufType
+from tunesmith_core.other_programs import find_lm_studio, find_ollama, ollama_name
+from tunesmith_core.runs import Run, display_name
+from tunesmith_gui.tr import core_text, fill, number, size, translate
+
+FORMATS: tuple[ExportFormat, ...] = ("gguf", "merged", "adapter", "gguf-adapter")
+TYPES: tuple[GgufType, ...] = tuple(sorted(get_args(GgufType), key=list(gguf_types.FILE_TYPES).index))
+LEAST_NATS = 1e-4
+PROGRAMS = {"llama-cli": "llama.cpp", "ollama": "Ollama", "vllm": "vLLM"}
+"""Whose commands an export brings with it, by their first word."""
+
+Answer = Mapping[str, Any]  # Any: JSON values
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a run before it is exported.
+
+    Attributes:
+        saved: trained weights to choose from.
+        sizes: see `whole_sizes`.
+        recommended: type of a GGUF file.
+        has_ollama, has_lm_studio: whether these programs are on this computer.
+    """
+
+    run: Run
+    name: str
+    saved: list[Saved]
+    sizes: Mapping[str, int]
+    recommended: GgufType
+    has_ollama: bool
+    has_lm_studio: bool
+
+
+def look(run: Run) -> Facts:
+    """Look at a run; call it on a worker thread.
+
+    Raises:
+        TunesmithError: what of the run or its base model can't be read.
+    """
+    tensors = base_tensors(run)
+    sizes = whole_sizes(tensors)
+    # Two bytes a number, but for an unknown model, which is taken for a large one.
+    num_parameters = sizes.get("gguf-f16", 2 * gguf_types.SMALL_PARAMETERS) // 2
+    recommended = gguf_types.recommended_type(num_parameters)
+    saved = saved_weights(run)
+    return Facts(
+        run, display_name(run), saved, sizes, recommended, bool(find_ollama()), find_lm_studio() is not None
+    )
+
+
+@dataclass(slots=True)
+class Draft:
+    """What the person has chosen so far.
+
+    Attributes:
+        parent: the folder that the export's folder is made in, None for the run's own.
+    """
+
+    facts: Facts
+    saved: Saved
+    format: ExportFormat
+    type: GgufType
+    parent: Path | None = None
+    ollama: bool = False
+    lm_studio: bool = False
+
+    @classmethod
+    def of(cls, facts: Facts) -> Draft:
+        """Return what is chosen before anybody has chosen."""
+        return cls(facts, facts.saved[0], FORMATS[0], facts.recommended)
+
+    def spec(self) -> ExportSpec:
+        """Return what is started."""
+        run = self.facts.run
+        spec = ExportSpec(RunFolder(str(run.path)), self.saved.checkpoint, self.format)
+        if self.format == "gguf":
+            name = ollama_name(run, self.type) if self.ollama else ""
+            spec = replace(spec, type=self.type, ollama=name, lm_studio=self.lm_studio)
+        if self.parent is None:
+            return spec
+        place = self.parent / folder_name(run, self.saved, spec.label)
+        return replace(spec, to=AbsolutePath(str(place)))
+
+    def folder(self) -> Path:
+        """Return the folder that the export becomes."""
+        spec = self.spec()
+        return Path(spec.to) if spec.to else export_folder(self.facts.run, self.saved.step, spec.label)
+
+    def size(self) -> Size | None:
+        """Return how large the export becomes, None where that is not known."""
+        return size_of(self.spec(), self.facts.sizes, self.saved.num_bytes)
+
+
+def format_words(name: ExportFormat) -> str:
+    """Return what a format is called."""
+    return {
+        "gguf": translate("Export", "GGUF"),
+        "merged": translate("Export", "Merged model"),
+        "adapter": translate("Export", "Adapter"),
+        "gguf-adapter": translate("Export", "GGUF adapter"),
+    }[name]
+
+
+def format_help(name: ExportFormat) -> str:
+    """Return what a format is good for."""
+    return {
+        "gguf": translate("Export", "One file with everything, for llama.cpp, Ollama and LM Studio."),
+        "merged": translate("Export", "A folder with the adapter in the weights, for vLLM and Transformers."),
+        "adapter": translate("Export", "The trained weights alone, for PEFT and vLLM. They need the base model."),
+        "gguf-adapter": translate("Export", "The trained weights alone, for llama.cpp and a base model in GGUF."),
+    }[name]
+
+
+def type_help(name: GgufType) -> str:
+    """Return what a number format of a GGUF file means, in a few words."""
+    return {
+        "q4_k_m": translate("Export", "4 bits: smallest, answers can change"),
+        "q5_k_m": translate("Export", "5 bits: small, slightly closer"),
+        "q6_k": translate("Export", "6 bits: close to the trained model"),
+        "q8_0": translate("Export", "8 bits: hardly any difference"),
+        "f16": translate("Export", "16 bits: no loss that matters"),
+        "bf16": translate("Export", "16 bits: as most models are published"),
+        "f32": translate("Export", "32 bits: exact, largest"),
+    }[name]
+
+
+def type_words(name: GgufType, facts: Facts) -> str:
+    """Return a number format as it stands in the list: name, size, meaning, and whether it is the one to take."""
+    parts = [name.upper()]
+    if (num_bytes := facts.sizes.get(f"gguf-{name}")) is not None:
+        parts.append(size(num_bytes))
+    parts.append(type_help(name))
+    words = " · ".join(parts)
+    return fill(translate("Export", "%1 (recommended)"), words) if name == facts.recommended else words
+
+
+def saved_words(saved: Saved) -> str:
+    """Return trained weights as they stand in the list."""
+    step = number(saved.step)
+    words = fill(translate("Export", "Final, step %1"), step)
+    if saved.checkpoint:
+        words = fill(translate("Export", "Checkpoint of step %1"), step)
+    if saved.eval_loss is not None:
+        words = fill(translate("Export", "%1 · evaluation loss %2"), words, number(saved.eval_loss, 3))
+    return fill(translate("Export", "%1 (best)"), words) if saved.is_best else words
+
+
+def room_words(size_: Size | None, free_bytes: int) -> tuple[str, bool]:
+    """Return size and free space in words, and whether there is too little of it."""
+    free = size(free_bytes)
+    if size_ is None:
+        return fill(translate("Export", "%1 free on this drive"), free), False
+    if size_.needed_bytes > free_bytes:
+        words = translate("Export", "Needs %1, but only %2 are free. Choose another folder or a smaller format.")
+        return fill(words, size(size_.needed_bytes), free), True
+    return fill(translate("Export", "About %1 · %2 free on this drive"), size(size_.num_bytes), free), False
+
+
+def progress_words(status: OperationStatus) -> str:
+    """Return what an export does now, and how far it is with that."""
+    words = {
+        "starting": translate("Export", "Starting"),
+        "merging": translate("Export", "Merging the adapter into the weights"),
+        "converting": translate("Export", "Writing the file"),
+        "saving": translate("Export", "Saving the adapter"),
+        "verifying": translate("Export", "Comparing with the trained model"),
+        "publishing": translate("Export", "Finishing the files"),
+        "handing over": translate("Export", "Handing over to the other programs"),
+    }.get(status.phase, core_text(status.phase) or translate("Export", "Starting"))
+    if status.share is None:
+        return words
+    return fill(translate("Export", "%1: %2%"), words, number(100 * status.share))
+
+
+def figures_words(proof: Answer) -> str:
+    """Return the figures of a proof as one sentence."""
+    nats = proof["mean_kl"]
+    share, places = number(100 * proof["agreement"], 1), number(proof["num_positions"])
+    if nats < LEAST_NATS:
+        words = translate("Export", "Same next token at %1% of %2 positions, less than %3 nats apart.")
+        return fill(words, share, places, LEAST_NATS)
+    words = translate("Export", "Same next token at %1% of %2 positions, %3 nats apart.")
+    return fill(words, share, places, f"{nats:.2g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an export is told of that was written."""
+
+    tone: Literal["ok", "warn"]
+    title: str
+    text: str
+
+
+def ending(answer: Answer, warnings: Sequence[str] = ()) -> Ending:
+    """Return what is said of an export that was written; of one that is not verified the first warning says why."""
+    proof = answer["proof"]
+    if not proof:
+        why = next(iter(warnings), translate("Export", "It was not compared with the trained model."))
+        return Ending("warn", translate("Export", "Exported, but not verified"), why)
+    told = figures_words(proof)
+    changed = changed_answers(proof)
+    if changed:
+        return Ending("warn", translate("Export", "Exported, but the answers change"), core_text(changed))
+    if proof["mean_kl"] > SAME_NATS:
+        told = fill(translate("Export", "%1 That is what rounding to fewer bits costs."), told)
+        return Ending("ok", translate("Export", "Verified: only rounding differs"), told)
+    return Ending("ok", translate("Export", "Verified equal"), told)
+
+
+def notice(name: str, answer: Answer | None, error: TunesmithError | None) -> tuple[str, str]:
+    """Return tone and words for the end of an export that nobody watches."""
+    if answer is not None:
+        said = ending(answer)
+        return said.tone, fill(translate("Export", "%1: %2"), name, said.title)
+    assert error is not None
+    return "error", fill(translate("Export", "%1: %2"), name, core_text(error.title))
+
+
+def command_words(command: str) -> str:
+    """Return what the button is called that copies a command."""
+    program = command.split()[0]
+    return fill(translate("Export", "Copy command for %1"), PROGRAMS.get(program, program))
