@@ -22,7 +22,7 @@ def evaluate(arguments: Namespace) -> int:
         return cli_runs.evaluate(run)
     if arguments.rows < 1:
         raise TunesmithError("usage", "--rows: {rows} is less than 1.", rows=arguments.rows)
-    spec = EvaluateSpec(arguments.run, arguments.checkpoint, arguments.data, arguments.rows)
+    spec = EvaluateSpec(arguments.run, arguments.checkpoint, arguments.data, arguments.rows, arguments.matches)
     progress = terminal.Progress()
     try:
         outcome = conduct(EVALUATE, spec, on_event=terminal.say_event if arguments.json else progress.show)
@@ -32,5 +32,6 @@ def evaluate(arguments: Namespace) -> int:
     if not arguments.json:
         rows = [(said(evaluations.METRICS[name]), *values) for name, *values in evaluations.figures(found)]
         terminal.say(terminal.table(list(map(said, HEADER)), rows))
+        terminal.say(evaluations.conclusion(found))
         terminal.say(Message("evaluation: {path}", path=found["path"]))
     return EXIT_DONE

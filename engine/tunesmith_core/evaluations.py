@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
-from tunesmith_core.messages import Message, packed, restored
+from tunesmith_core.messages import Message, joined, packed, restored
 from tunesmith_core.runs import Run
 
 VERSION = 1
@@ -16,6 +16,9 @@ METRICS = {
     "loss": Message("loss"),
     "exact_match": Message("exact match"),
     "token_f1": Message("word F1"),
+    "rouge_l": Message("ROUGE-L"),
+    "chrf": Message("chrF"),
+    "matches": Message("matches the pattern"),
     "number_match": Message("right number"),
     "json_valid": Message("valid JSON"),
     "json_equal": Message("right JSON"),
@@ -26,6 +29,14 @@ METRICS = {
 
 SHARES = frozenset(METRICS) - {"loss"}
 """Figures that are shares of what is right."""
+
+CONCLUSIONS = {
+    (True, True): Message("Better than the base model: {better}. Worse: {worse}."),
+    (True, False): Message("Better than the base model: {better}."),
+    (False, True): Message("Nothing improved. Worse than the base model: {worse}."),
+    (False, False): Message("Nothing changed by more than chance: every 95% interval includes zero."),
+}
+"""What is said by whether something became better, and worse."""
 
 Values = dict[str, Any]  # Any: JSON values
 
@@ -58,13 +69,26 @@ def _saved(run: Run) -> list[Path]:
 
 def figures(values: Values) -> list[tuple[str, str, str, str]]:
     """Return name, before, after and the gain with its interval of each figure of an evaluation, as texts."""
-    rows = [("loss", values["losses"]), *((str(each["name"]), each) for each in values["metrics"])]
-    if values.get("general"):
-        rows.append(("general", values["general"]))
     return [
         (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]))
-        for name, each in rows
+        for name, each in _measured(values)
     ]
+
+
+def _measured(values: Values) -> list[tuple[str, Values]]:
+    rows = [("loss", values["losses"]), *((str(each["name"]), each) for each in values["metrics"])]
+    return [*rows, ("general", values["general"])] if values.get("general") else rows
+
+
+def conclusion(values: Values) -> Message:
+    """Return in one sentence which figures of an evaluation became better or worse by more than chance."""
+    gains = {name: each["gain"] for name, each in _measured(values) if each["gain"]}
+    if not gains:
+        return Message("There are too few rows to tell a difference from chance.")
+    better = [METRICS.get(name, name) for name, gain in gains.items() if gain["low"] > 0]
+    worse = [METRICS.get(name, name) for name, gain in gains.items() if gain["high"] < 0]
+    sentence = CONCLUSIONS[bool(better), bool(worse)]
+    return Message(sentence.template, better=joined(better, ", "), worse=joined(worse, ", "))
 
 
 def shown(name: str, value: float) -> str:

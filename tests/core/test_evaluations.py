@@ -47,6 +47,30 @@ def test_figures_are_texts() -> None:
     assert len(evaluations.figures(FOUND | {"general": None})) == 2
 
 
+@pytest.mark.parametrize(
+    ("loss", "choice", "sentence"),
+    [
+        ((0.5, 1.5), (-0.1, 0.6), "Better than the base model: loss."),
+        ((0.5, 1.5), (0.1, 0.6), "Better than the base model: loss, right choice."),
+        ((0.5, 1.5), (-0.6, -0.1), "Better than the base model: loss. Worse: right choice."),
+        ((-0.5, 0.5), (-0.6, -0.1), "Nothing improved. Worse than the base model: right choice."),
+        ((-0.5, 0.5), (0.0, 0.0), "Nothing changed by more than chance: every 95% interval includes zero."),
+        (None, None, "There are too few rows to tell a difference from chance."),
+    ],
+)
+def test_one_sentence_says_what_became_better(
+    loss: tuple[float, float] | None, choice: tuple[float, float] | None, sentence: str
+) -> None:
+    def gain(bounds: tuple[float, float] | None) -> dict[str, float] | None:
+        return bounds and {"low": bounds[0], "mean": sum(bounds) / 2, "high": bounds[1]}
+
+    found = FOUND | {
+        "losses": FOUND["losses"] | {"gain": gain(loss)},
+        "metrics": [FOUND["metrics"][0] | {"gain": gain(choice)}],
+    }
+    assert evaluations.conclusion(found) == sentence
+
+
 def test_the_newest_readable_file_counts(run: Run) -> None:
     assert evaluations.newest(run) == {}
     first, second = evaluations.save(run, FOUND), evaluations.save(run, FOUND | {"step": 5})
@@ -75,11 +99,12 @@ def test_the_command_shows_a_table(
         return outcome()
 
     monkeypatch.setattr(cli_evaluate, "conduct", conduct)
-    assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10"]) == 0
+    assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10", "--matches", "^a+$"]) == 0
     shown = capsys.readouterr().out
     assert "right choice       25%     50%    +25 (-10 … +60)" in shown
+    assert "Better than the base model: loss.\n" in shown
     assert "evaluation: /runs/told/evaluations/e.json" in shown
-    assert asked == [EvaluateSpec(str(run.path), 10, "", 7)]  # type: ignore[arg-type]
+    assert asked == [EvaluateSpec(str(run.path), 10, "", 7, "^a+$")]  # type: ignore[arg-type]
     assert cli.main(["evaluate", run.id, "--json"]) == 0
     assert cli.main(["evaluate", run.id, "--rows", "0"]) == 2
     assert "right choice" not in capsys.readouterr().out
@@ -95,11 +120,12 @@ def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) 
     assert cli.main(["report", run.id]) == 0
     text = run.report_path.read_text(encoding="utf-8")
     assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 (-10 … +60)</td></tr>" in text
+    assert "<p>Better than the base model: loss.</p>" in text
     assert "right choice: the expected answers are 3 choices" in text
     capsys.readouterr()
 
 
 def test_metrics_have_names() -> None:
     kinds = Path(evaluations.__file__).parents[1] / "tunesmith_engine" / "evaluation" / "metrics.py"
-    for name in evaluations.METRICS.keys() - {"loss", "general"}:
+    for name in evaluations.METRICS.keys() - {"loss", "general", "matches"}:
         assert f'"{name}"' in kinds.read_text(encoding="utf-8")

@@ -126,7 +126,7 @@ def _evaluation(found: evaluations.Values) -> str:
         for each in found["metrics"]
     )
     step = f"<p class=soft>{_text(Message('step {step}', step=found['step']))}</p>"
-    return f"{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
+    return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
 
 
 def _told(verdict: Verdict) -> list[str]:

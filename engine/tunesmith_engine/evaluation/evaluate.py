@@ -21,7 +21,7 @@ from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.decode import end_tokens, open_decoder
 from tunesmith_engine.device import Compute
-from tunesmith_engine.evaluation import general
+from tunesmith_engine.evaluation import general, pattern
 from tunesmith_engine.evaluation.metrics import metrics_for
 from tunesmith_engine.export.trained import find_trained
 from tunesmith_engine.methods import method_of
@@ -35,6 +35,7 @@ from tunesmith_engine.train.loss_paths import PlainPath
 MOST_LOSS_ROWS = 256
 MAX_TEXT_CHARACTERS = 2000
 NUM_FLIPS = 2000
+TEXTS = ("prompt", "expected", "before", "after")
 Values = dict[str, Any]  # Any: JSON values
 
 
@@ -60,17 +61,27 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
             hint="Name a file of rows to measure on, or train again with an evaluation split.",
             run=run.id,
         )
+    tokenizer = load_tokenizer(folder)
+    questions = _questions(data, spec.rows)
+    expected = [_text(tokenizer, each.expected) for each in questions]
+    # A pattern that is of no use is refused before anything takes long.
+    reason = pattern.reason(spec.matches, expected) if spec.matches else ""
     host.phase("model")
     compute = inference_compute(trained.spec)
-    tokenizer = load_tokenizer(folder)
     model = load_trained(trained, folder, compute)
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
+    losses = bench.losses(data.eval)
+    before, after = bench.answers(questions)
     found = {
         "step": trained.step,
         "data": {"path": spec.data or asked_spec.evaluation.path, "held_out": data.held_out_hash()},
         "at": round(time.time(), 3),
-        "losses": bench.losses(data.eval),
-        **bench.answers(_questions(data, spec.rows)),
+        "losses": losses,
+        "metrics": [*_matched(host, spec.matches, reason, before, after), *_compared(expected, before, after)],
+        "answers": [
+            {name: text[:MAX_TEXT_CHARACTERS] for name, text in zip(TEXTS, texts, strict=True)}
+            for texts in zip(bench.prompts(questions), expected, before, after, strict=True)
+        ],
         "general": bench.general(data.prompts),
     }
     return found | {"path": str(save(run, found))}
@@ -90,6 +101,35 @@ def _questions(data: PreparedData, most: int) -> list[Asked]:
     found = [each for each in asked if each is not None]
     step = max(1, -(-len(found) // max(1, most)))
     return found[::step]
+
+
+def _text(tokenizer: Any, tokens: Sequence[int]) -> str:  # Any: a transformers tokenizer
+    return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
+
+
+def _compared(expected: Sequence[str], before: Sequence[str], after: Sequence[str]) -> list[Values]:
+    """Return the figures that suit the data, none without an expected answer."""
+    found = []
+    for metric in metrics_for(expected) if expected else ():
+        scores = [
+            [metric.score(answer, wanted) for answer, wanted in zip(answers, expected, strict=True)]
+            for answers in (before, after)
+        ]
+        found.append({"name": metric.name, "reason": metric.reason, **difference(*scores)})
+    return found
+
+
+def _matched(host: Host, words: str, reason: str, before: Sequence[str], after: Sequence[str]) -> list[Values]:
+    """Return the share of answers that match a pattern; nothing, with a warning, where one takes too long for it."""
+    if not words:
+        return []
+    try:
+        found = pattern.matches(words, [*before, *after])
+    except TunesmithError as error:
+        # The other figures may have taken an hour.
+        host.warning(error.code, error.message)
+        return []
+    return [{"name": "matches", "reason": reason, **difference(found[: len(before)], found[len(before) :])}]
 
 
 def difference(before: Iterable[float], after: Iterable[float]) -> Values:
@@ -144,30 +184,15 @@ class _Bench:
             "p": difference(-before / weights, -after / weights)["p"],
         }
 
-    def answers(self, questions: Sequence[Asked]) -> Values:
-        """Answer questions with both models and compare with what is expected."""
-        if not questions:
-            return {"metrics": [], "answers": []}
-        prompts, most = [list(each.prompt) for each in questions], max(each.max_tokens for each in questions)
+    def answers(self, questions: Sequence[Asked]) -> tuple[list[str], list[str]]:
+        """Answer questions without the adapter and with it."""
+        prompts, most = [list(each.prompt) for each in questions], max((each.max_tokens for each in questions), default=0)
         before, after = (self._generate(prompts, most, with_adapter) for with_adapter in (False, True))
-        expected = [self._text(list(each.expected)) for each in questions]
-        metrics = []
-        for metric in metrics_for(expected):
-            scores = [
-                [metric.score(answer, wanted) for answer, wanted in zip(answers, expected, strict=True)]
-                for answers in (before, after)
-            ]
-            metrics.append({"name": metric.name, "reason": metric.reason, **difference(*scores)})
-        texts = [
-            {
-                "prompt": (each.question or self._text(list(each.prompt)))[:MAX_TEXT_CHARACTERS],
-                "expected": wanted[:MAX_TEXT_CHARACTERS],
-                "before": old[:MAX_TEXT_CHARACTERS],
-                "after": new[:MAX_TEXT_CHARACTERS],
-            }
-            for each, wanted, old, new in zip(questions, expected, before, after, strict=True)
-        ]
-        return {"metrics": metrics, "answers": texts}
+        return before, after
+
+    def prompts(self, questions: Sequence[Asked]) -> list[str]:
+        """Return what is asked, as text."""
+        return [each.question or _text(self.tokenizer, each.prompt) for each in questions]
 
     def general(self, prompts: dict[str, list[int]]) -> Values | None:
         """Ask the general questions; None where the chat template takes none of them."""
@@ -184,6 +209,8 @@ class _Bench:
         return {"rows": len(asked), **difference(*scores)}
 
     def _generate(self, prompts: list[list[int]], most: int, with_adapter: bool) -> list[str]:
+        if not prompts:
+            return []
         decoder = open_decoder(self.model, self.compute)
         num_done: set[int] = set()
 
@@ -194,7 +221,4 @@ class _Bench:
 
         ends = end_tokens(self.model.get_base_model(), self.tokenizer)
         found = decoder.generate(prompts, Sampling(most), ends, with_adapter=with_adapter, on_tokens=count)
-        return [self._text(tokens) for tokens in found]
-
-    def _text(self, tokens: list[int]) -> str:
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+        return [_text(self.tokenizer, tokens) for tokens in found]

@@ -20,12 +20,14 @@ class EvaluateSpec:
         checkpoint: step of a checkpoint; 0 for the finished adapter, or the newest checkpoint where there is none.
         data: a file of rows; "" for the rows that the run holds out.
         rows: that are answered, at most; losses are measured on more.
+        matches: a regular expression that good answers match; "" for no such check.
     """
 
     run: RunFolder
     checkpoint: int = 0
     data: AbsolutePath = AbsolutePath("")
     rows: int = 50
+    matches: str = ""
 
     def answering(self) -> RunSpec:
         """Return the settings of the run, on the device that answers."""
