@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,9 @@ def test_it_is_told_of_each_text_whether_the_pattern_is_found() -> None:
     assert conduct(MATCH, MatchSpec("x", [])).get() == []
 
 
-@pytest.mark.parametrize("pattern", ["(", "*a", "[a", "a{2,1}", "(?<=a+)b", "\\", "(" * 3000 + ")" * 3000, "a{9999999999}"])
+@pytest.mark.parametrize(
+    "pattern", ["(", "*a", "[a", "a{2,1}", "(?<=a+)b", "\\", "(" * 3000 + ")" * 3000, "a{9999999999}"]
+)
 def test_what_is_no_pattern_is_refused_by_name(pattern: str, tmp_path: Path) -> None:
     with Host(Operation(tmp_path)) as host, pytest.raises(UserError, match="is not a regular expression: ") as caught:
         match(host, MatchSpec(pattern, ["a"]))
@@ -36,5 +37,5 @@ def test_a_pattern_that_would_take_years_is_ended(pattern: str) -> None:
     outcome = conduct(MATCH, MatchSpec(pattern, ["short", "a" * 40 + "!"]))
     assert outcome.state is OperationState.FAILED
     assert outcome.error is not None
-    assert (outcome.error.code, json.loads(json.dumps(outcome.error.to_dict()))["code"]) == ("foreign-limit",) * 2
+    assert outcome.error.code == "foreign-limit"
     assert "the pattern took longer than 2 s" in outcome.error.message

@@ -163,8 +163,8 @@ def test_general_questions_are_about_thirty_in_two_languages() -> None:
     assert sum(not question.isascii() for question, _ in general.QUESTIONS) == 8
     assert general.is_right(r"\b12\b|twelve", "It is Twelve.") == 1.0
     assert general.is_right(r"\b12\b|twelve", "It is 121.") == 0.0
-    for question, pattern in general.QUESTIONS:
-        assert general.is_right(pattern, question) == 0.0, f"{question} answers itself"
+    for question, right in general.QUESTIONS:
+        assert general.is_right(right, question) == 0.0, f"{question} answers itself"
 
 
 def measured(run: Run, **more: Any) -> tuple[Outcome, list[Event]]:

@@ -4939,6 +4939,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path}：{task}：{reason}。</translation>
     </message>
     <message>
+        <source>{pattern} is not a regular expression: {problem}.</source>
+        <translation>{pattern} 不是正则表达式：{problem}。</translation>
+    </message>
+    <message>
         <source>{reason}</source>
         <translation>{reason}</translation>
     </message>
@@ -4965,6 +4969,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>export the trained model of a run</source>
         <translation>导出某次运行训练好的模型</translation>
+    </message>
+    <message>
+        <source>Matching answers</source>
+        <translation>正在匹配回答</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -5505,8 +5513,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>--rows：{rows} 小于 1。</translation>
     </message>
     <message>
+        <source>0 always takes the most likely token, 0.7 varies, above 1 answers get wild</source>
+        <translation>0 总是选择最可能的词元，0.7 会有变化，大于 1 时回答会很发散</translation>
+    </message>
+    <message>
         <source>Add --format gguf.</source>
         <translation>请加上 --format gguf。</translation>
+    </message>
+    <message>
+        <source>Better than the base model: {better}.</source>
+        <translation>优于基础模型：{better}。</translation>
+    </message>
+    <message>
+        <source>Better than the base model: {better}. Worse: {worse}.</source>
+        <translation>优于基础模型：{better}。变差：{worse}。</translation>
     </message>
     <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
@@ -5589,8 +5609,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请把它移走，然后重新导出。</translation>
     </message>
     <message>
+        <source>No row has an answer that could match {pattern}.</source>
+        <translation>没有任何一行的回答可以与 {pattern} 匹配。</translation>
+    </message>
+    <message>
         <source>Not an ordinary file</source>
         <translation>不是普通文件</translation>
+    </message>
+    <message>
+        <source>Nothing changed by more than chance: every 95% interval includes zero.</source>
+        <translation>没有超出偶然的变化：每个 95% 区间都包含零。</translation>
+    </message>
+    <message>
+        <source>Nothing improved. Worse than the base model: {worse}.</source>
+        <translation>没有任何改进。比基础模型差：{worse}。</translation>
     </message>
     <message>
         <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
@@ -5627,6 +5659,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Positions that are stretched by the method {method} can&apos;t be exported as GGUF.</source>
         <translation>用 {method} 方法扩展的位置编码无法导出为 GGUF。</translation>
+    </message>
+    <message>
+        <source>Put a backslash before a character that has a meaning in patterns, such as ( or *.</source>
+        <translation>在正则表达式中有特殊含义的字符（例如 ( 或 *）前加反斜杠。</translation>
+    </message>
+    <message>
+        <source>ROUGE-L</source>
+        <translation>ROUGE-L</translation>
     </message>
     <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
@@ -5733,6 +5773,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>模型只是背下了少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行互不相同。</translation>
     </message>
     <message>
+        <source>The pattern {pattern} takes too much time or memory for one answer.</source>
+        <translation>正则表达式 {pattern} 匹配一个回答时占用的时间或内存过多。</translation>
+    </message>
+    <message>
         <source>The remaining steps train on other rows.</source>
         <translation>其余各步使用不同的行训练。</translation>
     </message>
@@ -5813,6 +5857,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>在 {kind} 类型模型的 GGUF 文件中没有权重 {name} 的位置。</translation>
     </message>
     <message>
+        <source>There are too few rows to tell a difference from chance.</source>
+        <translation>行数太少，无法区分差异与偶然。</translation>
+    </message>
+    <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
         <translation>内存不足，无法将文件与训练好的模型比较。文件未经验证。</translation>
     </message>
@@ -5877,6 +5925,22 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>Write it without a repetition inside a repetition, such as (a+)+.</source>
+        <translation>请避免在重复中嵌套重复，例如 (a+)+。</translation>
+    </message>
+    <message>
+        <source>a file of rows to measure on; without it, the rows that the run holds out</source>
+        <translation>用于测量的数据文件；不指定时使用该次训练留出的行</translation>
+    </message>
+    <message>
+        <source>a regular expression; tells how many answers it is found in, (?i) ignores case</source>
+        <translation>正则表达式；统计有多少回答与之匹配，(?i) 表示忽略大小写</translation>
+    </message>
+    <message>
+        <source>above 1, tokens that occurred before become less likely</source>
+        <translation>大于 1 时，已出现过的词元更不容易再次出现</translation>
+    </message>
+    <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
         <translation>adapter.alpha：{alpha:g} 超出了 32 位数值的范围，损失会变成无穷大。</translation>
     </message>
@@ -5917,6 +5981,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>从第 {place:,} 字节起，张量之间有不属于任何张量的字节</translation>
     </message>
     <message>
+        <source>chrF</source>
+        <translation>chrF</translation>
+    </message>
+    <message>
         <source>contains no JSON object, or its end is missing</source>
         <translation>不含 JSON 对象，或结尾缺失</translation>
     </message>
@@ -5953,12 +6021,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>预期</translation>
     </message>
     <message>
+        <source>expected answers are long texts</source>
+        <translation>预期回答是较长的文本</translation>
+    </message>
+    <message>
         <source>expected answers are short</source>
         <translation>预期答案较短</translation>
     </message>
     <message>
         <source>expected answers are texts</source>
         <translation>预期答案是文本</translation>
+    </message>
+    <message>
+        <source>expected answers have no spaces between words</source>
+        <translation>预期回答的词之间没有空格</translation>
     </message>
     <message>
         <source>general questions</source>
@@ -6029,6 +6105,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>它的滑动窗口位于其他层</translation>
     </message>
     <message>
+        <source>let the base model answer instead</source>
+        <translation>改由基础模型回答</translation>
+    </message>
+    <message>
+        <source>let the trained model answer, and then the base model</source>
+        <translation>先由训练后的模型回答，再由基础模型回答</translation>
+    </message>
+    <message>
         <source>llama.cpp can&apos;t add this adapter to a model: {name} is more than two matrices of a layer.</source>
         <translation>llama.cpp 无法把此适配器加到模型上：{name} 不只是某一层的两个矩阵。</translation>
     </message>
@@ -6061,6 +6145,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>短路径文件夹的标记</translation>
     </message>
     <message>
+        <source>matches the pattern</source>
+        <translation>匹配正则表达式</translation>
+    </message>
+    <message>
         <source>measured</source>
         <translation>指标</translation>
     </message>
@@ -6083,6 +6171,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>more text follows</source>
         <translation>后面还有多余文本</translation>
+    </message>
+    <message>
+        <source>most rows to answer; the loss is measured on more</source>
+        <translation>最多回答多少行；损失会在更多的行上测量</translation>
+    </message>
+    <message>
+        <source>most tokens of an answer</source>
+        <translation>每个回答的最大词元数</translation>
     </message>
     <message>
         <source>move a run with its checkpoints and adapter to the trash</source>
@@ -6309,8 +6405,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
     <message>
+        <source>only so many of the most likely tokens; 0 for all</source>
+        <translation>只从最可能的若干个词元中选择；0 表示全部</translation>
+    </message>
+    <message>
+        <source>only the most likely tokens that together have this probability; 1 for all</source>
+        <translation>只从累计概率达到该值的最可能词元中选择；1 表示全部</translation>
+    </message>
+    <message>
         <source>only the problem that this check found</source>
         <translation>只处理这项检查发现的问题</translation>
+    </message>
+    <message>
+        <source>only tokens with at least this share of the most likely one&apos;s probability; 0 for all</source>
+        <translation>只选择概率不低于最可能词元概率乘以该比例的词元；0 表示全部</translation>
     </message>
     <message>
         <source>options</source>
@@ -6469,6 +6577,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>步数</translation>
     </message>
     <message>
+        <source>step of a checkpoint; 0 for the finished model, or else the newest checkpoint</source>
+        <translation>检查点的步数；0 表示训练完成的模型，没有时使用最新的检查点</translation>
+    </message>
+    <message>
         <source>step {step}</source>
         <translation>第 {step} 步</translation>
     </message>
@@ -6503,6 +6615,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>stopping ...</source>
         <translation>正在停止 ...</translation>
+    </message>
+    <message>
+        <source>system prompt; without it, that of the run</source>
+        <translation>系统提示词；不指定时使用该次训练的系统提示词</translation>
     </message>
     <message>
         <source>temporary files</source>
@@ -6577,6 +6693,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>数字 {number} 过大</translation>
     </message>
     <message>
+        <source>the pattern</source>
+        <translation>正则表达式</translation>
+    </message>
+    <message>
         <source>the processor</source>
         <translation>处理器</translation>
     </message>
@@ -6595,6 +6715,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the safetensors header is malformed at the tensor {name}</source>
         <translation>safetensors 文件头在张量 {name} 处格式有误</translation>
+    </message>
+    <message>
+        <source>the same seed gives the same answer</source>
+        <translation>相同的种子给出相同的回答</translation>
     </message>
     <message>
         <source>the settings can&apos;t be used</source>
@@ -6741,6 +6865,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>警告[{code}]：{message}</translation>
     </message>
     <message>
+        <source>what to ask</source>
+        <translation>要问的问题</translation>
+    </message>
+    <message>
+        <source>where the model runs; auto takes a GPU if there is one</source>
+        <translation>模型在哪里运行；auto 表示有 GPU 时使用 GPU</translation>
+    </message>
+    <message>
         <source>with --plan: print JSON for programs</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
@@ -6783,6 +6915,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{count} environments match {name!r}. Available: {names}.</source>
         <translation>与 {name!r} 匹配的环境有 {count} 个。可用的有：{names}。</translation>
+    </message>
+    <message>
+        <source>{count} of {total} expected answers match {pattern}</source>
+        <translation>{total} 个预期回答中有 {count} 个与 {pattern} 匹配</translation>
     </message>
     <message>
         <source>{count} packages</source>
@@ -8835,6 +8971,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行的设置还在读取中。</translation>
     </message>
     <message>
+        <source>Save as HTML…</source>
+        <translation>保存为 HTML…</translation>
+    </message>
+    <message>
+        <source>Web pages (*.html)</source>
+        <translation>网页 (*.html)</translation>
+    </message>
+    <message>
         <source>PDF files (*.pdf)</source>
         <translation>PDF 文件 (*.pdf)</translation>
     </message>
@@ -9699,6 +9843,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Report</source>
         <translation>报告</translation>
+    </message>
+    <message>
+        <source>Save as HTML…</source>
+        <translation>保存为 HTML…</translation>
     </message>
     <message>
         <source>Save as PDF…</source>

@@ -186,7 +186,8 @@ class _Bench:
 
     def answers(self, questions: Sequence[Asked]) -> tuple[list[str], list[str]]:
         """Answer questions without the adapter and with it."""
-        prompts, most = [list(each.prompt) for each in questions], max((each.max_tokens for each in questions), default=0)
+        prompts = [list(each.prompt) for each in questions]
+        most = max((each.max_tokens for each in questions), default=0)
         before, after = (self._generate(prompts, most, with_adapter) for with_adapter in (False, True))
         return before, after
 

@@ -1,9 +1,9 @@
 """How an answer is compared with the expected one: which ways suit some data, and what each of them gives.
 
 Exact match and token F1 are those of SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250), with each character of a script
-without spaces as a token of its own. ROUGE-L is that of the package rouge-score 0.1.2 for English, in which the words of
-every script count: the package drops all letters but a to z, so a Chinese answer scores 0 whatever it says. chrF is
-sacrebleu's.
+without spaces as a token of its own. ROUGE-L gives for English what the package rouge-score 0.1.2 gives. That package
+drops all letters but a to z, so a Chinese answer scores 0 whatever it says; here the words of every script count. chrF
+is sacrebleu's.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
-
-import regex
+from unicodedata import category
 
 from tunesmith_core.messages import Message
 
@@ -28,10 +27,8 @@ MOST_CHOICES, ROWS_PER_CHOICE, MOST_CHOICE_TOKENS = 10, 3, 6
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _EAST_ASIAN = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
 _TOKEN = re.compile(rf"[{_EAST_ASIAN}]|[^\s{_EAST_ASIAN}]+")
-_WORD = regex.compile(rf"[{_EAST_ASIAN}]|(?:(?![{_EAST_ASIAN}])[\p{{L}}\p{{M}}\p{{N}}])+")
-_LETTER = regex.compile(r"\p{L}")
-_SPACELESS = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]")
-"""A letter of a script that puts no spaces between words."""
+_SPACELESS = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+"""Chinese, Japanese, Thai, Lao, Burmese and Khmer: scripts without spaces between words."""
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _PUNCTUATION = str.maketrans("", "", string.punctuation + "，。！？；：“”‘’（）、")
@@ -78,9 +75,14 @@ def token_f1(answer: str, expected: str) -> float:
 
 def rouge_l(answer: str, expected: str) -> float:
     """Return the F1 of the longest common subsequence of words (Lin 2004), in lower case and without punctuation."""
-    given, wanted = _WORD.findall(answer.lower()), _WORD.findall(expected.lower())
+    given, wanted = _words(answer), _words(expected)
     common = _common_length(given, wanted)
     return 2 * common / (len(given) + len(wanted)) if common else 0.0
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of letters, their marks and digits."""
+    return _TOKEN.findall("".join(each if category(each)[0] in "LMN" else " " for each in text.lower()))
 
 
 def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
@@ -104,7 +106,7 @@ def chrf(answer: str, expected: str) -> float:
 @cache
 def _chrf() -> Any:  # Any: sacrebleu's metric
     # A tenth of a second of imports, for free texts only.
-    from sacrebleu.metrics import CHRF
+    from sacrebleu.metrics.chrf import CHRF
 
     return CHRF()
 
@@ -174,7 +176,8 @@ def _for_texts(expected: Sequence[str], are_short: bool) -> list[Metric]:
 
 
 def _is_spaceless(text: str) -> bool:
-    return 2 * len(_SPACELESS.findall(text)) > len(_LETTER.findall(text))
+    letters = "".join(filter(str.isalpha, text))
+    return 2 * len(_SPACELESS.findall(letters)) > len(letters)
 
 
 def _is_json_record(text: str) -> bool:

@@ -36,6 +36,8 @@ class EvaluationCard(Card):
         self.add_action(self.cancel)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.words)
+        self.conclusion = SafeLabel(wrap=True, selectable=True, parent=self)
+        self.body.addWidget(self.conclusion)
         self._table = QWidget(self)
         self.body.addWidget(self._table)
         self._folder: Path | None = None
@@ -73,6 +75,8 @@ class EvaluationCard(Card):
         self._table.deleteLater()
         self._table = fresh
         fresh.setVisible(bool(rows))
+        self.conclusion.setText(core_text(evaluations.conclusion(found)) if found else "")
+        self.conclusion.setVisible(bool(found))
         if not found:
             self._say(self.tr("Answers the held-out rows with and without the adapter, and compares them."))
         elif self._task is None:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.devices import answering_on
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
+from tunesmith_core.operations.kinds.chat import CHECKPOINT_HELP
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 
@@ -40,6 +42,12 @@ EVALUATE = Kind(
     spec=EvaluateSpec,
     function="tunesmith_engine.operations:evaluate",
     help="compare the trained model of a run with its base model; a run in progress measures its held-out loss",
+    options={
+        "checkpoint": CHECKPOINT_HELP,
+        "data": Message("a file of rows to measure on; without it, the rows that the run holds out"),
+        "rows": Message("most rows to answer; the loss is measured on more"),
+        "matches": Message("a regular expression; tells how many answers it is found in, (?i) ignores case"),
+    },
     # An answer in progress is not interrupted.
     grace_s=30.0,
 )
