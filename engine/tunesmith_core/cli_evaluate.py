@@ -12,9 +12,6 @@ from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.runs import Run
 
-HEADER = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"))
-
-
 def evaluate(arguments: Namespace) -> int:
     """Measure a run beside its base model, or ask one in progress for its loss."""
     run = Run(Path(arguments.run))
@@ -31,7 +28,7 @@ def evaluate(arguments: Namespace) -> int:
     found = outcome.get()
     if not arguments.json:
         rows = [(said(evaluations.METRICS[name]), *values) for name, *values in evaluations.figures(found)]
-        terminal.say(terminal.table(list(map(said, HEADER)), rows))
+        terminal.say(terminal.table(list(map(said, evaluations.HEADER)), rows))
         terminal.say(evaluations.conclusion(found))
         terminal.say(Message("evaluation: {path}", path=found["path"]))
     return EXIT_DONE

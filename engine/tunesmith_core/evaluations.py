@@ -34,9 +34,15 @@ CONCLUSIONS = {
     (True, True): Message("Better than the base model: {better}. Worse: {worse}."),
     (True, False): Message("Better than the base model: {better}."),
     (False, True): Message("Nothing improved. Worse than the base model: {worse}."),
-    (False, False): Message("Nothing changed by more than chance: every 95% interval includes zero."),
+    (False, False): Message("Nothing changed by more than chance."),
 }
 """What is said by whether something became better, and worse."""
+
+HEADER = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"), Message("p"))
+"""Over the columns of `figures`; p is that of the paired permutation test."""
+
+MOST_CHANCE = 0.05
+"""The p above which a difference is taken for chance."""
 
 Values = dict[str, Any]  # Any: JSON values
 
@@ -67,10 +73,10 @@ def _saved(run: Run) -> list[Path]:
     return [path for path in (run.path / FOLDER).glob("step-*.json") if path.stem.rpartition("-")[2].isdecimal()]
 
 
-def figures(values: Values) -> list[tuple[str, str, str, str]]:
-    """Return name, before, after and the gain with its interval of each figure of an evaluation, as texts."""
+def figures(values: Values) -> list[tuple[str, str, str, str, str]]:
+    """Return name, before, after, the gain with its interval, and p of each figure of an evaluation, as texts."""
     return [
-        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]))
+        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]), _chance(each["p"]))
         for name, each in _measured(values)
     ]
 
@@ -81,10 +87,13 @@ def _measured(values: Values) -> list[tuple[str, Values]]:
 
 
 def conclusion(values: Values) -> Message:
-    """Return in one sentence which figures of an evaluation became better or worse by more than chance."""
-    gains = {name: each["gain"] for name, each in _measured(values) if each["gain"]}
-    if not gains:
+    """Return in one sentence which figures of an evaluation became better or worse by more than chance.
+
+    Interval and test must agree: over few rows the interval alone is too sure.
+    """
+    if not any(each["gain"] for _, each in _measured(values)):
         return Message("There are too few rows to tell a difference from chance.")
+    gains = {name: each["gain"] for name, each in _measured(values) if each["gain"] and each["p"] < MOST_CHANCE}
     better = [METRICS.get(name, name) for name, gain in gains.items() if gain["low"] > 0]
     worse = [METRICS.get(name, name) for name, gain in gains.items() if gain["high"] < 0]
     sentence = CONCLUSIONS[bool(better), bool(worse)]
@@ -94,6 +103,10 @@ def conclusion(values: Values) -> Message:
 def shown(name: str, value: float) -> str:
     """Return a figure as text: a share in percent, a loss in nats."""
     return f"{value:.0%}" if name in SHARES else f"{value:.3f}"
+
+
+def _chance(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
 def _gain(name: str, gain: Values | None) -> str:

@@ -23,13 +23,13 @@ Make = Callable[..., RunSpec]
 
 FOUND: dict[str, Any] = {
     "step": 20,
-    "losses": {"before": 2.0, "after": 1.0, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
+    "losses": {"before": 2.0, "after": 1.0, "p": 0.0005, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
     "metrics": [
         {"name": "choice", "reason": Message("the expected answers are {count} choices", count=3)}
-        | {"before": 0.25, "after": 0.5, "gain": {"low": -0.1, "mean": 0.25, "high": 0.6, "rows": 20}},
+        | {"before": 0.25, "after": 0.5, "p": 0.031, "gain": {"low": -0.1, "mean": 0.25, "high": 0.6, "rows": 20}},
     ],
     "answers": [{"prompt": "2 + 2?", "expected": "4", "before": "5", "after": "4"}],
-    "general": {"before": 0.9, "after": 0.8, "gain": None},
+    "general": {"before": 0.9, "after": 0.8, "p": 1.0, "gain": None},
 }
 
 
@@ -40,33 +40,35 @@ def run(make_spec: Make) -> Run:
 
 def test_figures_are_texts() -> None:
     assert evaluations.figures(FOUND) == [
-        ("loss", "2.000", "1.000", "-1.000 (-1.500 … -0.500)"),
-        ("choice", "25%", "50%", "+25 (-10 … +60)"),
-        ("general", "90%", "80%", ""),
+        ("loss", "2.000", "1.000", "-1.000 (-1.500 … -0.500)", "<0.001"),
+        ("choice", "25%", "50%", "+25 (-10 … +60)", "0.031"),
+        ("general", "90%", "80%", "", "1.000"),
     ]
     assert len(evaluations.figures(FOUND | {"general": None})) == 2
 
 
 @pytest.mark.parametrize(
-    ("loss", "choice", "sentence"),
+    ("loss", "choice", "p", "sentence"),
     [
-        ((0.5, 1.5), (-0.1, 0.6), "Better than the base model: loss."),
-        ((0.5, 1.5), (0.1, 0.6), "Better than the base model: loss, right choice."),
-        ((0.5, 1.5), (-0.6, -0.1), "Better than the base model: loss. Worse: right choice."),
-        ((-0.5, 0.5), (-0.6, -0.1), "Nothing improved. Worse than the base model: right choice."),
-        ((-0.5, 0.5), (0.0, 0.0), "Nothing changed by more than chance: every 95% interval includes zero."),
-        (None, None, "There are too few rows to tell a difference from chance."),
+        ((0.5, 1.5), (-0.1, 0.6), 0.01, "Better than the base model: loss."),
+        ((0.5, 1.5), (0.1, 0.6), 0.01, "Better than the base model: loss, right choice."),
+        ((0.5, 1.5), (0.1, 0.6), 0.06, "Better than the base model: loss."),
+        ((0.5, 1.5), (-0.6, -0.1), 0.01, "Better than the base model: loss. Worse: right choice."),
+        ((-0.5, 0.5), (-0.6, -0.1), 0.01, "Nothing improved. Worse than the base model: right choice."),
+        ((-0.5, 0.5), (-0.6, -0.1), 0.06, "Nothing changed by more than chance."),
+        ((-0.5, 0.5), (0.0, 0.0), 0.01, "Nothing changed by more than chance."),
+        (None, None, 0.01, "There are too few rows to tell a difference from chance."),
     ],
 )
 def test_one_sentence_says_what_became_better(
-    loss: tuple[float, float] | None, choice: tuple[float, float] | None, sentence: str
+    loss: tuple[float, float] | None, choice: tuple[float, float] | None, p: float, sentence: str
 ) -> None:
     def gain(bounds: tuple[float, float] | None) -> dict[str, float] | None:
         return bounds and {"low": bounds[0], "mean": sum(bounds) / 2, "high": bounds[1]}
 
     found = FOUND | {
         "losses": FOUND["losses"] | {"gain": gain(loss)},
-        "metrics": [FOUND["metrics"][0] | {"gain": gain(choice)}],
+        "metrics": [FOUND["metrics"][0] | {"gain": gain(choice), "p": p}],
     }
     assert evaluations.conclusion(found) == sentence
 
@@ -101,7 +103,7 @@ def test_the_command_shows_a_table(
     monkeypatch.setattr(cli_evaluate, "conduct", conduct)
     assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10", "--matches", "^a+$"]) == 0
     shown = capsys.readouterr().out
-    assert "right choice       25%     50%    +25 (-10 … +60)" in shown
+    assert "right choice       25%     50%    +25 (-10 … +60)           0.031" in shown
     assert "Better than the base model: loss.\n" in shown
     assert "evaluation: /runs/told/evaluations/e.json" in shown
     assert asked == [EvaluateSpec(str(run.path), 10, "", 7, "^a+$")]  # type: ignore[arg-type]
@@ -119,7 +121,7 @@ def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) 
     evaluations.save(run, FOUND)
     assert cli.main(["report", run.id]) == 0
     text = run.report_path.read_text(encoding="utf-8")
-    assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 (-10 … +60)</td></tr>" in text
+    assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 (-10 … +60)</td><td>0.031</td></tr>" in text
     assert "<p>Better than the base model: loss.</p>" in text
     assert "right choice: the expected answers are 3 choices" in text
     capsys.readouterr()

@@ -552,5 +552,7 @@ def test_the_command_line_reads_runs_and_paths_for_a_child_elsewhere(
     with pytest.raises(TunesmithError) as unknown:
         parser.parse_args(["other"])
     assert unknown.value.code == "run-not-found"
+    with pytest.raises(TunesmithError, match="not valid text"):
+        parser.parse_args(["mine-01", "--ollama", "a\udcff"])
     with pytest.raises(TunesmithError, match="zip"):
         parser.parse_args(["mine-01", "--format", "zip"])

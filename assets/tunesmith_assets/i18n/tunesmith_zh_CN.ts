@@ -4357,6 +4357,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>未修复：{titles}。</translation>
     </message>
     <message>
+        <source>Nothing changed by more than chance.</source>
+        <translation>没有超出偶然的变化。</translation>
+    </message>
+    <message>
         <source>Nothing else needs repair.</source>
         <translation>没有其他需要修复的问题。</translation>
     </message>
@@ -4949,6 +4953,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
+    </message>
+    <message>
+        <source>{text} is not valid text in UTF-8.</source>
+        <translation>{text} 不是有效的 UTF-8 文本。</translation>
     </message>
     <message>
         <source>damaged</source>
@@ -5615,10 +5623,6 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Not an ordinary file</source>
         <translation>不是普通文件</translation>
-    </message>
-    <message>
-        <source>Nothing changed by more than chance: every 95% interval includes zero.</source>
-        <translation>没有超出偶然的变化：每个 95% 区间都包含零。</translation>
     </message>
     <message>
         <source>Nothing improved. Worse than the base model: {worse}.</source>
@@ -6427,6 +6431,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>other layers than usual know no positions</source>
         <translation>不使用位置编码的层与通常不同</translation>
+    </message>
+    <message>
+        <source>p</source>
+        <translation>p 值</translation>
     </message>
     <message>
         <source>pad_token_id is {pad}, but the embedding in the weights has {rows} rows</source>
@@ -9804,6 +9812,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Difference, 95% interval</source>
         <translation>差值，95% 区间</translation>
+    </message>
+    <message>
+        <source>p</source>
+        <translation>p 值</translation>
     </message>
     <message>
         <source>Answers the held-out rows with and without the adapter, and compares them.</source>

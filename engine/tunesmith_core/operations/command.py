@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from tunesmith_core import terminal
-from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.errors import EXIT_DONE, TunesmithError
 from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 from tunesmith_core.operations.runner import conduct
@@ -53,7 +53,15 @@ def _run_folder(text: str) -> str:
     return str(open_run(text).path)
 
 
-_READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder}  # Any: types of fields
+def _text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise TunesmithError("usage", "{text} is not valid text in UTF-8.", text=text) from None
+    return text
+
+
+_READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder, str: _text}  # Any: types of fields
 
 
 def run(kind: Kind, arguments: Namespace) -> int:

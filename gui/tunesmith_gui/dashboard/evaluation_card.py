@@ -57,7 +57,8 @@ class EvaluationCard(Card):
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(SPACE * 3)
         grid.setVerticalSpacing(SPACE // 2)
-        heads = (self.tr("Measured"), self.tr("Before"), self.tr("After"), self.tr("Difference, 95% interval"))
+        difference = self.tr("Difference, 95% interval")
+        heads = (self.tr("Measured"), self.tr("Before"), self.tr("After"), difference, self.tr("p"))
         rows: list[tuple[str, ...]] = []
         if found:
             rows = [
@@ -69,7 +70,7 @@ class EvaluationCard(Card):
                 label = SafeLabel(cell, tone="text" if line else "muted", selectable=True, parent=fresh)
                 side = Qt.AlignmentFlag.AlignLeft if place in (0, 3) else Qt.AlignmentFlag.AlignRight
                 grid.addWidget(label, line, place, side)
-        grid.setColumnStretch(3, 1)
+        grid.setColumnStretch(len(heads), 1)
         self.body.replaceWidget(self._table, fresh)
         self._table.setParent(None)
         self._table.deleteLater()
