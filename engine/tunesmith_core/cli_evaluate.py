@@ -12,6 +12,7 @@ from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.runs import Run
 
+
 def evaluate(arguments: Namespace) -> int:
     """Measure a run beside its base model, or ask one in progress for its loss."""
     run = Run(Path(arguments.run))

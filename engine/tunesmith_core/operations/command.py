@@ -61,7 +61,8 @@ def _text(text: str) -> str:
     return text
 
 
-_READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder, str: _text}  # Any: types of fields
+# Any: types of fields
+_READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder, str: _text}
 
 
 def run(kind: Kind, arguments: Namespace) -> int:
