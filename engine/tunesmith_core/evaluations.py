@@ -25,10 +25,7 @@ METRICS = {
     "choice": Message("right choice"),
     "general": Message("general questions"),
 }
-"""What the figures are called."""
-
-SHARES = frozenset(METRICS) - {"loss"}
-"""Figures that are shares of what is right."""
+"""What the figures are called; those of tasks of lm-evaluation-harness have names of their own."""
 
 CONCLUSIONS = {
     (True, True): Message("Better than the base model: {better}. Worse: {worse}."),
@@ -102,7 +99,7 @@ def conclusion(values: Values) -> Message:
 
 def shown(name: str, value: float) -> str:
     """Return a figure as text: a share in percent, a loss in nats."""
-    return f"{value:.0%}" if name in SHARES else f"{value:.3f}"
+    return f"{value:.3f}" if name == "loss" else f"{value:.0%}"
 
 
 def _chance(p: float) -> str:
@@ -112,7 +109,8 @@ def _chance(p: float) -> str:
 def _gain(name: str, gain: Values | None) -> str:
     if not gain:
         return ""
-    low, mean, high = (
-        f"{gain[key] * 100:+.0f}" if name in SHARES else f"{-gain[key]:+.3f}" for key in ("low", "mean", "high")
-    )
-    return f"{mean} ({low} … {high})" if name in SHARES else f"{mean} ({high} … {low})"
+    if name == "loss":
+        low, mean, high = (f"{-gain[key]:+.3f}" for key in ("high", "mean", "low"))
+    else:
+        low, mean, high = (f"{gain[key] * 100:+.0f}" for key in ("low", "mean", "high"))
+    return f"{mean} ({low} … {high})"

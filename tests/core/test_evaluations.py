@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core import cli, cli_evaluate, evaluations
+from tunesmith_core import cli, cli_evaluate, environments, evaluations
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
@@ -111,6 +111,38 @@ def test_the_command_shows_a_table(
     assert cli.main(["evaluate", run.id, "--rows", "0"]) == 2
     assert "right choice" not in capsys.readouterr().out
     assert asked[1].answering().model.path == run.load_spec().model.path
+
+
+def test_tasks_of_the_harness_are_run_once_it_is_installed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[EvaluateSpec] = []
+    task = FOUND["metrics"][0] | {"name": "hellaswag: acc", "reason": "a task"}
+
+    def conduct(_kind: object, spec: EvaluateSpec, **_: object) -> Outcome:
+        asked.append(spec)
+        return Outcome(OperationState.FINISHED, 0, FOUND | {"metrics": [task], "path": "e.json"})
+
+    monkeypatch.setattr(cli_evaluate, "conduct", conduct)
+    codes = iter([5, -9, 0])
+    words: list[list[str]] = []
+    monkeypatch.setattr(cli_evaluate.subprocess, "call", lambda command: words.append(command) or next(codes))
+    given = ["evaluate", run.id, "--harness", "hellaswag", "--harness-tasks", str(run.path)]
+    assert [cli.main(given), cli.main(given)] == [5, 1]
+    assert (asked, words[0][-2:]) == ([], ["tunesmith_setup", "harness"])
+    assert cli.main(given) == 0
+    assert (asked[0].harness, asked[0].harness_tasks, asked[0].downloads) == ("hellaswag", str(run.path), True)
+    assert "hellaswag: acc     25%     50%" in capsys.readouterr().out
+
+
+def test_only_an_evaluation_with_tasks_gets_the_proxy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(
+        environments, "engine_environment", lambda _model, *, downloads: asked.append(downloads) or {}
+    )
+    for harness in ("", "hellaswag"):
+        EVALUATE.environment(EvaluateSpec(str(run.path), harness=harness))  # type: ignore[arg-type]
+    assert asked == [False, True]
 
 
 def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ from tunesmith_core.report.facts import read
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.evaluation import evaluate, general, metrics, pattern
-from tunesmith_engine.evaluation.evaluate import difference
+from tunesmith_engine.evaluation.difference import difference
 
 Make = Callable[..., RunSpec]
 New = Callable[[RunSpec], Run]

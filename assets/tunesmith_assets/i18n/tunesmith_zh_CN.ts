@@ -4955,6 +4955,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
     </message>
     <message>
+        <source>{tasks} can&apos;t be run: {problem}.</source>
+        <translation>无法运行 {tasks}：{problem}。</translation>
+    </message>
+    <message>
+        <source>{tasks} gave no figure that can be compared.</source>
+        <translation>{tasks} 没有给出可以比较的指标。</translation>
+    </message>
+    <message>
+        <source>{tasks}: {problem}.</source>
+        <translation>{tasks}：{problem}。</translation>
+    </message>
+    <message>
         <source>{text} is not valid text in UTF-8.</source>
         <translation>{text} 不是有效的 UTF-8 文本。</translation>
     </message>
@@ -4981,6 +4993,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Matching answers</source>
         <translation>正在匹配回答</translation>
+    </message>
+    <message>
+        <source>install lm-evaluation-harness for public tasks, after asking</source>
+        <translation>询问后安装用于公开任务的 lm-evaluation-harness</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -5549,6 +5565,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请选择该模型未量化的版本。要节省显存，可将“冻结权重”设为 NF4：加载时会自动量化。</translation>
     </message>
     <message>
+        <source>Connect to the internet, or use --harness-tasks FOLDER with a task whose data is on this computer.</source>
+        <translation>请连接网络，或用 --harness-tasks 文件夹 指定数据在本机的任务。</translation>
+    </message>
+    <message>
         <source>Evaluation losses are measured on other rows, so earlier ones can&apos;t be compared with them.</source>
         <translation>评估损失改用其他行计算，不能与之前的结果比较。</translation>
     </message>
@@ -5593,6 +5613,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请安装 Ollama，然后重新导出。</translation>
     </message>
     <message>
+        <source>Install it?</source>
+        <translation>要安装吗？</translation>
+    </message>
+    <message>
+        <source>Install lm-evaluation-harness, which `tunesmith evaluate RUN --harness TASKS` runs.
+
+Its packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 lm-evaluation-harness，供 `tunesmith evaluate RUN --harness TASKS` 使用。
+
+它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
+    </message>
+    <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
     </message>
@@ -5617,6 +5649,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请把它移走，然后重新导出。</translation>
     </message>
     <message>
+        <source>Name tasks as lm-evaluation-harness lists them. --harness-tasks FOLDER adds tasks of your own.</source>
+        <translation>请使用 lm-evaluation-harness 列出的任务名称。--harness-tasks 文件夹 可以添加自己的任务。</translation>
+    </message>
+    <message>
         <source>No row has an answer that could match {pattern}.</source>
         <translation>没有任何一行的回答可以与 {pattern} 匹配。</translation>
     </message>
@@ -5627,6 +5663,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Nothing improved. Worse than the base model: {worse}.</source>
         <translation>没有任何改进。比基础模型差：{worse}。</translation>
+    </message>
+    <message>
+        <source>Nothing was installed. Run: tunesmith harness --yes</source>
+        <translation>没有安装任何内容。请运行：tunesmith harness --yes</translation>
     </message>
     <message>
         <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
@@ -5693,6 +5733,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>舍入方式不同，损失可能略有差别。</translation>
     </message>
     <message>
+        <source>Run: tunesmith harness</source>
+        <translation>请运行：tunesmith harness</translation>
+    </message>
+    <message>
         <source>Samples can end elsewhere. Training is not affected.</source>
         <translation>样例的结束位置可能不同，训练不受影响。</translation>
     </message>
@@ -5739,6 +5783,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The data changed, so the remaining steps train on other rows.</source>
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
+    </message>
+    <message>
+        <source>The data of {tasks} can&apos;t be read: {problem}.</source>
+        <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
     <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
@@ -5937,8 +5985,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>用于测量的数据文件；不指定时使用该次训练留出的行</translation>
     </message>
     <message>
+        <source>a folder with tasks of your own for --harness; code that they name is run</source>
+        <translation>包含 --harness 自定义任务的文件夹；任务中指定的代码会被运行</translation>
+    </message>
+    <message>
         <source>a regular expression; tells how many answers it is found in, (?i) ignores case</source>
         <translation>正则表达式；统计有多少回答与之匹配，(?i) 表示忽略大小写</translation>
+    </message>
+    <message>
+        <source>a task of lm-evaluation-harness</source>
+        <translation>lm-evaluation-harness 的一个任务</translation>
     </message>
     <message>
         <source>above 1, tokens that occurred before become less likely</source>
@@ -6053,6 +6109,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>safetensors 文件头中{reason}</translation>
     </message>
     <message>
+        <source>install without asking</source>
+        <translation>不询问直接安装</translation>
+    </message>
+    <message>
         <source>is a folder, not a file</source>
         <translation>是文件夹，不是文件</translation>
     </message>
@@ -6139,6 +6199,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>llama.cpp renders the chat template in another way</source>
         <translation>llama.cpp 渲染聊天模板的结果不同</translation>
+    </message>
+    <message>
+        <source>lm-evaluation-harness</source>
+        <translation>lm-evaluation-harness</translation>
+    </message>
+    <message>
+        <source>lm-evaluation-harness: {download} to download, {disk} on disk.</source>
+        <translation>lm-evaluation-harness：下载 {download}，占用磁盘 {disk}。</translation>
     </message>
     <message>
         <source>loss</source>
@@ -6629,6 +6697,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>系统提示词；不指定时使用该次训练的系统提示词</translation>
     </message>
     <message>
+        <source>tasks of lm-evaluation-harness, separated by commas; their data comes from the hub, and the first use downloads the program after asking</source>
+        <translation>lm-evaluation-harness 的任务，用逗号分隔；其数据来自模型站，首次使用时会在询问后下载该程序</translation>
+    </message>
+    <message>
         <source>temporary files</source>
         <translation>临时文件</translation>
     </message>
@@ -6955,6 +7027,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{folder} is not on the PATH of this terminal. The menu entry works anyway.</source>
         <translation>{folder} 不在此终端的 PATH 中，但菜单项可以使用。</translation>
+    </message>
+    <message>
+        <source>{folder} was not made for Python {version}.</source>
+        <translation>{folder} 不是为 Python {version} 创建的。</translation>
     </message>
     <message>
         <source>{folder}: program files are damaged ({count}): {shown}.</source>

@@ -106,7 +106,9 @@ class Kind:
             run = spec if isinstance(spec, RunSpec) else getattr(spec, "run", None)
         if not isinstance(run, RunSpec):
             return environments.engine_environment()
-        return environments.engine_environment(run.model.path) | devices.device_of(run).environment()
+        downloads = bool(getattr(spec, "downloads", False))
+        variables = environments.engine_environment(run.model.path, downloads=downloads)
+        return variables | devices.device_of(run).environment()
 
     def load_function(self) -> Callable[[Any, Any], Any]:  # Any: host, spec, answer
         """Import what the child calls."""

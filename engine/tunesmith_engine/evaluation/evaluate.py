@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.decode import end_tokens, open_decoder
 from tunesmith_engine.device import Compute
-from tunesmith_engine.evaluation import general, pattern
+from tunesmith_engine.evaluation import general, harness, pattern
+from tunesmith_engine.evaluation.difference import Values, difference
 from tunesmith_engine.evaluation.metrics import metrics_for
 from tunesmith_engine.export.trained import find_trained
 from tunesmith_engine.methods import method_of
@@ -34,9 +36,8 @@ from tunesmith_engine.train.loss_paths import PlainPath
 
 MOST_LOSS_ROWS = 256
 MAX_TEXT_CHARACTERS = 2000
-NUM_FLIPS = 2000
+OFFLINE = "HF_HUB_OFFLINE"
 TEXTS = ("prompt", "expected", "before", "after")
-Values = dict[str, Any]  # Any: JSON values
 
 
 def evaluate(host: Host, spec: EvaluateSpec) -> Values:
@@ -48,7 +49,11 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     """
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)
+    was_offline = os.environ.get(OFFLINE)
     folder = model_folder(trained.spec.model)
+    if spec.harness and was_offline is None:
+        # Its data sets may come from the hub, even where the model does not.
+        os.environ.pop(OFFLINE, None)
     asked_spec = _asked_spec(trained.spec, spec.data)
     host.phase("data")
     with Preparation(asked_spec) as preparation:
@@ -70,6 +75,7 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     compute = inference_compute(trained.spec)
     model = load_trained(trained, folder, compute)
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
+    tasks = harness.measured(host, spec, model, load_tokenizer(folder)) if spec.harness else []
     losses = bench.losses(data.eval)
     before, after = bench.answers(questions)
     found = {
@@ -77,7 +83,11 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
         "data": {"path": spec.data or asked_spec.evaluation.path, "held_out": data.held_out_hash()},
         "at": round(time.time(), 3),
         "losses": losses,
-        "metrics": [*_matched(host, spec.matches, reason, before, after), *_compared(expected, before, after)],
+        "metrics": [
+            *_matched(host, spec.matches, reason, before, after),
+            *_compared(expected, before, after),
+            *tasks,
+        ],
         "answers": [
             {name: text[:MAX_TEXT_CHARACTERS] for name, text in zip(TEXTS, texts, strict=True)}
             for texts in zip(bench.prompts(questions), expected, before, after, strict=True)
@@ -130,23 +140,6 @@ def _matched(host: Host, words: str, reason: str, before: Sequence[str], after: 
         host.warning(error.code, error.message)
         return []
     return [{"name": "matches", "reason": reason, **difference(found[: len(before)], found[len(before) :])}]
-
-
-def difference(before: Iterable[float], after: Iterable[float]) -> Values:
-    """Return the means before and after, the 95 % interval of the gain, and how likely chance alone gives as much.
-
-    The probability is that of a paired permutation test: with each row's two values exchanged at random.
-    """
-    old, new = (np.array(list(values), dtype=np.float64) for values in (before, after))
-    gains = new - old
-    flips = np.random.default_rng(0).choice([-1.0, 1.0], size=(NUM_FLIPS, len(gains)))
-    as_large = np.abs((flips * gains).mean(axis=1)) >= abs(gains.mean()) - 1e-12
-    return {
-        "before": float(old.mean()),
-        "after": float(new.mean()),
-        "gain": interval(gains, np.ones(len(gains))),
-        "p": float((as_large.sum() + 1) / (NUM_FLIPS + 1)),
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ class EvaluateSpec:
         data: a file of rows; "" for the rows that the run holds out.
         rows: that are answered, at most; losses are measured on more.
         matches: a regular expression that good answers match; "" for no such check.
+        harness: names of tasks of lm-evaluation-harness, separated by commas.
+        harness_tasks: a folder with more of its tasks, "" for none.
     """
 
     run: RunFolder
@@ -30,6 +32,13 @@ class EvaluateSpec:
     data: AbsolutePath = AbsolutePath("")
     rows: int = 50
     matches: str = ""
+    harness: str = ""
+    harness_tasks: AbsolutePath = AbsolutePath("")
+
+    @property
+    def downloads(self) -> bool:
+        """Whether data sets may come from the hub."""
+        return bool(self.harness)
 
     def answering(self) -> RunSpec:
         """Return the settings of the run, on the device that answers."""
@@ -47,6 +56,11 @@ EVALUATE = Kind(
         "data": Message("a file of rows to measure on; without it, the rows that the run holds out"),
         "rows": Message("most rows to answer; the loss is measured on more"),
         "matches": Message("a regular expression; tells how many answers it is found in, (?i) ignores case"),
+        "harness": Message(
+            "tasks of lm-evaluation-harness, separated by commas; their data comes from the hub, and the first use "
+            "downloads the program after asking"
+        ),
+        "harness_tasks": Message("a folder with tasks of your own for --harness; code that they name is run"),
     },
     # An answer in progress is not interrupted.
     grace_s=30.0,
