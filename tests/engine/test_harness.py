@@ -27,6 +27,8 @@ def simple_evaluate(model, tasks, task_manager, limit, bootstrap_iters):
         raise KeyError("Spec 'gone' is not a registered task")
     if tasks == ["far"]:
         raise ConnectionError("Couldn't reach the Hub")
+    if tasks == ["poor"]:
+        raise ModuleNotFoundError("No module named 'langdetect'")
     if tasks == ["odd"]:
         raise ValueError("no split named x")
     right = float(model.model.adapter)
@@ -93,7 +95,6 @@ def test_both_models_are_asked_and_compared_row_by_row(measured: Any) -> None:
     assert 0.8 < found[0]["gain"]["low"] < 0.95 < found[0]["gain"]["high"] <= 1.0
     assert found[0]["p"] < 0.01
     assert warnings == []
-    assert harness.measured.__module__ in sys.modules
     assert sys.path[-1].endswith("site-packages")
 
 
@@ -108,6 +109,7 @@ def test_what_gives_nothing_to_compare_is_told(measured: Any) -> None:
     [
         ("gone", "usage", "gone: Spec 'gone' is not a registered task."),
         ("far", "hub-offline", "The data of far can't be read: Couldn't reach the Hub."),
+        ("poor", "environment-damaged", "poor can't be run: No module named 'langdetect'."),
         ("odd", "usage", "odd can't be run: no split named x."),
     ],
 )

@@ -55,6 +55,12 @@ def test_it_says_the_size_and_installs_nothing_without_a_yes(
     assert brought == []
 
 
+def test_a_yes_also_repairs(brought: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert [run("--yes"), run("--yes")] == [0, 0]
+    assert "lm-evaluation-harness" in capsys.readouterr().out
+    assert len(brought) == 2, "who brings it looks for damage"
+
+
 def test_it_installs_once_and_again_when_the_program_names_other_versions(
     brought: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4557,6 +4557,10 @@ Without words they are listed; `diff A B` compares two, by name, by its beginnin
         <translation>如果当前环境无法使用，请运行 tunesmith repair。</translation>
     </message>
     <message>
+        <source>Run: tunesmith harness --yes. A task that needs more packages than these can&apos;t be run.</source>
+        <translation>请运行：tunesmith harness --yes。需要其他软件包的任务无法运行。</translation>
+    </message>
+    <message>
         <source>Run: wsl --set-version NAME 2</source>
         <translation>请运行：wsl --set-version 名称 2</translation>
     </message>
@@ -4881,6 +4885,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Turn virtualization on in the firmware (BIOS/UEFI) settings, then restart.</source>
         <translation>请在固件（BIOS/UEFI）设置中开启虚拟化，然后重启。</translation>
+    </message>
+    <message>
+        <source>install or repair without asking</source>
+        <translation>不询问直接安装或修复</translation>
     </message>
     <message>
         <source>{path} does not hold the trained weight {name}.</source>
@@ -6107,10 +6115,6 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>in the safetensors header, {reason}</source>
         <translation>safetensors 文件头中{reason}</translation>
-    </message>
-    <message>
-        <source>install without asking</source>
-        <translation>不询问直接安装</translation>
     </message>
     <message>
         <source>is a folder, not a file</source>

@@ -28,7 +28,8 @@ def measured(host: Host, spec: EvaluateSpec, model: Any, tokenizer: Any) -> list
     """Run tasks without the adapter and with it, and return their figures. Changes how the tokenizer pads.
 
     Raises:
-        EnvironmentProblem: `environment-missing` without the packages, `hub-offline` where data can't be downloaded.
+        EnvironmentProblem: `environment-missing` or `environment-damaged` without the packages, `hub-offline` where
+            data can't be downloaded.
         UserError: `usage` for a task that there is not, or that can't be run.
     """
     packages = str(environments.harness_packages())
@@ -94,7 +95,15 @@ def _explained(tasks: list[str]) -> Iterator[None]:
             tasks=names,
             problem=phrase(error),
         ) from error
-    except (ValueError, TypeError, AttributeError, ImportError) as error:
+    except ImportError as error:
+        raise TunesmithError(
+            "environment-damaged",
+            "{tasks} can't be run: {problem}.",
+            hint="Run: tunesmith harness --yes. A task that needs more packages than these can't be run.",
+            tasks=names,
+            problem=phrase(error),
+        ) from error
+    except (ValueError, TypeError, AttributeError) as error:
         raise TunesmithError(
             "usage", "{tasks} can't be run: {problem}.", tasks=names, problem=phrase(error)
         ) from error

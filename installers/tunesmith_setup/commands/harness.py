@@ -20,14 +20,14 @@ from tunesmith_setup.progress import Progress, add_argument, chosen, size_text
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of the command."""
-    parser.add_argument("--yes", action="store_true", help="install without asking")
+    parser.add_argument("--yes", action="store_true", help="install or repair without asking")
     add_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Install what is missing after a yes; say nothing when nothing is missing."""
+    """Install what is missing after a yes; say nothing when nothing is. With --yes, damaged files are replaced too."""
     environment = kinds.harness_environment(interpreters.choose())
-    if environment.is_complete() and environment.is_current():
+    if not arguments.yes and environment.is_complete() and environment.is_current():
         return EXIT_DONE
     progress = chosen(arguments)
     if not arguments.yes and not agreed(environment, progress):
