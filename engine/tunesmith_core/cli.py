@@ -19,6 +19,7 @@ from tunesmith_core import cli_chat, cli_evaluate, cli_runs, cli_specs, environm
 from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError, wrap
 from tunesmith_core.messages import Message, use_language
+from tunesmith_core.operations.command import RUN_HELP
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
 from tunesmith_core.operations.command import run as run_kind
 from tunesmith_core.operations.kind import all_kinds
@@ -85,7 +86,7 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
 
     def add_for_run(name: str, command: Command, help_text: str, *, json: bool = False) -> Parser:
         sub = add(name, command, help_text, json=json)
-        sub.add_argument("run", metavar="RUN", help="name of a run, as `tunesmith runs` lists it, or its folder")
+        sub.add_argument("run", metavar="RUN", help=RUN_HELP)
         return sub
 
     add("runs", cli_runs.runs, "list all runs", json=True)

@@ -24,6 +24,7 @@ SETUP_COMMANDS = {
     "start": "open the window, after getting its libraries the first time",
     "program": "install the program's own files for this user, check or remove them",
     "wsl": "set up training inside the Windows Subsystem for Linux",
+    "harness": "install lm-evaluation-harness for public tasks, after asking",
     "settings": "show the settings, such as mirror and proxy, or change them",
     "explain": "name the cause of a failure from its output",
 }

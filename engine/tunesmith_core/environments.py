@@ -21,6 +21,7 @@ from tunesmith_core.settings import SettingsFile
 
 TRAINING_POINTER = "train.current"
 LAUNCHER_POINTER = "launcher.current"
+HARNESS_POINTER = "harness.current"
 
 MANIFEST = "tunesmith-environment.json"
 """In an environment's folder: what it was built from."""
@@ -109,6 +110,26 @@ def training_python() -> Path:
             names=", ".join(planted),
         )
     return environment_python(folder)
+
+
+def harness_packages() -> Path:
+    """Return the folder of packages that lm-evaluation-harness adds to the training environment of this process.
+
+    Raises:
+        EnvironmentProblem: `environment-missing` when they were not installed for this Python.
+    """
+    folder = pointed_environment(HARNESS_POINTER)
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    packages = folder / ("Lib" if os.name == "nt" else f"lib/python{version}") / "site-packages"
+    if f"py{version.replace('.', '')}" not in folder.name.split("-") or not packages.is_dir():
+        raise TunesmithError(
+            "environment-missing",
+            "{folder} was not made for Python {version}.",
+            hint="Run: tunesmith harness",
+            folder=folder,
+            version=version,
+        )
+    return packages
 
 
 def launcher_python() -> Path:
@@ -206,19 +227,20 @@ def proxy_variables(address: str) -> dict[str, str]:
     return dict.fromkeys(names, address) if address else {}
 
 
-def engine_environment(model: str = "") -> dict[str, str]:
+def engine_environment(model: str = "", *, downloads: bool = False) -> dict[str, str]:
     """Return the variables of an engine process: named ones, with temporary files and caches where we want them.
 
-    A proxy, which may have a password, is only for a run whose model comes from the hub: the one of the settings, or
-    the one that this computer is set up with.
+    A proxy, which may have a password, is only for a run whose model comes from the hub, and for what downloads
+    otherwise: the one of the settings, or the one that this computer is set up with.
 
     Args:
         model: the run's base model, a folder or a hub id.
+        downloads: whether other data is downloaded.
     """
     cache, tmp = paths.cache_dir(), paths.tmp_dir()
     for folder in (cache, tmp):
         files.private_folder(folder)
-    from_hub = is_hub_id(model) and not Path(model).is_dir()
+    from_hub = downloads or (is_hub_id(model) and not Path(model).is_dir())
     allowed = ENGINE_VARIABLES | (PROXY_VARIABLES if from_hub else frozenset[str]())
     environment = {
         name: value

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tunesmith_core import files
-from tunesmith_core.messages import Message, packed, restored
+from tunesmith_core.messages import Message, joined, packed, restored
 from tunesmith_core.runs import Run
 
 VERSION = 1
@@ -16,16 +16,30 @@ METRICS = {
     "loss": Message("loss"),
     "exact_match": Message("exact match"),
     "token_f1": Message("word F1"),
+    "rouge_l": Message("ROUGE-L"),
+    "chrf": Message("chrF"),
+    "matches": Message("matches the pattern"),
     "number_match": Message("right number"),
     "json_valid": Message("valid JSON"),
     "json_equal": Message("right JSON"),
     "choice": Message("right choice"),
     "general": Message("general questions"),
 }
-"""What the figures are called."""
+"""What the figures are called; those of tasks of lm-evaluation-harness have names of their own."""
 
-SHARES = frozenset(METRICS) - {"loss"}
-"""Figures that are shares of what is right."""
+CONCLUSIONS = {
+    (True, True): Message("Better than the base model: {better}. Worse: {worse}."),
+    (True, False): Message("Better than the base model: {better}."),
+    (False, True): Message("Nothing improved. Worse than the base model: {worse}."),
+    (False, False): Message("Nothing changed by more than chance."),
+}
+"""What is said by whether something became better, and worse."""
+
+HEADER = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"), Message("p"))
+"""Over the columns of `figures`; p is that of the paired permutation test."""
+
+MOST_CHANCE = 0.05
+"""The p above which a difference is taken for chance."""
 
 Values = dict[str, Any]  # Any: JSON values
 
@@ -56,26 +70,47 @@ def _saved(run: Run) -> list[Path]:
     return [path for path in (run.path / FOLDER).glob("step-*.json") if path.stem.rpartition("-")[2].isdecimal()]
 
 
-def figures(values: Values) -> list[tuple[str, str, str, str]]:
-    """Return name, before, after and the gain with its interval of each figure of an evaluation, as texts."""
-    rows = [("loss", values["losses"]), *((str(each["name"]), each) for each in values["metrics"])]
-    if values.get("general"):
-        rows.append(("general", values["general"]))
+def figures(values: Values) -> list[tuple[str, str, str, str, str]]:
+    """Return name, before, after, the gain with its interval, and p of each figure of an evaluation, as texts."""
     return [
-        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]))
-        for name, each in rows
+        (name, shown(name, each["before"]), shown(name, each["after"]), _gain(name, each["gain"]), _chance(each["p"]))
+        for name, each in _measured(values)
     ]
+
+
+def _measured(values: Values) -> list[tuple[str, Values]]:
+    rows = [("loss", values["losses"]), *((str(each["name"]), each) for each in values["metrics"])]
+    return [*rows, ("general", values["general"])] if values.get("general") else rows
+
+
+def conclusion(values: Values) -> Message:
+    """Return in one sentence which figures of an evaluation became better or worse by more than chance.
+
+    Interval and test must agree: over few rows the interval alone is too sure.
+    """
+    if not any(each["gain"] for _, each in _measured(values)):
+        return Message("There are too few rows to tell a difference from chance.")
+    gains = {name: each["gain"] for name, each in _measured(values) if each["gain"] and each["p"] < MOST_CHANCE}
+    better = [METRICS.get(name, name) for name, gain in gains.items() if gain["low"] > 0]
+    worse = [METRICS.get(name, name) for name, gain in gains.items() if gain["high"] < 0]
+    sentence = CONCLUSIONS[bool(better), bool(worse)]
+    return Message(sentence.template, better=joined(better, ", "), worse=joined(worse, ", "))
 
 
 def shown(name: str, value: float) -> str:
     """Return a figure as text: a share in percent, a loss in nats."""
-    return f"{value:.0%}" if name in SHARES else f"{value:.3f}"
+    return f"{value:.3f}" if name == "loss" else f"{value:.0%}"
+
+
+def _chance(p: float) -> str:
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
 def _gain(name: str, gain: Values | None) -> str:
     if not gain:
         return ""
-    low, mean, high = (
-        f"{gain[key] * 100:+.0f}" if name in SHARES else f"{-gain[key]:+.3f}" for key in ("low", "mean", "high")
-    )
-    return f"{mean} ({low} … {high})" if name in SHARES else f"{mean} ({high} … {low})"
+    if name == "loss":
+        low, mean, high = (f"{-gain[key]:+.3f}" for key in ("high", "mean", "low"))
+    else:
+        low, mean, high = (f"{gain[key] * 100:+.0f}" for key in ("low", "mean", "high"))
+    return f"{mean} ({low} … {high})"

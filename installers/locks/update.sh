@@ -7,16 +7,23 @@ unset "${!PIP_@}" UV_FIND_LINKS UV_INDEX UV_EXTRA_INDEX_URL
 
 declare -A platform=([linux]=x86_64-manylinux_2_34 [win]=x86_64-pc-windows-msvc)
 
-lock() { # INPUT SYSTEM PYTHON [CONSTRAINTS]
+lock() { # INPUT SYSTEM PYTHON [OPTIONS]
     local output="$1-$2-py${3/./}.txt"
     echo "$output"
     uv pip compile --quiet --no-config --generate-hashes --no-annotate --no-header --only-binary :all: \
         --no-python-downloads --python-platform "${platform[$2]}" --python-version "$3" \
-        ${4:+--constraints "$4"} "$1.in" --output-file "$output" "${UPGRADE[@]}"
+        "${@:4}" "$1.in" --output-file "$output" "${UPGRADE[@]}"
 }
 
 pins() { # LOCKS...
     cat "$@" | grep -E '^[a-z0-9-]+==' | sed 's/ .*//'
+}
+
+leave_out() { # LOCK OTHER
+    # Drops from a lock what another one has.
+    awk '/^[^ ]/ { name = $1; sub(/==.*/, "", name) } FNR == NR { has[name]; next } !(name in has)' "$2" "$1" \
+        > "$shared.named"
+    mv "$shared.named" "$1"
 }
 
 name_cuda_build() { # PROFILE PYTHON
@@ -42,10 +49,13 @@ for system in linux win; do
         first="cpu-$system-py${python/./}.txt"
         lock cpu "$system" "$python"
         pins "$first" | grep -vE '^(torch|triton|sympy|nvidia-.*-cu12|nvidia-cusparselt.*)==' > "$shared"
-        for name in cu124 cu128 launcher; do lock "$name" "$system" "$python" "$shared"; done
+        for name in cu124 cu128 launcher; do lock "$name" "$system" "$python" --constraints "$shared"; done
+        pins "$first" > "$shared"
+        lock harness "$system" "$python" --constraints "$shared" --overrides harness-without.in
+        leave_out "harness-$system-py${python/./}.txt" "$first"
         if [ "$system" = linux ]; then
             pins "$first" "launcher-$system-py${python/./}.txt" | sort -u > "$shared"
-            lock dev "$system" "$python" "$shared"
+            lock dev "$system" "$python" --constraints "$shared"
         else
             for name in cu124 cu128; do name_cuda_build "$name" "$python"; done
         fi

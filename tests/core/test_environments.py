@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,23 @@ def test_a_pointer_to_nothing_says_what_to_do(home: Path, content: str | None) -
     assert caught.value.code == "environment-missing"
 
 
+def test_the_packages_of_the_harness_must_fit_the_python_that_uses_them(home: Path) -> None:
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    right, wrong = f"harness-linux-py{version.replace('.', '')}-1", "harness-linux-py27-1"
+    for name in (right, wrong):
+        make_environment(home / "envs" / name)
+    packages = home / "envs" / right / ("Lib" if os.name == "nt" else f"lib/python{version}") / "site-packages"
+    pointer = home / "envs" / environments.HARNESS_POINTER
+    for name in ("gone", wrong, right):
+        pointer.write_text(name)
+        with pytest.raises(EnvironmentProblem) as caught:
+            environments.harness_packages()
+        assert caught.value.code == "environment-missing"
+    assert "tunesmith harness" in caught.value.hint
+    packages.mkdir(parents=True)
+    assert environments.harness_packages() == packages
+
+
 @pytest.fixture
 def shell(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A person's shell full of what must not reach an engine; returns the data root."""
@@ -113,6 +131,7 @@ def test_a_chosen_proxy_reaches_an_engine_that_downloads_and_no_other(shell: Pat
     file.change(proxy="http://proxy.example:8080")
     file.save()
     assert "http://proxy.example:8080" not in environments.engine_environment().values()
+    assert "http://proxy.example:8080" in environments.engine_environment(downloads=True).values()
     seen = environments.engine_environment("someone/model")
     names = [f"{scheme}_proxy" for scheme in ("http", "https", "all")]
     # Windows knows a variable by its name in any letters.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tunesmith_core import cli, cli_evaluate, evaluations
+from tunesmith_core import cli, cli_evaluate, environments, evaluations
 from tunesmith_core.messages import Message
 from tunesmith_core.operations.folder import OperationState
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
@@ -23,13 +23,13 @@ Make = Callable[..., RunSpec]
 
 FOUND: dict[str, Any] = {
     "step": 20,
-    "losses": {"before": 2.0, "after": 1.0, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
+    "losses": {"before": 2.0, "after": 1.0, "p": 0.0005, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
     "metrics": [
         {"name": "choice", "reason": Message("the expected answers are {count} choices", count=3)}
-        | {"before": 0.25, "after": 0.5, "gain": {"low": -0.1, "mean": 0.25, "high": 0.6, "rows": 20}},
+        | {"before": 0.25, "after": 0.5, "p": 0.031, "gain": {"low": -0.1, "mean": 0.25, "high": 0.6, "rows": 20}},
     ],
     "answers": [{"prompt": "2 + 2?", "expected": "4", "before": "5", "after": "4"}],
-    "general": {"before": 0.9, "after": 0.8, "gain": None},
+    "general": {"before": 0.9, "after": 0.8, "p": 1.0, "gain": None},
 }
 
 
@@ -40,11 +40,37 @@ def run(make_spec: Make) -> Run:
 
 def test_figures_are_texts() -> None:
     assert evaluations.figures(FOUND) == [
-        ("loss", "2.000", "1.000", "-1.000 (-1.500 … -0.500)"),
-        ("choice", "25%", "50%", "+25 (-10 … +60)"),
-        ("general", "90%", "80%", ""),
+        ("loss", "2.000", "1.000", "-1.000 (-1.500 … -0.500)", "<0.001"),
+        ("choice", "25%", "50%", "+25 (-10 … +60)", "0.031"),
+        ("general", "90%", "80%", "", "1.000"),
     ]
     assert len(evaluations.figures(FOUND | {"general": None})) == 2
+
+
+@pytest.mark.parametrize(
+    ("loss", "choice", "p", "sentence"),
+    [
+        ((0.5, 1.5), (-0.1, 0.6), 0.01, "Better than the base model: loss."),
+        ((0.5, 1.5), (0.1, 0.6), 0.01, "Better than the base model: loss, right choice."),
+        ((0.5, 1.5), (0.1, 0.6), 0.06, "Better than the base model: loss."),
+        ((0.5, 1.5), (-0.6, -0.1), 0.01, "Better than the base model: loss. Worse: right choice."),
+        ((-0.5, 0.5), (-0.6, -0.1), 0.01, "Nothing improved. Worse than the base model: right choice."),
+        ((-0.5, 0.5), (-0.6, -0.1), 0.06, "Nothing changed by more than chance."),
+        ((-0.5, 0.5), (0.0, 0.0), 0.01, "Nothing changed by more than chance."),
+        (None, None, 0.01, "There are too few rows to tell a difference from chance."),
+    ],
+)
+def test_one_sentence_says_what_became_better(
+    loss: tuple[float, float] | None, choice: tuple[float, float] | None, p: float, sentence: str
+) -> None:
+    def gain(bounds: tuple[float, float] | None) -> dict[str, float] | None:
+        return bounds and {"low": bounds[0], "mean": sum(bounds) / 2, "high": bounds[1]}
+
+    found = FOUND | {
+        "losses": FOUND["losses"] | {"gain": gain(loss)},
+        "metrics": [FOUND["metrics"][0] | {"gain": gain(choice), "p": p}],
+    }
+    assert evaluations.conclusion(found) == sentence
 
 
 def test_the_newest_readable_file_counts(run: Run) -> None:
@@ -75,15 +101,48 @@ def test_the_command_shows_a_table(
         return outcome()
 
     monkeypatch.setattr(cli_evaluate, "conduct", conduct)
-    assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10"]) == 0
+    assert cli.main(["evaluate", run.id, "--rows", "7", "--checkpoint", "10", "--matches", "^a+$"]) == 0
     shown = capsys.readouterr().out
-    assert "right choice       25%     50%    +25 (-10 … +60)" in shown
+    assert "right choice       25%     50%    +25 (-10 … +60)           0.031" in shown
+    assert "Better than the base model: loss.\n" in shown
     assert "evaluation: /runs/told/evaluations/e.json" in shown
-    assert asked == [EvaluateSpec(str(run.path), 10, "", 7)]  # type: ignore[arg-type]
+    assert asked == [EvaluateSpec(str(run.path), 10, "", 7, "^a+$")]  # type: ignore[arg-type]
     assert cli.main(["evaluate", run.id, "--json"]) == 0
     assert cli.main(["evaluate", run.id, "--rows", "0"]) == 2
     assert "right choice" not in capsys.readouterr().out
     assert asked[1].answering().model.path == run.load_spec().model.path
+
+
+def test_tasks_of_the_harness_are_run_once_it_is_installed(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[EvaluateSpec] = []
+    task = FOUND["metrics"][0] | {"name": "hellaswag: acc", "reason": "a task"}
+
+    def conduct(_kind: object, spec: EvaluateSpec, **_: object) -> Outcome:
+        asked.append(spec)
+        return Outcome(OperationState.FINISHED, 0, FOUND | {"metrics": [task], "path": "e.json"})
+
+    monkeypatch.setattr(cli_evaluate, "conduct", conduct)
+    codes = iter([5, -9, 0])
+    words: list[list[str]] = []
+    monkeypatch.setattr(cli_evaluate.subprocess, "call", lambda command: words.append(command) or next(codes))
+    given = ["evaluate", run.id, "--harness", "hellaswag", "--harness-tasks", str(run.path)]
+    assert [cli.main(given), cli.main(given)] == [5, 1]
+    assert (asked, words[0][-2:]) == ([], ["tunesmith_setup", "harness"])
+    assert cli.main(given) == 0
+    assert (asked[0].harness, asked[0].harness_tasks, asked[0].downloads) == ("hellaswag", str(run.path), True)
+    assert "hellaswag: acc     25%     50%" in capsys.readouterr().out
+
+
+def test_only_an_evaluation_with_tasks_gets_the_proxy(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    monkeypatch.setattr(
+        environments, "engine_environment", lambda _model, *, downloads: asked.append(downloads) or {}
+    )
+    for harness in ("", "hellaswag"):
+        EVALUATE.environment(EvaluateSpec(str(run.path), harness=harness))  # type: ignore[arg-type]
+    assert asked == [False, True]
 
 
 def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,12 +153,13 @@ def test_the_report_has_the_table(run: Run, capsys: pytest.CaptureFixture[str]) 
     evaluations.save(run, FOUND)
     assert cli.main(["report", run.id]) == 0
     text = run.report_path.read_text(encoding="utf-8")
-    assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 (-10 … +60)</td></tr>" in text
+    assert "<tr><td>right choice</td><td>25%</td><td>50%</td><td>+25 (-10 … +60)</td><td>0.031</td></tr>" in text
+    assert "<p>Better than the base model: loss.</p>" in text
     assert "right choice: the expected answers are 3 choices" in text
     capsys.readouterr()
 
 
 def test_metrics_have_names() -> None:
     kinds = Path(evaluations.__file__).parents[1] / "tunesmith_engine" / "evaluation" / "metrics.py"
-    for name in evaluations.METRICS.keys() - {"loss", "general"}:
+    for name in evaluations.METRICS.keys() - {"loss", "general", "matches"}:
         assert f'"{name}"' in kinds.read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -22,10 +23,12 @@ from tests.core.test_supervisor import gone, wait_for
 from tunesmith_core import environments, files, paths
 from tunesmith_core.command_line import Parser
 from tunesmith_core.errors import EnvironmentProblem, RunFailure, TunesmithError, UserError
+from tunesmith_core.messages import said
 from tunesmith_core.operations import command, host, kind, kinds, runner
 from tunesmith_core.operations.folder import Operation, OperationState, OperationStatus
 from tunesmith_core.operations.host import Host, StopWatch, die_with_owner, serve
 from tunesmith_core.operations.kind import Kind, all_kinds
+from tunesmith_core.operations.kinds.chat import ASK
 from tunesmith_core.operations.kinds.engine import (
     BENCH,
     PLAN_CHECK,
@@ -36,6 +39,7 @@ from tunesmith_core.operations.kinds.engine import (
     PreviewSpec,
     SelftestSpec,
 )
+from tunesmith_core.operations.kinds.evaluate import EVALUATE
 from tunesmith_core.operations.kinds.export import EXPORT
 from tunesmith_core.operations.kinds.setup import SETUP, SetupSpec
 from tunesmith_core.operations.runner import Outcome, conduct
@@ -433,6 +437,23 @@ def test_a_command_is_made_of_the_spec(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert asked[-1] == BenchSpec("MODEL", "a:1:64 b:2:64", rank=4, fp8=True)
 
 
+@pytest.mark.parametrize("kind", [ASK, EVALUATE], ids=lambda kind: kind.name)
+def test_help_explains_every_option_in_both_languages(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    # However wide the terminal is, a text may not be broken.
+    monkeypatch.setenv("COLUMNS", "500")
+    parser = Parser(prog="tunesmith")
+    command.add_arguments(parser, kind)
+    names = {field.name for field in dataclasses.fields(kind.spec)}
+    assert kind.options.keys() == names - {"run"}
+    shown = parser.format_help()
+    assert "name of a run, as `tunesmith runs` lists it, or its folder" in shown
+    for name, words in kind.options.items():
+        assert words in shown
+        assert said(words, "zh_CN") != words, f"{kind.name} --{name} has no Chinese"
+    if kind is ASK:
+        assert "most tokens of an answer (512)" in shown
+
+
 def test_a_child_takes_its_time_to_end(made: Callable[..., Kind]) -> None:
     cancel = threading.Event()
     what = made(
@@ -531,5 +552,7 @@ def test_the_command_line_reads_runs_and_paths_for_a_child_elsewhere(
     with pytest.raises(TunesmithError) as unknown:
         parser.parse_args(["other"])
     assert unknown.value.code == "run-not-found"
+    with pytest.raises(TunesmithError, match="not valid text"):
+        parser.parse_args(["mine-01", "--ollama", "a\udcff"])
     with pytest.raises(TunesmithError, match="zip"):
         parser.parse_args(["mine-01", "--format", "zip"])

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import json
+import random
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
+import sacrebleu
 
 from tests.engine.conftest import train
 from tests.engine.prepared import conduct_here
 from tests.tiny_model import write_chats
 from tunesmith_core import evaluations
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.operations.folder import Operation
+from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.evaluate import EVALUATE, EvaluateSpec
 from tunesmith_core.operations.runner import Outcome
-from tunesmith_core.protocol import Event
+from tunesmith_core.protocol import Event, read_journal
 from tunesmith_core.report.facts import read
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
-from tunesmith_engine.evaluation import general, metrics
-from tunesmith_engine.evaluation.evaluate import difference
+from tunesmith_engine.evaluation import evaluate, general, metrics, pattern
+from tunesmith_engine.evaluation.difference import difference
 
 Make = Callable[..., RunSpec]
 New = Callable[[RunSpec], Run]
@@ -35,8 +43,12 @@ New = Callable[[RunSpec], Run]
         (["yes", "no"] * 3, ["choice", "exact_match", "token_f1"]),
         (["yes", "no"], ["exact_match", "token_f1"]),
         (["yes"] * 9, ["exact_match", "token_f1"]),
-        (["word " * 30, "other " * 30], ["token_f1"]),
+        (["word " * 30, "other " * 30], ["rouge_l", "chrf", "token_f1"]),
         (["1", "one"], ["exact_match", "token_f1"]),
+        (["北京是首都。", "東京タワー"], ["exact_match", "chrf"]),
+        (["北京是中国的首都，也是政治中心。" * 3, "東京は日本の首都です。" * 3], ["chrf", "rouge_l"]),
+        (["서울은 대한민국의 수도이며 최대 도시입니다"], ["rouge_l", "chrf", "token_f1"]),
+        (["12 个", "40 台"], ["number_match", "exact_match", "chrf"]),
     ],
 )
 def test_the_way_to_compare_follows_the_data(expected: list[str], names: list[str]) -> None:
@@ -72,6 +84,67 @@ def test_answers_are_compared(
     assert score(answer, expected) == pytest.approx(value)
 
 
+@pytest.mark.parametrize(
+    ("answer", "expected", "value"),
+    [
+        # As rouge-score 0.1.2 gives them.
+        ("quick brown the fox", "the quick brown fox", 0.75),
+        ("the cat, sat; on: a mat!", "The cat sat on the mat.", 0.8333333333333334),
+        ("dont stop me now", "don't stop_me now", 0.6666666666666665),
+        ("f a c e x b d", "a b c d e f", 0.4615384615384615),
+        ("You can return the item within 30 days of purchase.", "Return it within 30 days.", 0.5333333333333333),
+        ("x", "", 0.0),
+        ("", "x", 0.0),
+        # By hand: that package drops other letters than a to z.
+        ("北京是首都", "北京是中国的首都", 2 * 5 / (5 + 8)),
+        ("Grosse uber alles", "Größe über alles", 1 / 3),
+        ("ÜBER alles", "über alles", 1.0),
+        ("हिन्दी में उत्तर", "हिन्दी में", 2 * 2 / (3 + 2)),
+    ],
+)
+def test_rouge_l(answer: str, expected: str, value: float) -> None:
+    assert metrics.rouge_l(answer, expected) == pytest.approx(value, abs=1e-12)
+
+
+def test_the_common_subsequence_is_that_of_the_table() -> None:
+    rng = random.Random(0)
+    for _ in range(200):
+        first, second = ([rng.choice("abcde") for _ in range(rng.randrange(90))] for _ in range(2))
+        row = [0] * (len(second) + 1)
+        for word in first:
+            before = row[:]
+            for place, other in enumerate(second, 1):
+                row[place] = before[place - 1] + 1 if word == other else max(before[place], row[place - 1])
+        assert metrics._common_length(first, second) == row[-1]
+
+
+def test_chrf_is_that_of_sacrebleu_and_of_its_definition() -> None:
+    pairs = [("quick brown the fox", "the quick brown fox"), ("北京是首都", "北京是中国的首都"), ("", "x"), ("x", "")]
+    for answer, expected in pairs:
+        assert metrics.chrf(answer, expected) == sacrebleu.sentence_chrf(answer, [expected]).score / 100
+    assert metrics.chrf("the same", "the same") == pytest.approx(1.0)
+    # Of "abc" and "abd": 2 of 3 characters, 1 of 2 pairs, 0 of 1 triple; there is nothing longer.
+    assert metrics.chrf("abc", "abd") == pytest.approx((2 / 3 + 1 / 2 + 0) / 3)
+
+
+def test_an_import_of_the_figures_loads_no_sacrebleu() -> None:
+    code = "import sys, tunesmith_engine.evaluation.metrics; sys.exit('sacrebleu' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("home")
+def test_a_pattern_is_looked_for_in_a_limited_process() -> None:
+    texts = ["Order 1234 shipped.", "no order", ""]
+    assert pattern.matches(r"Order \d{4}", texts) == [1.0, 0.0, 0.0]
+    assert pattern.reason("(?i)ORDER", texts) == "2 of 3 expected answers match (?i)ORDER"
+    for words, part in (("(", "( is not a regular expression: missing )"), ("^(a|aa)+$", "too much time or memory")):
+        with pytest.raises(TunesmithError, match=re.escape(part)) as caught:
+            pattern.matches(words, ["a" * 60 + "!"])
+        assert caught.value.code == "usage"
+    with pytest.raises(TunesmithError, match="No row has an answer"):
+        pattern.reason("a", [])
+
+
 def test_a_difference_has_an_interval_and_a_chance() -> None:
     found = difference([0.0] * 20, [1.0] * 18 + [0.0] * 2)
     assert (found["before"], found["after"], found["gain"]["rows"]) == (0.0, 0.9, 20)
@@ -90,8 +163,8 @@ def test_general_questions_are_about_thirty_in_two_languages() -> None:
     assert sum(not question.isascii() for question, _ in general.QUESTIONS) == 8
     assert general.is_right(r"\b12\b|twelve", "It is Twelve.") == 1.0
     assert general.is_right(r"\b12\b|twelve", "It is 121.") == 0.0
-    for question, pattern in general.QUESTIONS:
-        assert general.is_right(pattern, question) == 0.0, f"{question} answers itself"
+    for question, right in general.QUESTIONS:
+        assert general.is_right(right, question) == 0.0, f"{question} answers itself"
 
 
 def measured(run: Run, **more: Any) -> tuple[Outcome, list[Event]]:
@@ -123,10 +196,41 @@ def test_a_run_is_measured_and_the_figures_are_kept(tiny_spec: Make, new_run: Ne
     assert {each["prompt"]: each["expected"] for each in found["answers"]}.items() <= rows.items()
     assert any(event.type == "phase" and event.data["name"] == "answering" for event in events)
     other = write_chats(tmp_path / "other.jsonl", 5)
-    again = measured(run, data=str(other), rows=2)[0].get()
+    again = measured(run, data=str(other), rows=2, matches=r"\d")[0].get()
     assert (again["losses"]["rows"], len(again["answers"])) == (5, 2)
+    assert (again["metrics"][0]["name"], again["metrics"][1]["name"]) == ("matches", "number_match")
+    assert again["metrics"][0]["after"] == fmean(bool(re.search(r"\d", each["after"])) for each in again["answers"])
     assert again["data"]["path"] == str(other)
     assert evaluations.newest(run)["at"] == again["at"]
+
+
+def test_a_pattern_that_fails_on_an_answer_costs_only_its_own_figure(tmp_path: Path) -> None:
+    def refused(*_: object) -> list[float]:
+        raise TunesmithError("usage", "It takes too long.")
+
+    host = Host(Operation(tmp_path))
+    with host, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pattern, "matches", refused)
+        assert evaluate._matched(host, "a", "", ["a"], ["b"]) == []
+    assert [event.data["message"] for event in read_journal(tmp_path / "events.jsonl")] == ["It takes too long."]
+
+
+def test_a_pattern_that_can_not_be_read_is_refused_before_the_model_is_loaded(tiny_spec: Make, new_run: New) -> None:
+    run = new_run(tiny_spec(evaluation={"percent": 40}, schedule={"max_steps": 2}))
+    assert train(run) == 0
+    outcome, events = measured(run, matches="(")
+    assert outcome.error is not None
+    assert "( is not a regular expression" in outcome.error.message
+    assert not any(event.data.get("name") == "model" for event in events)
+
+
+def test_a_planted_share_of_matches_is_found(tmp_path: Path) -> None:
+    before, after = ["none"] * 30 + ["id-7"] * 10, ["id-7"] * 36 + ["none"] * 4
+    with Host(Operation(tmp_path)) as host:
+        (found,) = evaluate._matched(host, r"id-\d", "why", before, after)
+    assert (found["name"], found["reason"], found["before"], found["after"]) == ("matches", "why", 0.25, 0.9)
+    assert 0.4 < found["gain"]["low"] < 0.65 < found["gain"]["high"] < 0.9
+    assert found["p"] < 0.01
 
 
 def _rows(run: Run) -> list[dict[str, Any]]:

@@ -95,9 +95,18 @@ def pytorch_wheels() -> dict[str, tuple[str, int]]:
 
 
 def test_every_profile_has_a_lock_for_both_systems_and_all_pythons(locks: list[Lock]) -> None:
-    wanted = set(itertools.product((*PROFILES, "launcher"), PLATFORMS, PYTHONS))
+    wanted = set(itertools.product((*PROFILES, "launcher", "harness"), PLATFORMS, PYTHONS))
     wanted |= {("dev", "linux", python) for python in PYTHONS}
     assert {lock.name for lock in locks} == {name_of(*parts) for parts in wanted}
+
+
+def test_the_harness_adds_to_the_training_environment_and_repeats_nothing(locks: list[Lock]) -> None:
+    by_name = {lock.name: lock for lock in locks}
+    for lock in locks:
+        if lock.kind == "harness":
+            assert "lm-eval" in lock.pins
+            for profile in PROFILES:
+                assert not lock.pins.keys() & by_name[name_of(profile, lock.system, lock.python)].pins.keys()
 
 
 def test_locks_name_no_host_and_no_index() -> None:
@@ -160,15 +169,21 @@ def problems_of(lock: Lock, folder: Path, environment: dict[str, str]) -> list[s
 
     The index tells the wheels with their hashes; nothing but metadata is downloaded.
     """
+    # The harness runs in the training environment's process, whose packages it needs and does not name again.
+    is_harness = lock.kind == "harness"
+    beside = read(LOCKS / f"{name_of('cpu', lock.system, lock.python)}.txt") if is_harness else {}
     pins, answer = folder / f"{lock.name}.in", folder / f"pylock.{lock.name}.toml"
-    pins.write_text("".join(f"{name}=={version.partition('+')[0]}\n" for name, (version, _) in lock.pins.items()))
+    known = lock.pins | beside
+    pins.write_text("".join(f"{name}=={version.partition('+')[0]}\n" for name, (version, _) in known.items()))
     command = ["uv", "pip", "compile", "--quiet", "--only-binary", ":all:", "--no-python-downloads", "--constraints"]
     command += [str(pins), str(LOCKS / f"{lock.kind}.in"), "--python-platform", PLATFORMS[lock.system]]
     command += ["--python-version", lock.python, "--format", "pylock.toml", "--output-file", str(answer)]
+    command += ["--overrides", str(LOCKS / "harness-without.in")] if is_harness else []
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         return [f"{lock.name}: {done.stderr}"]
-    found = {package["name"]: package for package in tomllib.loads(answer.read_text(encoding="utf-8"))["packages"]}
+    packages = tomllib.loads(answer.read_text(encoding="utf-8"))["packages"]
+    found = {package["name"]: package for package in packages if package["name"] not in beside}
     if found.keys() != lock.pins.keys():
         return [f"{lock.name}: resolved and locked differ by {sorted(found.keys() ^ lock.pins.keys())}"]
     problems = []

@@ -34,6 +34,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
     "words",
     [
         ["doctor"],
+        ["harness"],
         ["install", "--plan"],
         ["probe"],
         ["repair", "--check", "nothing"],

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from tunesmith_core import paths, terminal
-from tunesmith_core.errors import EXIT_DONE
+from tunesmith_core.errors import EXIT_DONE, TunesmithError
+from tunesmith_core.messages import Message, joined
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 from tunesmith_core.operations.runner import conduct
 from tunesmith_core.runs import open_run
+
+RUN_HELP = Message("name of a run, as `tunesmith runs` lists it, or its folder")
 
 
 def add_arguments(parser: ArgumentParser, kind: Kind, without: Collection[str] = ()) -> None:
@@ -30,18 +33,15 @@ def add_arguments(parser: ArgumentParser, kind: Kind, without: Collection[str] =
         value_type = types[field.name]
         choices = get_args(value_type)
         read: Any = str if choices else _READERS.get(value_type, value_type)  # Any: a type or a function
+        words = RUN_HELP if value_type is RunFolder else kind.options.get(field.name, "")
+        option = f"--{field.name.replace('_', '-')}"
         if field.default is dataclasses.MISSING:
-            parser.add_argument(field.name, type=read, metavar=field.name.upper())
+            parser.add_argument(field.name, type=read, metavar=field.name.upper(), help=words)
         elif value_type is bool:
-            parser.add_argument(f"--{field.name.replace('_', '-')}", action="store_true")
+            parser.add_argument(option, action="store_true", help=words)
         else:
-            parser.add_argument(
-                f"--{field.name.replace('_', '-')}",
-                type=read,
-                default=field.default,
-                choices=choices or None,
-                help=f"({field.default})",
-            )
+            told = joined(filter(None, (words, field.default != "" and f"({field.default})")))
+            parser.add_argument(option, type=read, default=field.default, choices=choices or None, help=told)
 
 
 def _absolute(text: str) -> str:
@@ -73,7 +73,16 @@ def _run_name(folder: str) -> str:
     return path.name if path.parent == paths.runs_dir() else folder
 
 
-_READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder}  # Any: types of fields
+def _text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise TunesmithError("usage", "{text} is not valid text in UTF-8.", text=text) from None
+    return text
+
+
+# Any: types of fields
+_READERS: dict[Any, Callable[[str], str]] = {AbsolutePath: _absolute, RunFolder: _run_folder, str: _text}
 
 
 def run(kind: Kind, arguments: Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import logging
@@ -257,7 +258,11 @@ def main(arguments: list[str]) -> int:
     os.umask(files.PRIVATE_UMASK)
     faulthandler.enable()
     die_with_owner(operation)
-    return serve(operation)
+    limits = None
+    # What is wrong with the folder becomes the operation's result, see `_perform`.
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        limits = kind_of(operation).limits
+    return serve(operation, limits=limits)
 
 
 if __name__ == "__main__":

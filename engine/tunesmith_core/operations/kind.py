@@ -10,13 +10,14 @@ import enum
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, NewType
 
 from tunesmith_core import devices, environments, files, paths
+from tunesmith_core.messages import Message
 from tunesmith_core.operations import kinds
 from tunesmith_core.operations.folder import Operation
 from tunesmith_core.operations.limits import Limits
@@ -51,6 +52,7 @@ class Kind:
         spec: a dataclass of JSON values; or one with `to_dict` and `from_dict`.
         place: which Python runs it.
         help: of its command; "" for one that has no command of its own making.
+        options: what the fields of the spec are, for the command's help.
         grace_s: how long it may take to end once it was asked to.
         limits: of its work on what others made; None where it does no such work.
     """
@@ -62,6 +64,7 @@ class Kind:
     program: str = ""
     place: Place = Place.TRAINING
     help: str = ""
+    options: Mapping[str, Message] = field(default_factory=dict, hash=False)
     grace_s: float = 3.0
     limits: Limits | None = None
 
@@ -103,7 +106,9 @@ class Kind:
             run = spec if isinstance(spec, RunSpec) else getattr(spec, "run", None)
         if not isinstance(run, RunSpec):
             return environments.engine_environment()
-        return environments.engine_environment(run.model.path) | devices.device_of(run).environment()
+        downloads = bool(getattr(spec, "downloads", False))
+        variables = environments.engine_environment(run.model.path, downloads=downloads)
+        return variables | devices.device_of(run).environment()
 
     def load_function(self) -> Callable[[Any, Any], Any]:  # Any: host, spec, answer
         """Import what the child calls."""

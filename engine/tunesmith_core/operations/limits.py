@@ -35,6 +35,7 @@ WORK = {
     "template": Message("the chat template"),
     "tokenizer": Message("the tokenizer"),
     "prompt": Message("the chat template of a sample prompt"),
+    "pattern": Message("the pattern"),
 }
 """What a portion may be, as it is told."""
 

@@ -115,8 +115,7 @@ def _evaluation(found: evaluations.Values) -> str:
     """The figures of the newest evaluation, and why they were chosen."""
     if not found:
         return ""
-    labels = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"))
-    head = "".join(f"<th>{_text(label)}</th>" for label in labels)
+    head = "".join(f"<th>{_text(label)}</th>" for label in evaluations.HEADER)
     rows = "".join(
         f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in (evaluations.METRICS.get(name, name), *values))}</tr>"
         for name, *values in evaluations.figures(found)
@@ -126,7 +125,7 @@ def _evaluation(found: evaluations.Values) -> str:
         for each in found["metrics"]
     )
     step = f"<p class=soft>{_text(Message('step {step}', step=found['step']))}</p>"
-    return f"{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
+    return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
 
 
 def _told(verdict: Verdict) -> list[str]:

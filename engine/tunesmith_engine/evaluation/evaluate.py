@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,8 @@ from tunesmith_engine.data import Example, PreparedData
 from tunesmith_engine.data.asked import Asked, question_in
 from tunesmith_engine.decode import end_tokens, open_decoder
 from tunesmith_engine.device import Compute
-from tunesmith_engine.evaluation import general
+from tunesmith_engine.evaluation import general, harness, pattern
+from tunesmith_engine.evaluation.difference import Values, difference
 from tunesmith_engine.evaluation.metrics import metrics_for
 from tunesmith_engine.export.trained import find_trained
 from tunesmith_engine.methods import method_of
@@ -34,8 +36,8 @@ from tunesmith_engine.train.loss_paths import PlainPath
 
 MOST_LOSS_ROWS = 256
 MAX_TEXT_CHARACTERS = 2000
-NUM_FLIPS = 2000
-Values = dict[str, Any]  # Any: JSON values
+OFFLINE = "HF_HUB_OFFLINE"
+TEXTS = ("prompt", "expected", "before", "after")
 
 
 def evaluate(host: Host, spec: EvaluateSpec) -> Values:
@@ -47,7 +49,11 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
     """
     run = Run(Path(spec.run))
     trained = find_trained(run, spec.checkpoint)
+    was_offline = os.environ.get(OFFLINE)
     folder = model_folder(trained.spec.model)
+    if spec.harness and was_offline is None:
+        # Its data sets may come from the hub, even where the model does not.
+        os.environ.pop(OFFLINE, None)
     asked_spec = _asked_spec(trained.spec, spec.data)
     host.phase("data")
     with Preparation(asked_spec) as preparation:
@@ -60,17 +66,32 @@ def evaluate(host: Host, spec: EvaluateSpec) -> Values:
             hint="Name a file of rows to measure on, or train again with an evaluation split.",
             run=run.id,
         )
+    tokenizer = load_tokenizer(folder)
+    questions = _questions(data, spec.rows)
+    expected = [_text(tokenizer, each.expected) for each in questions]
+    # A pattern that is of no use is refused before anything takes long.
+    reason = pattern.reason(spec.matches, expected) if spec.matches else ""
     host.phase("model")
     compute = inference_compute(trained.spec)
-    tokenizer = load_tokenizer(folder)
     model = load_trained(trained, folder, compute)
     bench = _Bench(host, model, tokenizer, compute, asked_spec)
+    tasks = harness.measured(host, spec, model, load_tokenizer(folder)) if spec.harness else []
+    losses = bench.losses(data.eval)
+    before, after = bench.answers(questions)
     found = {
         "step": trained.step,
         "data": {"path": spec.data or asked_spec.evaluation.path, "held_out": data.held_out_hash()},
         "at": round(time.time(), 3),
-        "losses": bench.losses(data.eval),
-        **bench.answers(_questions(data, spec.rows)),
+        "losses": losses,
+        "metrics": [
+            *_matched(host, spec.matches, reason, before, after),
+            *_compared(expected, before, after),
+            *tasks,
+        ],
+        "answers": [
+            {name: text[:MAX_TEXT_CHARACTERS] for name, text in zip(TEXTS, texts, strict=True)}
+            for texts in zip(bench.prompts(questions), expected, before, after, strict=True)
+        ],
         "general": bench.general(data.prompts),
     }
     return found | {"path": str(save(run, found))}
@@ -92,21 +113,33 @@ def _questions(data: PreparedData, most: int) -> list[Asked]:
     return found[::step]
 
 
-def difference(before: Iterable[float], after: Iterable[float]) -> Values:
-    """Return the means before and after, the 95 % interval of the gain, and how likely chance alone gives as much.
+def _text(tokenizer: Any, tokens: Sequence[int]) -> str:  # Any: a transformers tokenizer
+    return str(tokenizer.decode(list(tokens), skip_special_tokens=True)).strip()
 
-    The probability is that of a paired permutation test: with each row's two values exchanged at random.
-    """
-    old, new = (np.array(list(values), dtype=np.float64) for values in (before, after))
-    gains = new - old
-    flips = np.random.default_rng(0).choice([-1.0, 1.0], size=(NUM_FLIPS, len(gains)))
-    as_large = np.abs((flips * gains).mean(axis=1)) >= abs(gains.mean()) - 1e-12
-    return {
-        "before": float(old.mean()),
-        "after": float(new.mean()),
-        "gain": interval(gains, np.ones(len(gains))),
-        "p": float((as_large.sum() + 1) / (NUM_FLIPS + 1)),
-    }
+
+def _compared(expected: Sequence[str], before: Sequence[str], after: Sequence[str]) -> list[Values]:
+    """Return the figures that suit the data, none without an expected answer."""
+    found = []
+    for metric in metrics_for(expected) if expected else ():
+        scores = [
+            [metric.score(answer, wanted) for answer, wanted in zip(answers, expected, strict=True)]
+            for answers in (before, after)
+        ]
+        found.append({"name": metric.name, "reason": metric.reason, **difference(*scores)})
+    return found
+
+
+def _matched(host: Host, words: str, reason: str, before: Sequence[str], after: Sequence[str]) -> list[Values]:
+    """Return the share of answers that match a pattern; nothing, with a warning, where one takes too long for it."""
+    if not words:
+        return []
+    try:
+        found = pattern.matches(words, [*before, *after])
+    except TunesmithError as error:
+        # The other figures may have taken an hour.
+        host.warning(error.code, error.message)
+        return []
+    return [{"name": "matches", "reason": reason, **difference(found[: len(before)], found[len(before) :])}]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,30 +177,16 @@ class _Bench:
             "p": difference(-before / weights, -after / weights)["p"],
         }
 
-    def answers(self, questions: Sequence[Asked]) -> Values:
-        """Answer questions with both models and compare with what is expected."""
-        if not questions:
-            return {"metrics": [], "answers": []}
-        prompts, most = [list(each.prompt) for each in questions], max(each.max_tokens for each in questions)
+    def answers(self, questions: Sequence[Asked]) -> tuple[list[str], list[str]]:
+        """Answer questions without the adapter and with it."""
+        prompts = [list(each.prompt) for each in questions]
+        most = max((each.max_tokens for each in questions), default=0)
         before, after = (self._generate(prompts, most, with_adapter) for with_adapter in (False, True))
-        expected = [self._text(list(each.expected)) for each in questions]
-        metrics = []
-        for metric in metrics_for(expected):
-            scores = [
-                [metric.score(answer, wanted) for answer, wanted in zip(answers, expected, strict=True)]
-                for answers in (before, after)
-            ]
-            metrics.append({"name": metric.name, "reason": metric.reason, **difference(*scores)})
-        texts = [
-            {
-                "prompt": (each.question or self._text(list(each.prompt)))[:MAX_TEXT_CHARACTERS],
-                "expected": wanted[:MAX_TEXT_CHARACTERS],
-                "before": old[:MAX_TEXT_CHARACTERS],
-                "after": new[:MAX_TEXT_CHARACTERS],
-            }
-            for each, wanted, old, new in zip(questions, expected, before, after, strict=True)
-        ]
-        return {"metrics": metrics, "answers": texts}
+        return before, after
+
+    def prompts(self, questions: Sequence[Asked]) -> list[str]:
+        """Return what is asked, as text."""
+        return [each.question or _text(self.tokenizer, each.prompt) for each in questions]
 
     def general(self, prompts: dict[str, list[int]]) -> Values | None:
         """Ask the general questions; None where the chat template takes none of them."""
@@ -184,6 +203,8 @@ class _Bench:
         return {"rows": len(asked), **difference(*scores)}
 
     def _generate(self, prompts: list[list[int]], most: int, with_adapter: bool) -> list[str]:
+        if not prompts:
+            return []
         decoder = open_decoder(self.model, self.compute)
         num_done: set[int] = set()
 
@@ -194,7 +215,4 @@ class _Bench:
 
         ends = end_tokens(self.model.get_base_model(), self.tokenizer)
         found = decoder.generate(prompts, Sampling(most), ends, with_adapter=with_adapter, on_tokens=count)
-        return [self._text(tokens) for tokens in found]
-
-    def _text(self, tokens: list[int]) -> str:
-        return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
+        return [_text(self.tokenizer, tokens) for tokens in found]

@@ -1,7 +1,9 @@
 """How an answer is compared with the expected one: which ways suit some data, and what each of them gives.
 
 Exact match and token F1 are those of SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250), with each character of a script
-without spaces as a token of its own.
+without spaces as a token of its own. ROUGE-L gives for English what the package rouge-score 0.1.2 gives. That package
+drops all letters but a to z, so a Chinese answer scores 0 whatever it says; here the words of every script count. chrF
+is sacrebleu's.
 """
 
 from __future__ import annotations
@@ -13,6 +15,9 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
+from unicodedata import category
 
 from tunesmith_core.messages import Message
 
@@ -20,7 +25,11 @@ SHORT_TOKENS = 12
 MOST_CHOICES, ROWS_PER_CHOICE, MOST_CHOICE_TOKENS = 10, 3, 6
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
-_TOKEN = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]|[^\s\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff]+")
+_EAST_ASIAN = r"\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"
+_TOKEN = re.compile(rf"[{_EAST_ASIAN}]|[^\s{_EAST_ASIAN}]+")
+_SPACELESS = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]")
+"""Chinese, Japanese, Thai, Lao, Burmese and Khmer: scripts without spaces between words."""
+
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
 _PUNCTUATION = str.maketrans("", "", string.punctuation + "，。！？；：“”‘’（）、")
 
@@ -64,6 +73,44 @@ def token_f1(answer: str, expected: str) -> float:
     return 2 * common / (len(given) + len(wanted))
 
 
+def rouge_l(answer: str, expected: str) -> float:
+    """Return the F1 of the longest common subsequence of words (Lin 2004), in lower case and without punctuation."""
+    given, wanted = _words(answer), _words(expected)
+    common = _common_length(given, wanted)
+    return 2 * common / (len(given) + len(wanted)) if common else 0.0
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of letters, their marks and digits."""
+    return _TOKEN.findall("".join(each if category(each)[0] in "LMN" else " " for each in text.lower()))
+
+
+def _common_length(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return the length of the longest common subsequence, a whole row of its table in one number (Hyyrö 2004)."""
+    places: dict[str, int] = {}
+    for place, word in enumerate(first):
+        places[word] = places.get(word, 0) | 1 << place
+    all_places = (1 << len(first)) - 1
+    free = all_places
+    for word in second:
+        met = free & places.get(word, 0)
+        free = (free + met) | (free - met)
+    return len(first) - (free & all_places).bit_count()
+
+
+def chrf(answer: str, expected: str) -> float:
+    """Return the F2 of sequences of one to six characters (Popović 2015), which needs no words."""
+    return float(_chrf().sentence_score(answer, [expected]).score) / 100
+
+
+@cache
+def _chrf() -> Any:  # Any: sacrebleu's metric
+    # A tenth of a second of imports, for free texts only.
+    from sacrebleu.metrics.chrf import CHRF
+
+    return CHRF()
+
+
 def number_in(text: str) -> float | None:
     """Return the last number of a text, None without one."""
     found = _NUMBER.findall(text)
@@ -105,22 +152,32 @@ def metrics_for(expected: Sequence[str]) -> list[Metric]:
         reason = Message("every expected answer is a JSON object or list")
         return [Metric("json_equal", reason, json_equal), Metric("json_valid", reason, json_valid)]
     lengths = [len(tokens(text)) for text in expected]
+    texts = _for_texts(expected, sum(lengths) / len(lengths) <= SHORT_TOKENS)
     choices = {normalized(text) for text in expected}
     if all(number_in(text) is not None for text in expected) and max(lengths) <= SHORT_TOKENS:
         reason = Message("every expected answer is short and holds a number")
-        return [Metric("number_match", reason, number_match), *_texts(lengths)]
+        return [Metric("number_match", reason, number_match), *texts]
     is_choice = 1 < len(choices) <= MOST_CHOICES and len(choices) * ROWS_PER_CHOICE <= len(expected)
     if is_choice and max(lengths) <= MOST_CHOICE_TOKENS:
         reason = Message("the expected answers are {count} choices", count=len(choices))
-        return [Metric("choice", reason, chosen), *_texts(lengths)]
-    return _texts(lengths)
+        return [Metric("choice", reason, chosen), *texts]
+    return texts
 
 
-def _texts(lengths: Sequence[int]) -> list[Metric]:
+def _for_texts(expected: Sequence[str], are_short: bool) -> list[Metric]:
+    exact = Metric("exact_match", Message("expected answers are short"), exact_match)
     f1 = Metric("token_f1", Message("expected answers are texts"), token_f1)
-    if sum(lengths) / len(lengths) > SHORT_TOKENS:
-        return [f1]
-    return [Metric("exact_match", Message("expected answers are short"), exact_match), f1]
+    rouge = Metric("rouge_l", Message("expected answers are long texts"), rouge_l)
+    if _is_spaceless("".join(expected)):
+        # Without spaces, what F1 and ROUGE-L take for words are single characters.
+        by_characters = Metric("chrf", Message("expected answers have no spaces between words"), chrf)
+        return [exact, by_characters] if are_short else [by_characters, rouge]
+    return [exact, f1] if are_short else [rouge, Metric("chrf", rouge.reason, chrf), f1]
+
+
+def _is_spaceless(text: str) -> bool:
+    letters = "".join(filter(str.isalpha, text))
+    return 2 * len(_SPACELESS.findall(letters)) > len(letters)
 
 
 def _is_json_record(text: str) -> bool:

@@ -36,6 +36,8 @@ class EvaluationCard(Card):
         self.add_action(self.cancel)
         self.words = SafeLabel(tone="muted", wrap=True, parent=self)
         self.body.addWidget(self.words)
+        self.conclusion = SafeLabel(wrap=True, selectable=True, parent=self)
+        self.body.addWidget(self.conclusion)
         self._table = QWidget(self)
         self.body.addWidget(self._table)
         self._folder: Path | None = None
@@ -55,7 +57,8 @@ class EvaluationCard(Card):
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(SPACE * 3)
         grid.setVerticalSpacing(SPACE // 2)
-        heads = (self.tr("Measured"), self.tr("Before"), self.tr("After"), self.tr("Difference, 95% interval"))
+        difference = self.tr("Difference, 95% interval")
+        heads = (self.tr("Measured"), self.tr("Before"), self.tr("After"), difference, self.tr("p"))
         rows: list[tuple[str, ...]] = []
         if found:
             rows = [
@@ -67,12 +70,14 @@ class EvaluationCard(Card):
                 label = SafeLabel(cell, tone="text" if line else "muted", selectable=True, parent=fresh)
                 side = Qt.AlignmentFlag.AlignLeft if place in (0, 3) else Qt.AlignmentFlag.AlignRight
                 grid.addWidget(label, line, place, side)
-        grid.setColumnStretch(3, 1)
+        grid.setColumnStretch(len(heads), 1)
         self.body.replaceWidget(self._table, fresh)
         self._table.setParent(None)
         self._table.deleteLater()
         self._table = fresh
         fresh.setVisible(bool(rows))
+        self.conclusion.setText(core_text(evaluations.conclusion(found)) if found else "")
+        self.conclusion.setVisible(bool(found))
         if not found:
             self._say(self.tr("Answers the held-out rows with and without the adapter, and compares them."))
         elif self._task is None:

@@ -88,6 +88,7 @@ class EvaluationPane(QWidget):
             card.body.addWidget(SafeLabel(core_text(text), wrap=True, selectable=True, parent=card))
         actions = next_actions(verdict, self.asked.emit)
         actions.append((self.tr("Report"), lambda: self.asked.emit("report")))
+        actions.append((self.tr("Save as HTML…"), lambda: self.asked.emit("report_html")))
         actions.append((self.tr("Save as PDF…"), lambda: self.asked.emit("report_pdf")))
         card.body.addWidget(FlowRow([button(words, act, parent=card) for words, act in actions], card))
         return card

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -478,17 +479,22 @@ class DashboardPage(Page):
                 self._copy(command_line(folder))
         elif action == "report":
             self.run_in_background(lambda: _write_report(folder), QDesktopServices.openUrl)
+        elif action == "report_html":
+            title, kind = self.tr("Save as HTML…"), self.tr("Web pages (*.html)")
+            self._save_report(Run(folder), write_report, ".html", title, kind)
         elif action == "report_pdf":
-            self._save_pdf(Run(folder))
+            title, kind = self.tr("Save as PDF…"), self.tr("PDF files (*.pdf)")
+            self._save_report(Run(folder), write_pdf, ".pdf", title, kind)
         elif action == "copy_path":
             self._copy(str(folder / self.model.status.artifacts.get("adapter", "")))
 
-    def _save_pdf(self, run: Run) -> None:
-        kind = self.tr("PDF files (*.pdf)")
-        path = ask_where_to_save(self.window(), self.tr("Save as PDF…"), f"{run.id}.pdf", kind)
+    def _save_report(
+        self, run: Run, write: Callable[[Run, Path], object], suffix: str, title: str, kind: str
+    ) -> None:
+        path = ask_where_to_save(self.window(), title, run.id + suffix, kind)
         if path is not None:
             saved = self.tr("Saved")
-            self.run_in_background(lambda: write_pdf(run, path), lambda _verdict: self.notify.emit("ok", saved))
+            self.run_in_background(lambda: write(run, path), lambda _verdict: self.notify.emit("ok", saved))
 
     def _copy(self, text: str) -> None:
         QGuiApplication.clipboard().setText(text)

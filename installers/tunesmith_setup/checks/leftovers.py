@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from tunesmith_core import files, paths
-from tunesmith_core.environments import LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
+from tunesmith_core.environments import HARNESS_POINTER, LAUNCHER_POINTER, MANIFEST, TRAINING_POINTER
 from tunesmith_core.locks import is_locked
 from tunesmith_core.machine import Machine
 from tunesmith_core.messages import Message, joined
@@ -16,13 +16,14 @@ from tunesmith_setup.environments import file_repair, kinds, repair
 from tunesmith_setup.packages import inventory
 from tunesmith_setup.progress import Progress, size_text
 
-KINDS = ("launcher", "train")
+KINDS = ("launcher", "train", "harness")
+POINTERS = (LAUNCHER_POINTER, TRAINING_POINTER, HARNESS_POINTER)
 REPAIR_FOLDERS = ("reinstall-*", "skeleton-*")
 
 
 def other_environments() -> list[Path]:
     """Return the complete or broken environments that no pointer names as the current ones."""
-    current = {repair.pointed_folder(pointer) for pointer in (LAUNCHER_POINTER, TRAINING_POINTER)}
+    current = {repair.pointed_folder(pointer) for pointer in POINTERS}
     folders = sorted(path for kind in KINDS for path in paths.envs_dir().glob(f"{kind}-*") if path.is_dir())
     return [folder for folder in folders if folder not in current and not repair.STAGING_PATTERN.search(folder.name)]
 

@@ -92,6 +92,10 @@ class Environment:
         """Return whether it was built to the end and its base Python still exists."""
         return (self.folder / MANIFEST).is_file() and self.python.exists()
 
+    def is_current(self) -> bool:
+        """Return whether its pointer names it."""
+        return bool(self.pointer) and _pointed(paths.envs_dir() / str(self.pointer)) == self.name
+
     def packages(self) -> list[str]:
         """Return the names of the packages that its locks pin."""
         return [name for name, _ in scratch.pins(self.locks)]

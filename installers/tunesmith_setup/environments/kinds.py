@@ -1,4 +1,4 @@
-"""The two environments that people have: what is in them, how they are named, and who may change them."""
+"""The environments that people have: what is in them, how they are named, and who may change them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from tunesmith_setup.progress import Progress
 
 LAUNCHER_MODULES = ("numpy", "psutil", "keyring", "platformdirs", "shiboken6")
 TRAINING_MODULES = ("torch", "transformers", "peft", "datasets", "bitsandbytes")
+HARNESS_MODULES = ("absl", "joblib", "defusedxml")
+"""Those of its packages that need none of the training environment."""
 LAUNCHER_BYTES = 360_000_000
+HARNESS_BYTES = 260_000_000
 LOCK_POLL_S = 1.0
 
 
@@ -47,6 +50,14 @@ def training_environment(interpreter: Interpreter, profile: Profile) -> envs.Env
     pointer = environments.TRAINING_POINTER
     device = "cpu" if profile.name == "cpu" else "cuda"
     return envs.Environment(kind, interpreter, (lock,), TRAINING_MODULES, profile.installed_bytes, pointer, device)
+
+
+def harness_environment(interpreter: Interpreter) -> envs.Environment:
+    """Return the packages that lm-evaluation-harness adds to the training environment of a Python version."""
+    lock = envs.lock_path(LOCKS, "harness", interpreter)
+    return envs.Environment(
+        "harness", interpreter, (lock,), HARNESS_MODULES, HARNESS_BYTES, environments.HARNESS_POINTER
+    )
 
 
 @contextmanager

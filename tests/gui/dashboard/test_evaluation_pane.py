@@ -88,7 +88,7 @@ def test_the_verdict_leads_to_another_run(page: DashboardPage, qtbot: Any) -> No
 
 FOUND = {
     "step": 30,
-    "losses": {"before": 2.0, "after": 1.0, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
+    "losses": {"before": 2.0, "after": 1.0, "p": 0.004, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 40}},
     "metrics": [],
     "general": None,
 }
@@ -126,7 +126,12 @@ def test_a_run_is_measured_with_a_button(page: DashboardPage, monkeypatch: pytes
     task.happened.emit(Event(2, 0.0, "log", {}))
     task.succeeded.emit(FOUND)
     shown = texts(card)
-    assert all(words in shown for words in ("2.000", "1.000", "-1.000 (-1.500 … -0.500)", "Measured at step 30"))
+    told = ("2.000", "1.000", "-1.000 (-1.500 … -0.500)", "0.004", "Measured at step 30")
+    assert all(words in shown for words in told)
+    assert "Better than the base model: loss." in shown
+    nothing = FOUND["losses"] | {"gain": {"low": -0.5, "mean": 0.1, "high": 0.7, "rows": 40}}
+    card.set_found(FOUND | {"losses": nothing})
+    assert "Nothing changed by more than chance" in texts(card)
     assert card.cancel.isHidden()
     card.evaluate.click()
     Task.made[-1].failed.emit(TunesmithError("usage", "The run holds out no rows."))
@@ -144,13 +149,21 @@ def test_figures_are_kept_with_the_run(context: Any, open_dashboard: Any, qtbot:
     qtbot.waitUntil(lambda: "Measured at step 30" in texts(page.evaluation.measured), timeout=5000)
 
 
-def test_the_report_is_saved_as_a_pdf(
-    page: DashboardPage, qtbot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("button", "start"), [("PDF", b"%PDF"), ("HTML", b"<!doctype html>")])
+def test_the_report_is_saved_where_the_person_says(
+    page: DashboardPage, qtbot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, button: str, start: bytes
 ) -> None:
-    chosen = iter([None, tmp_path / "told.pdf"])
-    monkeypatch.setattr(page_module, "ask_where_to_save", lambda *_: next(chosen))
-    page.ask("report_pdf")
+    suffix = f".{button.lower()}"
+    chosen, proposed = iter([None, tmp_path / f"told{suffix}"]), []
+    monkeypatch.setattr(
+        page_module, "ask_where_to_save", lambda _window, _title, name, _kind: proposed.append(name) or next(chosen)
+    )
+    assert page.run is not None
+    tell(page, *(("eval", {"step": step, "loss": loss}) for step, loss in ((0, 2.0), (30, 1.0))))
+    press = {each.text(): each for each in page.evaluation.findChildren(QPushButton)}[f"Save as {button}…"].click
+    press()
     with qtbot.waitSignal(page.notify, timeout=30_000) as told:
-        page.ask("report_pdf")
+        press()
     assert told.args == ["ok", "Saved"]
-    assert (tmp_path / "told.pdf").read_bytes().startswith(b"%PDF")
+    assert proposed == [page.run.id + suffix] * 2
+    assert (tmp_path / f"told{suffix}").read_bytes().startswith(start)

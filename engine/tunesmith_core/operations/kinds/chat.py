@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tunesmith_core.devices import answering_on
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
 from tunesmith_core.operations.limits import Limits
 from tunesmith_core.runs import Run
@@ -107,6 +108,8 @@ def ask(
     }
 
 
+CHECKPOINT_HELP = Message("step of a checkpoint; 0 for the finished model, or else the newest checkpoint")
+
 CHAT = Kind(
     name="chat",
     title="Answering",
@@ -120,6 +123,21 @@ ASK = Kind(
     title="Answering",
     spec=AskSpec,
     function="tunesmith_engine.operations:ask",
+    options={
+        "question": Message("what to ask"),
+        "checkpoint": CHECKPOINT_HELP,
+        "base": Message("let the base model answer instead"),
+        "both": Message("let the trained model answer, and then the base model"),
+        "system": Message("system prompt; without it, that of the run"),
+        "max_tokens": Message("most tokens of an answer"),
+        "temperature": Message("0 always takes the most likely token, 0.7 varies, above 1 answers get wild"),
+        "top_k": Message("only so many of the most likely tokens; 0 for all"),
+        "top_p": Message("only the most likely tokens that together have this probability; 1 for all"),
+        "min_p": Message("only tokens with at least this share of the most likely one's probability; 0 for all"),
+        "repetition_penalty": Message("above 1, tokens that occurred before become less likely"),
+        "seed": Message("the same seed gives the same answer"),
+        "device": Message("where the model runs; auto takes a GPU if there is one"),
+    },
     grace_s=10.0,
 )
 RENDER = Kind(

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tunesmith_core.devices import answering_on
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
+from tunesmith_core.operations.kinds.chat import CHECKPOINT_HELP
 from tunesmith_core.runs import Run
 from tunesmith_core.spec import RunSpec
 
@@ -20,12 +22,23 @@ class EvaluateSpec:
         checkpoint: step of a checkpoint; 0 for the finished adapter, or the newest checkpoint where there is none.
         data: a file of rows; "" for the rows that the run holds out.
         rows: that are answered, at most; losses are measured on more.
+        matches: a regular expression that good answers match; "" for no such check.
+        harness: names of tasks of lm-evaluation-harness, separated by commas.
+        harness_tasks: a folder with more of its tasks, "" for none.
     """
 
     run: RunFolder
     checkpoint: int = 0
     data: AbsolutePath = AbsolutePath("")
     rows: int = 50
+    matches: str = ""
+    harness: str = ""
+    harness_tasks: AbsolutePath = AbsolutePath("")
+
+    @property
+    def downloads(self) -> bool:
+        """Whether data sets may come from the hub."""
+        return bool(self.harness)
 
     def answering(self) -> RunSpec:
         """Return the settings of the run, on the device that answers."""
@@ -38,6 +51,17 @@ EVALUATE = Kind(
     spec=EvaluateSpec,
     function="tunesmith_engine.operations:evaluate",
     help="compare the trained model of a run with its base model; a run in progress measures its held-out loss",
+    options={
+        "checkpoint": CHECKPOINT_HELP,
+        "data": Message("a file of rows to measure on; without it, the rows that the run holds out"),
+        "rows": Message("most rows to answer; the loss is measured on more"),
+        "matches": Message("a regular expression; tells how many answers it is found in, (?i) ignores case"),
+        "harness": Message(
+            "tasks of lm-evaluation-harness, separated by commas; their data comes from the hub, and the first use "
+            "downloads the program after asking"
+        ),
+        "harness_tasks": Message("a folder with tasks of your own for --harness; code that they name is run"),
+    },
     # An answer in progress is not interrupted.
     grace_s=30.0,
 )
