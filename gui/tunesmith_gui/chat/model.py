@@ -56,7 +56,8 @@ class ChatModel:
             del talk.turns[self.edited :]
         self.edited = None
         sides = SIDES if talk.compares else (TUNED,)
-        talk.turns.append(Turn(question, {side: Answer(step=step) for side in sides}))
+        # What is kept now and never ends, because the program was closed, counts as stopped.
+        talk.turns.append(Turn(question, {side: Answer(step=step, status="canceled") for side in sides}))
         talk.changed_at = time.time()
         self.errors.clear()
         self.waiting = list(sides)
