@@ -28,6 +28,21 @@
     </message>
 </context>
 <context>
+    <name>AnswerPair</name>
+    <message>
+        <source>Answer %1</source>
+        <translation>回答 %1</translation>
+    </message>
+    <message>
+        <source>(empty)</source>
+        <translation>（空）</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+</context>
+<context>
     <name>AnswerView</name>
     <message>
         <source>Trained model</source>
@@ -68,6 +83,10 @@
     <message>
         <source>The model gave no answer.</source>
         <translation>模型没有给出回答。</translation>
+    </message>
+    <message>
+        <source>Stopped before the answer was complete. Regenerate asks again.</source>
+        <translation>回答未完成就已停止。点“重新生成”可再次提问。</translation>
     </message>
     <message numerus="yes">
         <source>%n token(s)</source>
@@ -199,24 +218,16 @@ Click a symbol in the legend to hide its line.</source>
         <translation>与基础模型对比</translation>
     </message>
     <message>
+        <source>Blind vote</source>
+        <translation>盲测投票</translation>
+    </message>
+    <message>
         <source>Settings</source>
         <translation>设置</translation>
     </message>
     <message>
         <source>Try %1</source>
         <translation>试用 %1</translation>
-    </message>
-    <message>
-        <source>Finished adapter</source>
-        <translation>最终适配器</translation>
-    </message>
-    <message>
-        <source>Newest checkpoint</source>
-        <translation>最新检查点</translation>
-    </message>
-    <message>
-        <source>Step %1</source>
-        <translation>第 %1 步</translation>
     </message>
     <message>
         <source>The model answered: %1</source>
@@ -4947,6 +4958,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
     </message>
     <message>
+        <source>{who} was better in {better} of {num} votes (95% interval {low} to {high}).</source>
+        <translation>{num} 票中有 {better} 票认为{who}更好（95% 区间 {low} 到 {high}）。</translation>
+    </message>
+    <message>
         <source>damaged</source>
         <translation>已损坏</translation>
     </message>
@@ -5501,12 +5516,32 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
     </message>
     <message>
+        <source>--checkpoint and --against name the same weights.</source>
+        <translation>--checkpoint 和 --against 指定了相同的权重。</translation>
+    </message>
+    <message>
         <source>--rows: {rows} is less than 1.</source>
         <translation>--rows：{rows} 小于 1。</translation>
     </message>
     <message>
+        <source>1: A is better, 2: B is better, 3: both the same, 4: both bad</source>
+        <translation>1：A 更好，2：B 更好，3：两个一样，4：都不好</translation>
+    </message>
+    <message>
+        <source>A: {a}. B: {b}.</source>
+        <translation>A：{a}。B：{b}。</translation>
+    </message>
+    <message>
         <source>Add --format gguf.</source>
         <translation>请加上 --format gguf。</translation>
+    </message>
+    <message>
+        <source>Blind votes</source>
+        <translation>盲测投票</translation>
+    </message>
+    <message>
+        <source>Both are the weights of step {step}. Compare with another checkpoint.</source>
+        <translation>两边都是第 {step} 步的权重。请换一个检查点来比较。</translation>
     </message>
     <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
@@ -5589,8 +5624,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请把它移走，然后重新导出。</translation>
     </message>
     <message>
+        <source>No vote found one of them better.</source>
+        <translation>没有一票认为其中一个更好。</translation>
+    </message>
+    <message>
+        <source>No votes yet.</source>
+        <translation>还没有投票。</translation>
+    </message>
+    <message>
         <source>Not an ordinary file</source>
         <translation>不是普通文件</translation>
+    </message>
+    <message>
+        <source>Not counted: {same} the same, {bad} both bad.</source>
+        <translation>未计入：{same} 票认为一样，{bad} 票认为都不好。</translation>
     </message>
     <message>
         <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
@@ -5629,6 +5676,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>用 {method} 方法扩展的位置编码无法导出为 GGUF。</translation>
     </message>
     <message>
+        <source>Preference pairs: {num} in {path}</source>
+        <translation>偏好数据对：{num} 条，保存在 {path}</translation>
+    </message>
+    <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
         <translation>请提高此上限，减小微批次大小或上下文长度，或选择更小的模型。</translation>
     </message>
@@ -5661,12 +5712,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
     </message>
     <message>
+        <source>Sign test: p {p}.</source>
+        <translation>符号检验：p {p}。</translation>
+    </message>
+    <message>
         <source>Start LM Studio once, then export again.</source>
         <translation>请先启动一次 LM Studio，然后重新导出。</translation>
     </message>
     <message>
+        <source>Step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>That is more than chance: {winner} gives better answers.</source>
+        <translation>这不是偶然：{winner}的回答更好。</translation>
     </message>
     <message>
         <source>The adapter changes {name}, for which the base model has no file.</source>
@@ -5793,6 +5856,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>分词器无法导出为 GGUF：{reason}。</translation>
     </message>
     <message>
+        <source>The trained model</source>
+        <translation>训练后的模型</translation>
+    </message>
+    <message>
         <source>The training environment is missing {names}, which this format needs.</source>
         <translation>训练环境缺少此格式所需的 {names}。</translation>
     </message>
@@ -5807,6 +5874,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The training rows are not the same as before, or become other tokens.</source>
         <translation>训练用的行与之前不同，或转换成了不同的 token。</translation>
+    </message>
+    <message>
+        <source>The votes show no clear difference.</source>
+        <translation>投票没有显示出明显差别。</translation>
     </message>
     <message>
         <source>The weight {name} has no place in a GGUF file of a model of type {kind}.</source>
@@ -5827,6 +5898,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>Too few votes to tell which one is better.</source>
+        <translation>票数太少，无法判断哪个更好。</translation>
     </message>
     <message>
         <source>Too many levels of symbolic links</source>
@@ -5869,12 +5944,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
     </message>
     <message>
+        <source>Votes on {later} and {earlier}</source>
+        <translation>{later}与{earlier}的投票</translation>
+    </message>
+    <message>
         <source>Wait until it ends, or choose another folder.</source>
         <translation>请等待它结束，或选择其他文件夹。</translation>
     </message>
     <message>
         <source>With the adapter, the weight {name} is NaN or infinite in {format}.</source>
         <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>a checkpoint instead of the base model</source>
+        <translation>与某个检查点比较，而不是基础模型</translation>
     </message>
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
@@ -5887,6 +5970,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>after</source>
         <translation>之后</translation>
+    </message>
+    <message>
+        <source>also write the votes as preference pairs</source>
+        <translation>同时把投票写成偏好数据对</translation>
     </message>
     <message>
         <source>an adapter is in the folder of the model, and it is not clear whether it belongs to it</source>
@@ -5905,6 +5992,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>正在回答</translation>
     </message>
     <message>
+        <source>ask the held-out questions of the run</source>
+        <translation>用该运行留出的问题提问</translation>
+    </message>
+    <message>
         <source>before</source>
         <translation>之前</translation>
     </message>
@@ -5915,6 +6006,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>bytes between tensors are described by none, from byte {place:,}</source>
         <translation>从第 {place:,} 字节起，张量之间有不属于任何张量的字节</translation>
+    </message>
+    <message>
+        <source>compare answers of a run without knowing whose they are</source>
+        <translation>在不知道出处的情况下比较一个运行的回答</translation>
     </message>
     <message>
         <source>contains no JSON object, or its end is missing</source>
@@ -6309,6 +6404,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
     <message>
+        <source>only show how the votes stand</source>
+        <translation>只显示投票结果</translation>
+    </message>
+    <message>
         <source>only the problem that this check found</source>
         <translation>只处理这项检查发现的问题</translation>
     </message>
@@ -6525,6 +6624,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>NVIDIA 驱动没有响应</translation>
     </message>
     <message>
+        <source>the base model</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
         <source>the end of the file</source>
         <translation>文件结尾</translation>
     </message>
@@ -6623,6 +6726,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the value of {name} is not one that this model can have</source>
         <translation>该模型不支持 {name} 的这个值</translation>
+    </message>
+    <message>
+        <source>the weights to judge (the newest)</source>
+        <translation>要评判的权重（最新的）</translation>
     </message>
     <message>
         <source>they are already in the other folder</source>
@@ -6739,6 +6846,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>warning[{code}]: {message}</source>
         <translation>警告[{code}]：{message}</translation>
+    </message>
+    <message>
+        <source>what answers (auto)</source>
+        <translation>用什么设备回答（auto）</translation>
     </message>
     <message>
         <source>with --plan: print JSON for programs</source>
@@ -7023,6 +7134,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name}{inside}</source>
         <translation>{name}{inside}</translation>
+    </message>
+    <message>
+        <source>{num} lines of {file} can&apos;t be read and are not counted. They stay in the file.</source>
+        <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
     </message>
     <message>
         <source>{path} (missing)</source>
@@ -10612,6 +10727,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行</translation>
     </message>
     <message>
+        <source>Blind vote</source>
+        <translation>盲测投票</translation>
+    </message>
+    <message>
         <source>Environment</source>
         <translation>环境</translation>
     </message>
@@ -11991,6 +12110,149 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>%1 question %2</source>
         <translation>%1：问题 %2</translation>
+    </message>
+</context>
+<context>
+    <name>VotePage</name>
+    <message>
+        <source>Both models answer each question. You see the answers in random order and learn whose they are after your vote.</source>
+        <translation>两个模型都会回答每个问题。回答以随机顺序显示，投票后才揭晓出处。</translation>
+    </message>
+    <message>
+        <source>Answers and result</source>
+        <translation>回答与结果</translation>
+    </message>
+    <message>
+        <source>Back to the chat</source>
+        <translation>返回对话</translation>
+    </message>
+    <message>
+        <source>Weights that are judged</source>
+        <translation>要评判的权重</translation>
+    </message>
+    <message>
+        <source>Compared with</source>
+        <translation>比较对象</translation>
+    </message>
+    <message>
+        <source>against</source>
+        <translation>对比</translation>
+    </message>
+    <message>
+        <source>A is better</source>
+        <translation>A 更好</translation>
+    </message>
+    <message>
+        <source>B is better</source>
+        <translation>B 更好</translation>
+    </message>
+    <message>
+        <source>Both the same</source>
+        <translation>两个一样</translation>
+    </message>
+    <message>
+        <source>Both bad</source>
+        <translation>都不好</translation>
+    </message>
+    <message>
+        <source>Your votes</source>
+        <translation>你的投票</translation>
+    </message>
+    <message>
+        <source>Save votes as preference pairs…</source>
+        <translation>将投票保存为偏好数据对…</translation>
+    </message>
+    <message>
+        <source>Question</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>Ask both models a question.</source>
+        <translation>向两个模型提一个问题。</translation>
+    </message>
+    <message>
+        <source>Next held-out question</source>
+        <translation>下一个留出问题</translation>
+    </message>
+    <message>
+        <source>Ask both</source>
+        <translation>向两者提问</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>停止</translation>
+    </message>
+    <message>
+        <source>Blind vote: %1</source>
+        <translation>盲测投票：%1</translation>
+    </message>
+    <message>
+        <source>Base model</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>Both models are answering. Their answers appear together.</source>
+        <translation>两个模型正在回答。回答会同时显示。</translation>
+    </message>
+    <message>
+        <source>Which answer to “%1” is better?</source>
+        <translation>对“%1”的回答，哪个更好？</translation>
+    </message>
+    <message>
+        <source>Both answers are there.</source>
+        <translation>两个回答都已显示。</translation>
+    </message>
+    <message>
+        <source>Stopped. There is nothing to vote on.</source>
+        <translation>已停止，没有可投票的内容。</translation>
+    </message>
+    <message>
+        <source>Saved. A was %1, B was %2.</source>
+        <translation>已保存。A 是%1，B 是%2。</translation>
+    </message>
+    <message>
+        <source>No votes yet.</source>
+        <translation>还没有投票。</translation>
+    </message>
+    <message>
+        <source>Save votes as preference pairs</source>
+        <translation>将投票保存为偏好数据对</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n preference pair(s) saved</source>
+        <translation>
+            <numerusform>已保存 %n 条偏好数据对</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>VotesCard</name>
+    <message>
+        <source>Blind votes</source>
+        <translation>盲测投票</translation>
+    </message>
+    <message>
+        <source>Vote</source>
+        <translation>投票</translation>
+    </message>
+    <message>
+        <source>Read two answers without knowing whose they are, and say which one is better.</source>
+        <translation>阅读两个不知出处的回答，并说出哪个更好。</translation>
+    </message>
+</context>
+<context>
+    <name>WeightsBox</name>
+    <message>
+        <source>Finished adapter</source>
+        <translation>最终适配器</translation>
+    </message>
+    <message>
+        <source>Newest checkpoint</source>
+        <translation>最新检查点</translation>
+    </message>
+    <message>
+        <source>Step %1</source>
+        <translation>第 %1 步</translation>
     </message>
 </context>
 <context>

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
@@ -29,14 +31,18 @@ from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.widgets.announcer import Announcer
-from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.banner import Banner, BannerAction
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.empty_state import EmptyState
 from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.save_file import ask_where_to_save
+from tunesmith_gui.widgets.side_by_side import SideBySide
 from tunesmith_gui.widgets.status_chip import StatusChip
 
+NAME_LETTERS = 30
+"""Of the run's name: where it has no room for so many, what can be chosen goes below it."""
 KEEP_MS = 2000
 """Of an answer under way no more is lost when the program ends."""
 REPAINT_MS = 100
@@ -73,7 +79,7 @@ class ChatPage(Page):
         self._banner: Banner | None = None
         self._views: list[TurnView] = []
         self._saving = False
-        self._unsaved: dict[str, tuple[Run, Conversation]] = {}
+        self._unsaved: dict[str, Callable[[], None]] = {}
         self._examples: Path | None = None
         self._announcer = Announcer(self)
         self._build()
@@ -83,7 +89,7 @@ class ChatPage(Page):
         self._tick.timeout.connect(self._repaint)
         self._keep = QTimer(self)
         self._keep.setInterval(KEEP_MS)
-        self._keep.timeout.connect(self._save)
+        self._keep.timeout.connect(self._keep_piece)
         service = context.chat
         service.changed.connect(self._show_state)
         service.happened.connect(self._take)
@@ -143,22 +149,18 @@ class ChatPage(Page):
         row = QHBoxLayout()
         row.setSpacing(SPACE)
         back = IconButton("chevron-left", self.tr("Back to the run"), lambda: self._go("dashboard"), parent=self)
-        row.addWidget(back)
+        row.addWidget(back, 0, Qt.AlignmentFlag.AlignTop)
         self.name = ElidedLabel("", role="title", parent=self)
-        row.addWidget(self.name, 1)
         self.chip = StatusChip(parent=self)
-        row.addWidget(self.chip)
         self.weights = WeightsBox(self.tr("Checkpoint that answers"), self)
         self.weights.activated.connect(self._on_weights)
-        row.addWidget(self.weights)
         self.compare = QCheckBox(self.tr("Compare with the base model"), self)
         self.compare.toggled.connect(self._on_compare)
-        row.addWidget(self.compare)
         vote = button(self.tr("Blind vote"), lambda: self._go("vote"), icon_name="compare", parent=self)
-        row.addWidget(vote)
         self.more = button(self.tr("Settings"), self._toggle_drawer, icon_name="settings", parent=self)
         self.more.setCheckable(True)
-        row.addWidget(self.more)
+        controls = FlowRow((self.chip, self.weights, self.compare, vote, self.more), self)
+        row.addWidget(SideBySide(self.name, controls, first_letters=NAME_LETTERS, parent=self), 1)
         return row
 
     # The contract with the window
@@ -254,36 +256,46 @@ class ChatPage(Page):
             return
         self.model.take(event)
         if not self.model.answering:
-            self._keep.stop()
-            self._take_back_too_long()
-            self._save()
-            words = self.model.current.turns[-1].answers[TUNED].text
-            self._announcer.say(tr.fill(self.tr("The model answered: %1"), words))
-            self._repaint()
-            self._show_state()
+            self._end_answer()
         elif not self._tick.isActive():
             self._tick.start()
 
+    def _end_answer(self) -> None:
+        words = self.model.current.turns[-1].answers[TUNED].text
+        self._announcer.say(tr.fill(self.tr("The model answered: %1"), words))
+        self._take_back_too_long()
+        self._save()
+        self._repaint()
+        self._show_state()
+
     def _take_back_too_long(self) -> None:
-        """Put a question that the model can't read back into the box, to be shortened; sending replaces it."""
-        if any(error.code == "chat-too-long" for error in self.model.errors.values()):
-            self.model.edited = len(self.model.current.turns) - 1
-            self.composer.write(self.model.current.turns[-1].question)
+        """Put a question that the model can't read back into the box, to be shortened, as if it had not been asked."""
+        error = next((each for each in self.model.errors.values() if each.code == "chat-too-long"), None)
+        if error is None:
+            return
+        run, talk = self.run, self.model.current
+        self.composer.write(self.model.take_back())
+        if run is not None and talk not in self.model.conversations:
+            self._erase(run, talk)
+        self._show_banner(error, ())
+        self._rebuild()
 
     def _fail(self, error: TunesmithError) -> None:
         if self.context.chat.run != self.run:
             return
         self.model.fail()
-        self._keep.stop()
-        self._drop_banner()
         actions = [(self.tr("Try again"), lambda: self._retry(self.context.chat.device))]
         if error.code in ("gpu-busy", "cuda-oom", "driver-missing", "torch-cpu-build"):
             actions.insert(0, (self.tr("Answer on the CPU"), lambda: self._retry("cpu")))
         if error.code == "environment-missing":
             actions = [(self.tr("Open Environment"), lambda: self.navigate.emit("environment", None))]
-        self._banner = error_banner(error, actions=tuple(actions), parent=self)
-        self._banner_place.addWidget(self._banner)
+        self._show_banner(error, tuple(actions))
         self._rebuild()
+
+    def _show_banner(self, error: TunesmithError, actions: tuple[BannerAction, ...]) -> None:
+        self._drop_banner()
+        self._banner = error_banner(error, actions=actions, parent=self)
+        self._banner_place.addWidget(self._banner)
 
     def _retry(self, device: str) -> None:
         self._drop_banner()
@@ -369,10 +381,9 @@ class ChatPage(Page):
             danger=True,
         )
         if dialog.exec() and run is not None:
-            self._unsaved.pop(talk.id, None)
             self.model.forget(talk, self._spec.data.system_prompt)
             self._rebuild()
-            self.run_in_background(lambda: conversations.delete(run, talk), lambda _nothing: None)
+            self._erase(run, talk)
 
     def _on_compare(self, compares: bool) -> None:
         if compares != self.model.current.compares:
@@ -391,14 +402,26 @@ class ChatPage(Page):
         run, talk = self.run, self.model.current
         if run is None or talk not in self.model.conversations:
             return
-        self._unsaved[talk.id] = (run, copy.deepcopy(talk))
+        self._unsaved[talk.id] = partial(conversations.save, run, copy.deepcopy(talk))
         self._write()
+
+    def _erase(self, run: Run, talk: Conversation) -> None:
+        """Delete the file of a conversation, after a write of it that is under way."""
+        self._unsaved[talk.id] = partial(conversations.delete, run, talk)
+        self._write()
+
+    def _keep_piece(self) -> None:
+        """Write what has come of an answer."""
+        if self.model.answering:
+            self._save()
+        else:
+            self._keep.stop()
 
     def _write(self) -> None:
         if self._saving or not self._unsaved:
             return
         self._saving = True
-        run, talk = self._unsaved.pop(next(iter(self._unsaved)))
+        change = self._unsaved.pop(next(iter(self._unsaved)))
 
         def over() -> None:
             self._saving = False
@@ -408,7 +431,7 @@ class ChatPage(Page):
             self._show_error(error)
             over()
 
-        self.run_in_background(lambda: conversations.save(run, talk), lambda _nothing: over(), failed)
+        self.run_in_background(change, lambda _nothing: over(), failed)
 
     # Showing
 

@@ -83,6 +83,7 @@ class ChatService(QObject):
         self.close()
         self.run, self.checkpoint, self.device, self.ready = run, checkpoint, device, {}
         self._was_asked = False
+        self._asked.clear()
         task = self._task = OperationTask(CHAT, ChatSpec(RunFolder(str(run.path)), checkpoint, device), self)
         task.happened.connect(lambda event: self._take(task, event))
         task.ended.connect(lambda outcome: self._end(task, outcome))

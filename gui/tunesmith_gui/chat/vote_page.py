@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QShortcut
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core import votes
 from tunesmith_core.errors import TunesmithError
+from tunesmith_core.plain_text import one_line, shortened
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, display_name
 from tunesmith_core.votes import BASE_MODEL, CHOICES, Contender, Contest, Kept
@@ -29,6 +30,9 @@ from tunesmith_gui.widgets.error_banner import error_words
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
 from tunesmith_gui.widgets.save_file import ask_where_to_save
+
+QUESTION_COLUMNS = 200
+"""Of a question above its answers; the box below has all of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,15 +120,11 @@ class VotePage(Page):
 
     def _build_choices(self, parent: QWidget) -> QWidget:
         words = (self.tr("A is better"), self.tr("B is better"), self.tr("Both the same"), self.tr("Both bad"))
-        self.choices, self._keys = [], []
+        self.choices = []
         for number, (text, choice) in enumerate(zip(words, CHOICES, strict=True), 1):
             each = button(f"{number}  {text}", partial(self._vote, choice), parent=parent)
             each.setAccessibleName(text)
             self.choices.append(each)
-            key = QShortcut(QKeySequence(str(number)), self)
-            key.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
-            key.activated.connect(each.click)
-            self._keys.append(key)
         self._choice_row = FlowRow(self.choices, parent)
         return self._choice_row
 
@@ -133,6 +133,7 @@ class VotePage(Page):
         self.result = SafeLabel(wrap=True, selectable=True, parent=card)
         card.body.addWidget(self.result)
         self.warning = SafeLabel(tone="warn", wrap=True, parent=card)
+        self.warning.hide()
         card.body.addWidget(self.warning)
         self.pairs = button(
             self.tr("Save votes as preference pairs…"), self._save_pairs, icon_name="save", parent=card
@@ -271,7 +272,8 @@ class VotePage(Page):
         if not contest.is_over:
             return
         if contest.is_answered:
-            self._say(tr.fill(self.tr("Which answer to “%1” is better?"), contest.prompt[-1]["content"]))
+            question = shortened(one_line(contest.prompt[-1]["content"]), QUESTION_COLUMNS)
+            self._say(tr.fill(self.tr("Which answer to “%1” is better?"), question))
             self.answers.show_answers(contest.shown())
             self._announcer.say(self.tr("Both answers are there."))
             self._show_state()
@@ -292,6 +294,14 @@ class VotePage(Page):
             self._show_state()
 
     # Voting
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Take the keys 1 to 4 as votes; the box for questions is closed while there is something to vote on."""
+        keys = [str(number) for number in range(1, len(CHOICES) + 1)]
+        if self._is_voting and event.text() in keys:
+            self._vote(CHOICES[keys.index(event.text())])
+        else:
+            super().keyPressEvent(event)
 
     def _vote(self, choice: str) -> None:
         """Keep a vote; only then it is told whose answers they were."""
@@ -368,8 +378,6 @@ class VotePage(Page):
         self.ask.setVisible(not self._is_answering)
         self.stop.setVisible(self._is_answering)
         self._choice_row.setVisible(self._is_voting)
-        for key in self._keys:
-            key.setEnabled(self._is_voting)
 
 
 def _look(run: Run) -> _Found:

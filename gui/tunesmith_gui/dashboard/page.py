@@ -22,6 +22,7 @@ from tunesmith_core.report.pdf import write_pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.votes import Kept
 from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.banners import banner_key, make_banner
 from tunesmith_gui.dashboard.evaluation_pane import EvaluationPane
@@ -301,10 +302,14 @@ class DashboardPage(Page):
     def _read_votes(self) -> None:
         """Read the votes each time the page comes to the front: they are taken on another one."""
         run = self.run
-        if run is not None:
-            self.run_in_background(
-                lambda: votes.load(run), lambda kept: run is self.run and self.evaluation.votes.show_votes(kept)
-            )
+        if run is None:
+            return
+
+        def take(kept: Kept) -> None:
+            if run is self.run:
+                self.evaluation.votes.show_votes(kept)
+
+        self.run_in_background(lambda: votes.load(run), take)
 
     def _read_output(self) -> None:
         run = self.run
