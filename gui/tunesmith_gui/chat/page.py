@@ -13,7 +13,9 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core import conversations
+from tunesmith_core.answering import FREE_THE_GPU
 from tunesmith_core.conversations import Conversation
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import TUNED
 from tunesmith_core.protocol import Event
@@ -30,11 +32,12 @@ from tunesmith_gui.chat.weights import Weights, WeightsBox, find_weights
 from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.announcer import Announcer
 from tunesmith_gui.widgets.banner import Banner, BannerAction
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.empty_state import EmptyState
-from tunesmith_gui.widgets.error_banner import error_banner
+from tunesmith_gui.widgets.error_banner import error_details
 from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.save_file import ask_where_to_save
@@ -159,8 +162,8 @@ class ChatPage(Page):
         vote = button(self.tr("Blind vote"), lambda: self._go("vote"), icon_name="compare", parent=self)
         self.more = button(self.tr("Settings"), self._toggle_drawer, icon_name="settings", parent=self)
         self.more.setCheckable(True)
-        controls = FlowRow((self.chip, self.weights, self.compare, vote, self.more), self)
-        row.addWidget(SideBySide(self.name, controls, first_letters=NAME_LETTERS, parent=self), 1)
+        self._controls = FlowRow((self.chip, self.weights, self.compare, vote, self.more), self)
+        row.addWidget(SideBySide(self.name, self._controls, first_letters=NAME_LETTERS, parent=self), 1)
         return row
 
     # The contract with the window
@@ -293,8 +296,19 @@ class ChatPage(Page):
         self._rebuild()
 
     def _show_banner(self, error: TunesmithError, actions: tuple[BannerAction, ...]) -> None:
+        """Show an error in few lines, for the answers need the room; what it may be in general is behind Details."""
         self._drop_banner()
-        self._banner = error_banner(error, actions=actions, parent=self)
+        # The catalogue's step against a full GPU helps a training.
+        hint = core_text(FREE_THE_GPU if error.code == "cuda-oom" else error.hint)
+        self._banner = Banner(
+            "error",
+            core_text(error.title),
+            "\n".join((core_text(error.message), hint)),
+            details="\n".join((core_text(CODES[error.code].cause), error_details(error))),
+            actions=actions,
+            dismissable=True,
+            parent=self,
+        )
         self._banner_place.addWidget(self._banner)
 
     def _retry(self, device: str) -> None:
@@ -482,6 +496,7 @@ class ChatPage(Page):
             self.chip.set_state(self.tr("Not loaded"), "neutral")
             if model.answering and mine:
                 model.fail()
+        self._controls.updateGeometry()
         self.weights.setEnabled(not model.answering)
         self.compare.setEnabled(not model.answering)
         self.composer.show_state(answering=model.answering, editing=model.edited is not None)

@@ -160,7 +160,9 @@ def test_mouse_and_keys_vote(place: int, page: VotePage, run: Run, qtbot: Any) -
     qtbot.mouseClick(page.choices[place], Qt.MouseButton.LeftButton)
     voted(page, qtbot)
     assert page.box.toPlainText() == QUESTIONS[1], "the next held-out question is proposed"
-    ask(page, qtbot, "Mine.", "Yours.")
+    qtbot.mouseClick(page.ask, Qt.MouseButton.LeftButton)
+    assert page.answers.isHidden(), "those of the question before are gone"
+    answer(page, "Mine.", "Yours.")
     qtbot.keyClick(page._area, str(place + 1))
     voted(page, qtbot)
     assert [vote.choice for vote in votes.load(run).votes] == [votes.CHOICES[place]] * 2
