@@ -44,7 +44,7 @@ from tunesmith_gui.widgets.save_file import ask_where_to_save
 from tunesmith_gui.widgets.side_by_side import SideBySide
 from tunesmith_gui.widgets.status_chip import StatusChip
 
-NAME_LETTERS = 30
+NAME_LETTERS = 42
 """Of the run's name: where it has no room for so many, what can be chosen goes below it."""
 KEEP_MS = 2000
 """Of an answer under way no more is lost when the program ends."""
