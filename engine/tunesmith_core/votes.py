@@ -88,8 +88,8 @@ class Vote:
 
     @property
     def better(self) -> Given | None:
-        """The answer that was found better, None for neither."""
-        return {A_BETTER: self.a, B_BETTER: self.b}.get(self.choice)
+        """The answer that was found better, None for neither; of two that read the same none is."""
+        return {A_BETTER: self.a, B_BETTER: self.b}.get(self.choice) if self.a.text != self.b.text else None
 
     @property
     def steps(self) -> tuple[int, int]:
@@ -99,7 +99,7 @@ class Vote:
     def pair(self) -> dict[str, Any] | None:  # Any: JSON values
         """Return it as a row of preference data, None where neither was found better."""
         chosen = self.better
-        if chosen is None or self.a.text == self.b.text:
+        if chosen is None:
             return None
         rejected = self.b if chosen is self.a else self.a
         answers = {
@@ -239,8 +239,10 @@ class Kept:
             if vote.better is not None:
                 is_later = vote.better.step == count.later
                 count.better, count.worse = count.better + is_later, count.worse + (not is_later)
+            elif vote.choice == BOTH_BAD:
+                count.bad += 1
             else:
-                count.same, count.bad = count.same + (vote.choice == SAME), count.bad + (vote.choice == BOTH_BAD)
+                count.same += 1
         return sorted(found.values(), key=lambda count: -count.num_votes)
 
     def to_dict(self) -> dict[str, Any]:  # Any: JSON values

@@ -161,6 +161,11 @@ def test_the_last_vote_on_the_same_answers_counts() -> None:
     assert count.better == 2
 
 
+def test_of_answers_that_read_the_same_none_is_better() -> None:
+    (count,) = Kept([vote("a", words="You."), vote("bad", "Sure?", words="You.")]).counts()
+    assert (count.better, count.worse, count.same, count.bad) == (0, 0, 1, 1)
+
+
 def test_preferred_answers_become_preference_pairs(run: Run) -> None:
     cast = [vote("a"), vote("b", "Sure?"), vote("same", "Well?"), vote("bad", "Hm?"), vote("a", "Same?", words="You.")]
     path = run.path / "pairs.jsonl"
