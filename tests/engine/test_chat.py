@@ -235,14 +235,33 @@ def test_the_first_answer_on_a_cpu_does_not_wait_for_the_comparison(home: Path, 
     told: list[str] = []
     answers = []
     for name in ("plain", "fused"):
+        assert not session.may_hurry
         assert session._decoder.name == name
         answers.append(session.answer(prompt, TUNED, Sampling(8), lambda text, _: told.append(text), lambda: False))
-        session.hurry()
-        taken = session._decoder
-        session.hurry()
-        assert session._decoder is taken
+        if session.may_hurry:
+            session.hurry()
+    assert not session.may_hurry
     assert answers[0].answer.text == answers[1].answer.text
     assert model.training is False
+
+
+def test_a_quiet_chat_takes_the_fastest_way(
+    home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunesmith_core.operations.host import Host
+
+    hurried: list[float] = []
+    run, _ = trained_run(tiny_model)
+    monkeypatch.setattr(serve, "QUIET_S", 0.3)
+    monkeypatch.setattr(serve, "IDLE_S", 1.5)
+    monkeypatch.setattr(Session, "may_hurry", property(lambda _self: not hurried))
+    monkeypatch.setattr(Session, "hurry", lambda _self: hurried.append(time.monotonic()))
+    folder = home / "operation"
+    folder.mkdir()
+    with Host(Run(folder)) as host:
+        serve.chat(host, ChatSpec(RunFolder(str(run.path)), 0, "cpu"))
+    assert len(hurried) == 1
+    assert time.monotonic() - hurried[0] > 0.9, "long before it is unloaded"
 
 
 STARTED = """

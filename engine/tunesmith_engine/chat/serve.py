@@ -29,6 +29,9 @@ Answer = dict[str, Any]  # Any: JSON values
 IDLE_S = 900.0
 """A model that nobody asks anything for so long is unloaded."""
 
+QUIET_S = 5.0
+"""After an answer; then nobody is likely to ask while a faster way to answer is compared with transformers."""
+
 LOOK_S = 2.0
 """Seconds between two looks whether a run needs the GPU."""
 
@@ -100,12 +103,11 @@ class _Chat:
             self._listen()
             if self._waiting:
                 self._do(self._waiting.popleft())
-                self._listen()
-                if not self._waiting:
-                    self._session.hurry()
                 heard = time.monotonic()
                 continue
             now = time.monotonic()
+            if now - heard > QUIET_S and self._session.may_hurry:
+                self._session.hurry()
             if now - heard > IDLE_S:
                 return "idle"
             if now - looked > LOOK_S:

@@ -62,6 +62,7 @@ class Session:
         self._ends = end_tokens(self._model.get_base_model(), self._tokenizer)
         # On a CPU the comparison with transformers, without which no other way is taken, takes longer than an answer.
         self._waits = self.compute.device.type == "cpu"
+        self._has_answered = False
         self._decoder: Decoder = (PlainDecoder if self._waits else open_decoder)(self._model, self.compute)
 
     @property
@@ -76,11 +77,15 @@ class Session:
         most = getattr(config, "max_position_embeddings", None)
         return int(most) if most else None
 
+    @property
+    def may_hurry(self) -> bool:
+        """Whether the first answer did not wait for the fastest way, and is over."""
+        return self._waits and self._has_answered
+
     def hurry(self) -> None:
-        """Take the fastest way to answer from now on, where the first answer did not wait for it."""
-        if self._waits:
-            self._waits = False
-            self._decoder = open_decoder(self._model, self.compute)
+        """Take the fastest way to answer from now on."""
+        self._waits = False
+        self._decoder = open_decoder(self._model, self.compute)
 
     def switch(self, checkpoint: int) -> None:
         """Let other weights of the run answer, in the same memory; those of before stay when they can't be found.
@@ -149,6 +154,7 @@ class Session:
             should_stop=stops,
         )
         answer.finish()
+        self._has_answered = True
         status = "canceled" if stopped else "length" if len(tokens) >= sampling.max_tokens else "end"
         told, seconds = answer.told(status, self.step)
         return Answered(told, len(prompt.tokens), seconds)
