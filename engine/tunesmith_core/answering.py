@@ -22,6 +22,9 @@ MOST_REMEMBERED_TOKENS = 8192
 WORKING_BYTES = 1 << 29
 """For activations of one row and what the allocator keeps beyond what is used."""
 
+FREE_THE_GPU = Message("Close other programs that use the GPU, or answer on the CPU, which is slower.")
+"""What helps an answer that the GPU has no memory for."""
+
 
 def needed_bytes(spec: RunSpec, card: ModelCard, hardware: Hardware) -> int:
     """Return about how much memory of a device the model of a run needs to answer.
@@ -73,7 +76,7 @@ def check_room(spec: RunSpec, card: ModelCard) -> None:
     raise TunesmithError(
         "gpu-busy",
         "The model needs about {needed} of GPU memory. {free} are free.",
-        hint=Message("Close other programs that use the GPU, or answer on the CPU, which is slower."),
+        hint=FREE_THE_GPU,
         **values,
     )
 

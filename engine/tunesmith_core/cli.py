@@ -13,9 +13,21 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import tunesmith_core
-from tunesmith_core import cli_chat, cli_evaluate, cli_runs, cli_specs, environments, files, paths, settings, terminal
+from tunesmith_core import (
+    cli_chat,
+    cli_evaluate,
+    cli_runs,
+    cli_specs,
+    cli_votes,
+    environments,
+    files,
+    paths,
+    settings,
+    terminal,
+)
 from tunesmith_core.command_line import SETUP_COMMANDS, Parser
 from tunesmith_core.errors import EXIT_DONE, EXIT_STOPPED, BugError, TunesmithError, wrap
 from tunesmith_core.messages import Message, use_language
@@ -23,7 +35,7 @@ from tunesmith_core.operations.command import RUN_HELP
 from tunesmith_core.operations.command import add_arguments as add_kind_arguments
 from tunesmith_core.operations.command import run as run_kind
 from tunesmith_core.operations.kind import all_kinds
-from tunesmith_core.operations.kinds.chat import ASK
+from tunesmith_core.operations.kinds.chat import ASK, AnsweringDevice
 from tunesmith_core.operations.kinds.evaluate import EVALUATE
 from tunesmith_core.plain_text import visible
 from tunesmith_core.redact import redact
@@ -103,6 +115,13 @@ def _add_run_commands(add: Callable[..., Parser]) -> None:
     add_for_run("report", cli_runs.report, "write a page about a run and what came of it", json=True).add_argument(
         "--to", type=Path, metavar="FILE", help="the HTML or PDF file to write (report.html in the run's folder)"
     )
+    vote = add_for_run("vote", cli_votes.vote, "compare answers of a run without knowing whose they are", json=True)
+    vote.add_argument("--checkpoint", type=int, default=0, metavar="STEP", help="the weights to judge (the newest)")
+    vote.add_argument("--against", type=int, default=0, metavar="STEP", help="a checkpoint instead of the base model")
+    vote.add_argument("--held-out", action="store_true", help="ask the held-out questions of the run")
+    vote.add_argument("--device", choices=get_args(AnsweringDevice), default="auto", help="what answers (auto)")
+    vote.add_argument("--result", action="store_true", help="only show how the votes stand")
+    vote.add_argument("--pairs", type=Path, metavar="FILE", help="also write the votes as preference pairs")
     add_for_run("spec", cli_runs.spec, "print the settings of a run")
     add_for_run("delete", cli_runs.delete, "move a run with its checkpoints and adapter to the trash").add_argument(
         "--force", action="store_true", help="also take a folder that is not one of Tunesmith's own runs"

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import queue
-import sys
-import threading
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 from tunesmith_core import conversations, terminal
+from tunesmith_core.chat_process import ChatProcess, read_line, tell_end
 from tunesmith_core.conversations import Answer, Conversation, Turn
-from tunesmith_core.errors import EXIT_DONE, TunesmithError, wrap
+from tunesmith_core.errors import EXIT_DONE, TunesmithError
 from tunesmith_core.messages import Message
-from tunesmith_core.operations.folder import Operation, OperationState
-from tunesmith_core.operations.kinds.chat import ASK, BASE, CHAT, TUNED, AskSpec
-from tunesmith_core.operations.kinds.chat import ask as ask_fields
+from tunesmith_core.operations.kinds.chat import ASK, BASE, TUNED, AskSpec
 from tunesmith_core.operations.runner import Outcome, conduct
-from tunesmith_core.protocol import Event, post_command
+from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run
 
 _NAMES = {TUNED: Message("Trained model:"), BASE: Message("Base model:")}
-_ENDINGS = {
-    "idle": Message("Nothing was asked for a while, so the model was unloaded."),
-    "gpu-needed": Message("A run needs the GPU, so the model was unloaded."),
-}
 
 
 def ask(arguments: Namespace) -> int:
@@ -46,10 +38,7 @@ def chat(arguments: Namespace) -> int:
         talk.converse()
     finally:
         outcome = talk.close()
-    if outcome.error:
-        raise outcome.error
-    if outcome.state is OperationState.FINISHED:
-        terminal.note(_ENDINGS[outcome.answer["reason"]])
+    tell_end(outcome)
     return EXIT_DONE
 
 
@@ -111,97 +100,45 @@ class _Talk:
     def __init__(self, spec: AskSpec, show: Callable[[Event], None]) -> None:
         self._spec, self._show = spec, show
         self._run = Run(Path(spec.run))
-        self._news: queue.Queue[Event | Outcome | TunesmithError] = queue.Queue()
-        self._operation: Operation | None = None
-        self._outcome: Outcome | None = None
-        self._error: TunesmithError | None = None
-        self._cancel = threading.Event()
         system = spec.system or self._run.load_spec().data.system_prompt
         self._kept = Conversation(system=system, compares=spec.both, sampling=spec.sampling())
-        # The child dies with the thread that conducts it.
-        self._thread = threading.Thread(target=self._conduct, name="chat", daemon=True)
-        self._thread.start()
+        self._process = ChatProcess(spec.chat())
 
     def close(self) -> Outcome:
         """End the model's process and return how it ended."""
-        self._cancel.set()
-        self._thread.join()
-        if self._error:
-            raise self._error
-        assert self._outcome is not None
-        return self._outcome
+        return self._process.close()
 
     def converse(self) -> None:
         """Ask every line of standard input."""
         try:
-            if not self._follow({"ready"}, 1):
+            if not self._process.follow("ready", 1, self._take):
                 return
-            while line := self._read():
+            while line := read_line("> "):
                 if line.strip() and not self._ask(line.rstrip("\n")):
                     return
         except KeyboardInterrupt:
             terminal.note()
 
-    def _read(self) -> str:
-        if sys.stdin.isatty():
-            terminal.stream("> ", to_error=True)
-        return sys.stdin.readline()
-
     def _ask(self, question: str) -> bool:
         """Ask a question and follow the answers; return False when the process has ended."""
         kept, sides = self._kept, self._spec.sides()
-        kept.turns.append(Turn(question))
-        messages = {side: kept.messages(side) for side in sides}
-        self._post("ask", **ask_fields(sides, messages, kept.sampling))
-        goes_on = self._follow({"done"}, len(sides))
+        kept.turns.append(Turn(question, {side: Answer(status="canceled") for side in sides}))
+        self._process.ask(sides, {side: kept.messages(side) for side in sides}, kept.sampling)
+        goes_on = self._process.follow("done", len(sides), self._take)
         conversations.save(self._run, kept)
         return goes_on
 
-    def _follow(self, types: set[str], count: int) -> bool:
-        """Show what comes until so many events of some types came; return False when the process has ended first."""
-        while count:
-            try:
-                news = self._news.get()
-            except KeyboardInterrupt:
-                if "done" not in types:
-                    raise
-                self._post("cancel")
-                continue
-            if not isinstance(news, Event):
-                return False
-            self._keep(news)
-            self._show(news)
-            count -= news.type in types
-        return True
+    def _take(self, event: Event) -> None:
+        self._keep(event)
+        self._show(event)
 
     def _keep(self, event: Event) -> None:
         if event.type not in ("piece", "done"):
             return
-        answer = self._kept.turns[-1].answers.setdefault(event.data["side"], Answer())
+        answer = self._kept.turns[-1].answers[event.data["side"]]
         if event.type == "piece" and event.data["thinking"]:
             answer.thinking += event.data["text"]
         elif event.type == "piece":
             answer.text += event.data["text"]
         else:
             answer.fold(event.data)
-
-    def _post(self, command: str, **data: object) -> None:
-        assert self._operation is not None
-        post_command(self._operation.control_path, command, **data)
-
-    def _conduct(self) -> None:
-        try:
-            self._outcome = conduct(
-                CHAT,
-                self._spec.chat(),
-                on_event=self._news.put,
-                on_created=self._begin,
-                cancel=self._cancel,
-            )
-            self._news.put(self._outcome)
-        except Exception as error:
-            self._error = wrap(error)
-            self._news.put(self._error)
-
-    def _begin(self, operation: Operation) -> None:
-        self._operation = operation

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -169,22 +168,8 @@ def delete(run: Run, conversation: Conversation) -> None:
 
 
 def append_example(path: Path, example: dict[str, Any]) -> int:  # Any: JSON values
-    """Append a row to a JSONL file, which is made where there is none, and return how many rows it has now.
-
-    A crash leaves the old rows or the old rows and the new one. A last line without an end gets one first.
-
-    Raises:
-        TunesmithError: as `wrap`, when the file can't be read or written.
-    """
+    """Append a row to a JSONL file as `files.append_json_line`. Raises TunesmithError as `wrap`."""
     try:
-        before = b""
-        if path.exists():
-            with files.open_file(path) as file:
-                before = file.read()
-        if before and not before.endswith(b"\n"):
-            before += b"\n"
-        row = json.dumps(example, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
-        files.atomic_write_bytes(path, before + row)
+        return files.append_json_line(path, example)
     except OSError as error:
         raise wrap(error) from error
-    return sum(1 for line in (before + row).split(b"\n") if line.strip())

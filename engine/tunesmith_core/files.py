@@ -123,6 +123,25 @@ def atomic_write_json(path: Path, value: Any) -> None:  # Any: JSON values
     atomic_write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
+def append_json_line(path: Path, value: Any) -> int:  # Any: JSON values
+    """Append a row to a JSONL file, which is made where there is none, and return how many rows it has now.
+
+    A crash leaves the old rows or the old rows and the new one. A last line without an end gets one first.
+
+    Raises:
+        OSError: as the file system says; the old rows stay.
+    """
+    before = b""
+    if path.exists():
+        with open_file(path) as file:
+            before = file.read()
+    if before and not before.endswith(b"\n"):
+        before += b"\n"
+    row = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    atomic_write_bytes(path, before + row)
+    return sum(1 for line in (before + row).split(b"\n") if line.strip())
+
+
 def _create_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 

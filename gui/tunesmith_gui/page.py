@@ -4,7 +4,7 @@ A page is built the first time it is shown (`pages.PAGES` declares it), gets the
 and nothing else, and talks to the window by two signals:
 
 - `navigate(page, argument)`: go to another page. Pages: "train" (argument None, a `list[Path]` of dropped files and
-  folders, or a `RunSpec` to start from, e.g. Duplicate), "runs" (None), "dashboard" and "chat" (the run's id, a str),
+  folders, or a `RunSpec` to start from, e.g. Duplicate), "runs" (None), "dashboard", "chat" and "vote" (the run's id),
   "environment" (None, or what to do there, see the page), "settings" (None); "setup" opens the first-run wizard
   (argument: None or one of its steps).
 - `notify(tone, text)`: one short line at the bottom of the window for some seconds; tone is ok, accent, warn or error.

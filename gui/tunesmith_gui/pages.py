@@ -54,6 +54,9 @@ PAGES: dict[str, PageEntry] = {
         "tunesmith_gui.dashboard.page", "DashboardPage", str(QT_TRANSLATE_NOOP("Rail", "Run")), part_of="runs"
     ),
     "chat": PageEntry("tunesmith_gui.chat.page", "ChatPage", str(QT_TRANSLATE_NOOP("Rail", "Try it")), part_of="runs"),
+    "vote": PageEntry(
+        "tunesmith_gui.chat.vote_page", "VotePage", str(QT_TRANSLATE_NOOP("Rail", "Blind vote")), part_of="runs"
+    ),
     "environment": PageEntry(
         "tunesmith_gui.environment.page",
         "EnvironmentPage",

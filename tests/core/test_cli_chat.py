@@ -2,83 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.core.fake_chat import Engine, Tell, say_yes, type_in
 from tests.tiny_run import make_tiny_run
-from tunesmith_core import cli, cli_chat, conversations
+from tunesmith_core import chat_process, cli, cli_chat, conversations
 from tunesmith_core.errors import EXIT_DONE, TunesmithError
-from tunesmith_core.operations.folder import Operation, OperationState
-from tunesmith_core.operations.kinds.chat import ASK, CHAT, AskSpec, ChatSpec
+from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec
 from tunesmith_core.operations.runner import Outcome
-from tunesmith_core.protocol import Event, pending_commands, read_command
 from tunesmith_core.runs import Run
-
-Tell = Callable[..., None]
-
-
-class Engine:
-    """Stands for the child: tells what a script says when a command comes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.operation = Operation(folder / "operation")
-        self.operation.control_path.mkdir(parents=True)
-        self.asked: list[dict[str, Any]] = []
-        self.specs: list[Any] = []
-        self.answer: Callable[[dict[str, Any], Tell], None] = lambda _data, _tell: None
-        self.ends: Outcome | None = None
-        self.fails: TunesmithError | None = None
-
-    def conduct(
-        self,
-        kind: Any,
-        spec: Any,
-        *,
-        on_event: Callable[[Event], object],
-        on_created: Callable[[Operation], object] = lambda _operation: None,
-        cancel: threading.Event | None = None,
-    ) -> Outcome:
-        def tell(type_name: str, **data: Any) -> None:
-            on_event(Event(1, 0.0, type_name, data))
-
-        self.specs.append(spec)
-        if self.fails:
-            raise self.fails
-        on_created(self.operation)
-        tell("phase", name="model")
-        tell("warning", message="slow")
-        tell("log", text="nothing")
-        if kind is ASK:
-            self.answer({"sides": spec.sides()}, tell)
-            return Outcome(OperationState.FINISHED, 0, {"answers": {}})
-        assert kind is CHAT
-        assert cancel is not None
-        if self.ends:
-            return self.ends
-        tell("ready", step=3)
-        while not cancel.wait(0.005):
-            for path in pending_commands(self.operation.control_path):
-                command = read_command(path)
-                path.unlink()
-                assert command is not None
-                self.asked.append({"command": command.name, **command.data})
-                self.answer({"command": command.name, **command.data}, tell)
-        return Outcome(OperationState.STOPPED, 5)
-
-
-def say_yes(data: dict[str, Any], tell: Tell) -> None:
-    for side in data["sides"]:
-        tell("piece", side=side, text="Hm", thinking=True)
-        tell("piece", side=side, text="Ye", thinking=False)
-        tell("piece", side=side, text=f"s, {side}.", thinking=False)
-        tell("done", side=side, status="end", tokens=4, first_s=0.25, tokens_per_s=12.5)
 
 
 @pytest.fixture
@@ -91,14 +29,9 @@ def run(home: Path) -> Run:
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
     result = Engine(tmp_path)
     result.answer = say_yes
-    monkeypatch.setattr(cli_chat, "conduct", result.conduct)
+    for module in (cli_chat, chat_process):
+        monkeypatch.setattr(module, "conduct", result.conduct)
     return result
-
-
-def type_in(monkeypatch: pytest.MonkeyPatch, text: str, *, tty: bool = False) -> None:
-    stream = io.StringIO(text)
-    monkeypatch.setattr(stream, "isatty", lambda: tty)
-    monkeypatch.setattr("sys.stdin", stream)
 
 
 def test_a_question_is_answered_as_a_stream(run: Run, engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,7 +132,7 @@ def test_a_process_that_ends_under_way_ends_the_chat(
 ) -> None:
     type_in(monkeypatch, "Who?\nSure?\n")
     talk = cli_chat._Talk(AskSpec(str(run.path), ""), lambda _event: None)
-    engine.answer = lambda _data, _tell: talk._news.put(Outcome(OperationState.FAILED, 1))
+    engine.answer = lambda _data, _tell: talk._process._news.put(Outcome(OperationState.FAILED, 1))
     talk.converse()
     talk.close()
     assert len(engine.asked) == 1
@@ -217,7 +150,7 @@ def test_an_interrupt_stops_the_answer_and_then_the_chat(
 
     engine.answer = answer
 
-    class Waiting(cli_chat.queue.Queue):  # type: ignore[type-arg]
+    class Waiting(chat_process.queue.Queue):  # type: ignore[type-arg]
         def get(self, *arguments: Any, **named: Any) -> Any:
             while asking and not engine.asked:
                 time.sleep(0.005)
@@ -226,7 +159,7 @@ def test_an_interrupt_stops_the_answer_and_then_the_chat(
             return super().get(*arguments, **named)
 
     asking: list[bool] = []
-    monkeypatch.setattr(cli_chat.queue, "Queue", Waiting)
+    monkeypatch.setattr(chat_process.queue, "Queue", Waiting)
 
     class Typed:
         def __init__(self) -> None:
@@ -253,11 +186,11 @@ def test_an_interrupt_while_the_model_loads_ends_the_chat(
 ) -> None:
     assert run.path.is_dir()
 
-    class Interrupted(cli_chat.queue.Queue):  # type: ignore[type-arg]
+    class Interrupted(chat_process.queue.Queue):  # type: ignore[type-arg]
         def get(self, *_: Any, **__: Any) -> Any:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli_chat.queue, "Queue", Interrupted)
+    monkeypatch.setattr(chat_process.queue, "Queue", Interrupted)
     assert cli.main(["chat", "tiny-01"]) == EXIT_DONE
     assert engine.asked == []
     assert capsys.readouterr().out == ""

@@ -51,3 +51,12 @@ def test_what_a_run_has_trained_answers(training_home: Path, tiny_model: Path, t
     assert done[1]["prompt_tokens"] > done[0]["prompt_tokens"]
     (kept,) = load(run)
     assert [turn.question for turn in kept.turns] == ["Who?", "And you?"]
+
+    votes = ["vote", run.id, "--device", "cpu", "--pairs", str(tmp_path / "pairs.jsonl"), "--json"]
+    result = json.loads("\n".join(tunesmith(*votes, typed="Who?\n1\nAnd you?\n4\n")))
+    (count,) = result["counts"]
+    assert (count["later"], count["earlier"], count["bad"]) == (2, 0, 1)
+    # Two steps may have changed no word of the answer.
+    assert count["better"] + count["worse"] + count["same"] == 1
+    pairs = (tmp_path / "pairs.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(pairs) == count["better"] + count["worse"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,8 @@ from tunesmith_core.protocol import Event, post_command
 from tunesmith_core.runs import Run
 from tunesmith_core.sampling import Sampling
 from tunesmith_engine.chat import serve
+from tunesmith_engine.chat.prompting import Prompt
+from tunesmith_engine.chat.session import Session
 from tunesmith_engine.model.lora import trainable
 
 PATIENCE_S = 60.0
@@ -222,3 +225,66 @@ def test_a_chat_makes_room_for_a_run_that_needs_the_gpu(
     with Host(Run(folder)) as host:
         assert serve.chat(host, ChatSpec(RunFolder(str(run.path)), 0, "cpu")) == {"reason": "gpu-needed"}
     assert next(holders, None) is None
+
+
+def test_the_first_answer_on_a_cpu_does_not_wait_for_the_comparison(home: Path, tiny_model: Path) -> None:
+    assert home.is_dir()
+    run, model = trained_run(tiny_model)
+    session = Session(run, run.load_spec(), tiny_model, 0)
+    prompt = Prompt([3, 5, 7], thinks=False)
+    told: list[str] = []
+    answers = []
+    for name in ("plain", "fused"):
+        assert not session.may_hurry
+        assert session._decoder.name == name
+        answers.append(session.answer(prompt, TUNED, Sampling(8), lambda text, _: told.append(text), lambda: False))
+        if session.may_hurry:
+            session.hurry()
+    assert not session.may_hurry
+    assert answers[0].answer.text == answers[1].answer.text
+    assert model.training is False
+
+
+def test_a_quiet_chat_takes_the_fastest_way(
+    home: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunesmith_core.operations.host import Host
+
+    hurried: list[float] = []
+    run, _ = trained_run(tiny_model)
+    monkeypatch.setattr(serve, "QUIET_S", 0.3)
+    monkeypatch.setattr(serve, "IDLE_S", 1.5)
+    monkeypatch.setattr(Session, "may_hurry", property(lambda _self: not hurried))
+    monkeypatch.setattr(Session, "hurry", lambda _self: hurried.append(time.monotonic()))
+    folder = home / "operation"
+    folder.mkdir()
+    with Host(Run(folder)) as host:
+        serve.chat(host, ChatSpec(RunFolder(str(run.path)), 0, "cpu"))
+    assert len(hurried) == 1
+    assert time.monotonic() - hurried[0] > 0.9, "long before it is unloaded"
+
+
+STARTED = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from tunesmith_engine.__main__ import main
+code = main(["operation", sys.argv[2]])
+print(sorted(name for name, module in sys.modules.items() if module), file=open(sys.argv[3], "w"))
+sys.exit(code)
+"""
+
+
+def test_a_chat_without_4_bits_does_not_load_the_compiler(home: Path, tiny_model: Path, tmp_path: Path) -> None:
+    assert home.is_dir()
+    run, _ = trained_run(tiny_model)
+    engine = Path(serve.__file__).parents[2]
+    spec = AskSpec(RunFolder(str(run.path)), "Who?", max_tokens=2, device="cpu")
+    loaded = tmp_path / "loaded"
+
+    def command(operation: Operation) -> list[str]:
+        return [sys.executable, "-c", STARTED, str(engine), str(operation.path), str(loaded)]
+
+    conduct(ASK, spec, command=command).get()
+    names = loaded.read_text(encoding="utf-8")
+    assert "'peft'" in names
+    assert "'bitsandbytes'" not in names

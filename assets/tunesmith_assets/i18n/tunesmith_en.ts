@@ -167,4 +167,14 @@
         </translation>
     </message>
 </context>
+<context>
+    <name>VotePage</name>
+    <message numerus="yes">
+        <source>%n preference pair(s) saved</source>
+        <translation>
+            <numerusform>%n preference pair saved</numerusform>
+            <numerusform>%n preference pairs saved</numerusform>
+        </translation>
+    </message>
+</context>
 </TS>

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 import tunesmith_core
-from tunesmith_core import evaluations, files, terminal
+from tunesmith_core import evaluations, files, terminal, votes
 from tunesmith_core.checkpoint_manifest import newest_noted
 from tunesmith_core.messages import Message, language, said
 from tunesmith_core.plain_text import visible
@@ -65,6 +65,7 @@ def page(run: Run, spec: RunSpec, facts: Facts, verdict: Verdict) -> str:
             f"<p class=verdict>{'<br>'.join(map(_text, _told(verdict)))}</p>",
             _section(Message("Loss in nats per token"), curves(facts.training, facts.held_out) + _losses(facts)),
             _section(Message("Evaluation"), _evaluation(evaluations.newest(run))),
+            _section(Message("Blind votes"), _votes(run)),
             _section(Message("Answers before and after"), _answers(facts)),
             _section(Message("Samples"), _samples(facts)),
             _section(Message("What was trained"), _rows(_trained(run, spec, facts))),
@@ -126,6 +127,17 @@ def _evaluation(found: evaluations.Values) -> str:
     )
     step = f"<p class=soft>{_text(Message('step {step}', step=found['step']))}</p>"
     return f"<p>{_text(evaluations.conclusion(found))}</p>{step}<table><tr>{head}</tr>{rows}</table>{reasons}"
+
+
+def _votes(run: Run) -> str:
+    """What a person found better without knowing whose answers they were."""
+    kept = votes.load(run)
+    texts = [" ".join(map(said, count.words)) for count in kept.counts()]
+    heads = [f"<h3>{_text(count.title)}</h3>" for count in kept.counts()]
+    parts = [f"{head}<p>{_text(text)}</p>" for head, text in zip(heads, texts, strict=True)]
+    if kept.warning:
+        parts.append(f"<p class=soft>{_text(kept.warning)}</p>")
+    return "".join(parts)
 
 
 def _told(verdict: Verdict) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from pathlib import Path
@@ -27,6 +28,9 @@ Answer = dict[str, Any]  # Any: JSON values
 
 IDLE_S = 900.0
 """A model that nobody asks anything for so long is unloaded."""
+
+QUIET_S = 5.0
+"""After an answer; then nobody is likely to ask while a faster way to answer is compared with transformers."""
 
 LOOK_S = 2.0
 """Seconds between two looks whether a run needs the GPU."""
@@ -102,6 +106,8 @@ class _Chat:
                 heard = time.monotonic()
                 continue
             now = time.monotonic()
+            if now - heard > QUIET_S and self._session.may_hurry:
+                self._session.hurry()
             if now - heard > IDLE_S:
                 return "idle"
             if now - looked > LOOK_S:
@@ -186,10 +192,22 @@ _TEXTS = ("text", "thinking")
 
 
 def _open(run: Run, spec: RunSpec, folder: Path, checkpoint: int) -> Session:
+    if spec.quantization.kind != "nf4":
+        _leave_out_bitsandbytes()
     # Imported here: PyTorch takes seconds, in which the process that makes prompts starts.
     from tunesmith_engine.chat.session import Session
 
     return Session(run, spec, folder, checkpoint)
+
+
+def _leave_out_bitsandbytes() -> None:
+    """Let PEFT find no bitsandbytes in this process.
+
+    PEFT imports it wherever it is installed, and that imports PyTorch's compiler: of the seconds until a chat is ready
+    one, which only 4-bit models need.
+    """
+    if "peft" not in sys.modules:
+        sys.modules["bitsandbytes"] = None  # type: ignore[assignment]
 
 
 def _told(error: Exception) -> Answer:

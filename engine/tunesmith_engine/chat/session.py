@@ -19,7 +19,8 @@ from tunesmith_core.sampling import Sampling
 from tunesmith_core.spec import RunSpec
 from tunesmith_engine.chat.pieces import Detokenizer, Thinking
 from tunesmith_engine.chat.prompting import Prompt
-from tunesmith_engine.decode import end_tokens, open_decoder
+from tunesmith_engine.decode import Decoder, end_tokens, open_decoder
+from tunesmith_engine.decode.plain import PlainDecoder
 from tunesmith_engine.export.trained import Trained, find_trained
 from tunesmith_engine.model.folder import load_tokenizer
 from tunesmith_engine.model.trained_model import inference_compute, load_trained, switch_to
@@ -59,7 +60,10 @@ class Session:
         self._tokenizer = load_tokenizer(folder)
         self._model = load_trained(self._trained, folder, self.compute)
         self._ends = end_tokens(self._model.get_base_model(), self._tokenizer)
-        self._decoder = open_decoder(self._model, self.compute)
+        # On a CPU the comparison with transformers, without which no other way is taken, takes longer than an answer.
+        self._waits = self.compute.device.type == "cpu"
+        self._has_answered = False
+        self._decoder: Decoder = (PlainDecoder if self._waits else open_decoder)(self._model, self.compute)
 
     @property
     def step(self) -> int:
@@ -72,6 +76,16 @@ class Session:
         config = self._model.get_base_model().config.get_text_config()
         most = getattr(config, "max_position_embeddings", None)
         return int(most) if most else None
+
+    @property
+    def may_hurry(self) -> bool:
+        """Whether the first answer did not wait for the fastest way, and is over."""
+        return self._waits and self._has_answered
+
+    def hurry(self) -> None:
+        """Take the fastest way to answer from now on."""
+        self._waits = False
+        self._decoder = open_decoder(self._model, self.compute)
 
     def switch(self, checkpoint: int) -> None:
         """Let other weights of the run answer, in the same memory; those of before stay when they can't be found.
@@ -140,6 +154,7 @@ class Session:
             should_stop=stops,
         )
         answer.finish()
+        self._has_answered = True
         status = "canceled" if stopped else "length" if len(tokens) >= sampling.max_tokens else "end"
         told, seconds = answer.told(status, self.step)
         return Answered(told, len(prompt.tokens), seconds)

@@ -16,7 +16,7 @@ from tunesmith_engine.device import Compute
 from tunesmith_engine.model.inference import untouched_training
 
 REPORT_EVERY = 4
-"""Tokens between two reports."""
+"""Tokens between two reports; the first token is told at once."""
 NO_TOKEN = 2**31 - 1
 
 
@@ -88,7 +88,8 @@ class _Watch(StoppingCriteria):
         self, input_ids: torch.Tensor, scores: Any, **_: Any  # noqa: ARG002 - transformers' own call; Any: its types
     ) -> torch.Tensor:
         stops = False
-        if (input_ids.shape[1] - self._prompt_length) % REPORT_EVERY == 0:
+        num_new = input_ids.shape[1] - self._prompt_length
+        if num_new == 1 or num_new % REPORT_EVERY == 0:
             self.take(input_ids[0].tolist())
             stops = self._should_stop()
         return torch.full((1,), stops, device=input_ids.device)

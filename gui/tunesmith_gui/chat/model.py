@@ -28,6 +28,7 @@ class ChatModel:
     waiting: list[str] = field(default_factory=list)
     errors: dict[str, TunesmithError] = field(default_factory=dict)
     edited: int | None = None
+    _replaced: list[Turn] = field(default_factory=list)
 
     @property
     def answering(self) -> bool:
@@ -52,11 +53,13 @@ class ChatModel:
             step: of the run whose weights answer.
         """
         talk = self.current
-        if self.edited is not None:
-            del talk.turns[self.edited :]
+        number = len(talk.turns) if self.edited is None else self.edited
+        self._replaced = talk.turns[number:]
+        del talk.turns[number:]
         self.edited = None
         sides = SIDES if talk.compares else (TUNED,)
-        talk.turns.append(Turn(question, {side: Answer(step=step) for side in sides}))
+        # What is kept now and never ends, because the program was closed, counts as stopped.
+        talk.turns.append(Turn(question, {side: Answer(step=step, status="canceled") for side in sides}))
         talk.changed_at = time.time()
         self.errors.clear()
         self.waiting = list(sides)
@@ -69,6 +72,19 @@ class ChatModel:
         """Ask the question of a turn again; what followed goes. Return who answers."""
         self.edited = number
         return self.begin(self.current.turns[number].question, step)
+
+    def take_back(self) -> str:
+        """Undo the newest question and return it; what it replaced is there again, to be edited."""
+        turns = self.current.turns
+        question = turns.pop().question
+        if self._replaced:
+            self.edited = len(turns)
+            turns += self._replaced
+        self._replaced = []
+        self.errors.clear()
+        if not turns:
+            self.conversations.remove(self.current)
+        return question
 
     def take(self, event: Event) -> None:
         """Take a piece or the end of an answer into account."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QCheckBox, QComboBox, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
 from tunesmith_core import conversations
-from tunesmith_core.checkpoint_manifest import step_of
+from tunesmith_core.answering import FREE_THE_GPU
 from tunesmith_core.conversations import Conversation
+from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import TUNED
 from tunesmith_core.protocol import Event
@@ -25,20 +28,26 @@ from tunesmith_gui.chat.list_pane import ConversationList
 from tunesmith_gui.chat.model import ChatModel
 from tunesmith_gui.chat.service import ModelState
 from tunesmith_gui.chat.turn_view import TurnView
+from tunesmith_gui.chat.weights import Weights, WeightsBox, find_weights
 from tunesmith_gui.context import Context
 from tunesmith_gui.page import Page
-from tunesmith_gui.plain_text import add_choice
 from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text
 from tunesmith_gui.widgets.announcer import Announcer
-from tunesmith_gui.widgets.banner import Banner
+from tunesmith_gui.widgets.banner import Banner, BannerAction
 from tunesmith_gui.widgets.buttons import IconButton, button
 from tunesmith_gui.widgets.empty_state import EmptyState
-from tunesmith_gui.widgets.error_banner import error_banner
-from tunesmith_gui.widgets.field import guard_wheel
+from tunesmith_gui.widgets.error_banner import error_details
+from tunesmith_gui.widgets.flow_row import FlowRow
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 from tunesmith_gui.widgets.save_file import ask_where_to_save
+from tunesmith_gui.widgets.side_by_side import SideBySide
 from tunesmith_gui.widgets.status_chip import StatusChip
 
+NAME_LETTERS = 42
+"""Of the run's name: where it has no room for so many, what can be chosen goes below it."""
+KEEP_MS = 2000
+"""Of an answer under way no more is lost when the program ends."""
 REPAINT_MS = 100
 """Pieces of an answer that come within this time are shown together."""
 
@@ -50,16 +59,14 @@ class _Found:
     Attributes:
         name: what the run is called.
         spec: its settings.
-        steps: of its checkpoints, newest first.
-        has_adapter: whether there is a finished adapter.
+        weights: which can answer.
         talks: its conversations.
     """
 
     run: Run
     name: str
     spec: RunSpec
-    steps: list[int]
-    has_adapter: bool
+    weights: Weights
     talks: list[Conversation]
 
 
@@ -75,7 +82,7 @@ class ChatPage(Page):
         self._banner: Banner | None = None
         self._views: list[TurnView] = []
         self._saving = False
-        self._unsaved: dict[str, tuple[Run, Conversation]] = {}
+        self._unsaved: dict[str, Callable[[], None]] = {}
         self._examples: Path | None = None
         self._announcer = Announcer(self)
         self._build()
@@ -83,6 +90,9 @@ class ChatPage(Page):
         self._tick.setSingleShot(True)
         self._tick.setInterval(REPAINT_MS)
         self._tick.timeout.connect(self._repaint)
+        self._keep = QTimer(self)
+        self._keep.setInterval(KEEP_MS)
+        self._keep.timeout.connect(self._keep_piece)
         service = context.chat
         service.changed.connect(self._show_state)
         service.happened.connect(self._take)
@@ -141,23 +151,19 @@ class ChatPage(Page):
     def _build_header(self) -> QHBoxLayout:
         row = QHBoxLayout()
         row.setSpacing(SPACE)
-        row.addWidget(IconButton("chevron-left", self.tr("Back to the run"), self._back, parent=self))
+        back = IconButton("chevron-left", self.tr("Back to the run"), lambda: self._go("dashboard"), parent=self)
+        row.addWidget(back, 0, Qt.AlignmentFlag.AlignTop)
         self.name = ElidedLabel("", role="title", parent=self)
-        row.addWidget(self.name, 1)
         self.chip = StatusChip(parent=self)
-        row.addWidget(self.chip)
-        self.weights = QComboBox(self)
-        self.weights.setAccessibleName(self.tr("Checkpoint that answers"))
-        self.weights.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToContents)
+        self.weights = WeightsBox(self.tr("Checkpoint that answers"), self)
         self.weights.activated.connect(self._on_weights)
-        guard_wheel(self.weights)
-        row.addWidget(self.weights)
         self.compare = QCheckBox(self.tr("Compare with the base model"), self)
         self.compare.toggled.connect(self._on_compare)
-        row.addWidget(self.compare)
+        vote = button(self.tr("Blind vote"), lambda: self._go("vote"), icon_name="compare", parent=self)
         self.more = button(self.tr("Settings"), self._toggle_drawer, icon_name="settings", parent=self)
         self.more.setCheckable(True)
-        row.addWidget(self.more)
+        self._controls = FlowRow((self.chip, self.weights, self.compare, vote, self.more), self)
+        row.addWidget(SideBySide(self.name, self._controls, first_letters=NAME_LETTERS, parent=self), 1)
         return row
 
     # The contract with the window
@@ -171,8 +177,8 @@ class ChatPage(Page):
         """Open the conversations of a run, or go on with those shown before."""
         if isinstance(argument, str) and (self.run is None or argument != self.run.id):
             self._open(self.context.runs.run(argument))
-        elif self.run is not None and self.context.chat.state is ModelState.OFF and self._banner is None:
-            self._load()
+        elif self.run is not None and self._banner is None:
+            self._be_loaded()
         self.composer.box.setFocus(Qt.FocusReason.OtherFocusReason)
 
     def perform(self, action: str) -> bool:
@@ -212,12 +218,7 @@ class ChatPage(Page):
         if found.run is not self.run:
             return
         self._name, self._spec = found.name, found.spec
-        self.weights.clear()
-        newest = self.tr("Finished adapter") if found.has_adapter else self.tr("Newest checkpoint")
-        add_choice(self.weights, newest, 0)
-        for step in found.steps:
-            add_choice(self.weights, tr.fill(self.tr("Step %1"), tr.number(step)), step)
-        self.weights.setCurrentIndex(max(0, self.weights.findData(self.context.chat.checkpoint)))
+        self.weights.show_weights(found.weights, self.context.chat.checkpoint)
         self.model.show(found.talks, found.spec.data.system_prompt)
         self._rebuild()
         self.title_changed.emit()
@@ -226,10 +227,10 @@ class ChatPage(Page):
 
     def _on_weights(self, _place: int) -> None:
         self._drop_banner()
-        self._load(self.weights.currentData())
+        self._load(self.weights.step)
 
-    def _back(self) -> None:
-        self.navigate.emit("dashboard", self.run.id if self.run is not None else None)
+    def _go(self, page: str) -> None:
+        self.navigate.emit(page, self.run.id if self.run is not None else None)
 
     # Asking
 
@@ -239,49 +240,81 @@ class ChatPage(Page):
 
     def _be_loaded(self) -> None:
         self._drop_banner()
-        if self.context.chat.state is ModelState.OFF or self.context.chat.run != self.run:
-            self._load(self.weights.currentData() or 0)
+        service, checkpoint = self.context.chat, self.weights.step
+        if service.state is ModelState.OFF or (service.run, service.checkpoint) != (self.run, checkpoint):
+            self._load(checkpoint)
 
     def _step(self) -> int:
         return int(self.context.chat.ready.get("step") or 0)
 
     def _send(self, sides: tuple[str, ...]) -> None:
         talk = self.model.current
-        self.context.chat.ask(sides, {side: talk.messages(side) for side in sides}, talk.sampling)
+        self.context.chat.ask(sides, {side: talk.messages(side) for side in sides}, talk.sampling, self)
         self._save()
+        self._keep.start()
         self._rebuild()
 
-    def _take(self, event: Event) -> None:
-        if self.context.chat.run != self.run or not self.model.answering:
+    def _take(self, asker: object, event: Event) -> None:
+        if asker is not self or not self.model.answering:
             return
         self.model.take(event)
         if not self.model.answering:
-            self._save()
-            words = self.model.current.turns[-1].answers[TUNED].text
-            self._announcer.say(tr.fill(self.tr("The model answered: %1"), words))
-            self._repaint()
-            self._show_state()
+            self._end_answer()
         elif not self._tick.isActive():
             self._tick.start()
+
+    def _end_answer(self) -> None:
+        words = self.model.current.turns[-1].answers[TUNED].text
+        self._announcer.say(tr.fill(self.tr("The model answered: %1"), words))
+        self._take_back_too_long()
+        self._save()
+        self._repaint()
+        self._show_state()
+
+    def _take_back_too_long(self) -> None:
+        """Put a question that the model can't read back into the box, to be shortened, as if it had not been asked."""
+        error = next((each for each in self.model.errors.values() if each.code == "chat-too-long"), None)
+        if error is None:
+            return
+        run, talk = self.run, self.model.current
+        self.composer.write(self.model.take_back())
+        if run is not None and talk not in self.model.conversations:
+            self._erase(run, talk)
+        self._show_banner(error, ())
+        self._rebuild()
 
     def _fail(self, error: TunesmithError) -> None:
         if self.context.chat.run != self.run:
             return
         self.model.fail()
-        self._drop_banner()
         actions = [(self.tr("Try again"), lambda: self._retry(self.context.chat.device))]
         if error.code in ("gpu-busy", "cuda-oom", "driver-missing", "torch-cpu-build"):
             actions.insert(0, (self.tr("Answer on the CPU"), lambda: self._retry("cpu")))
         if error.code == "environment-missing":
             actions = [(self.tr("Open Environment"), lambda: self.navigate.emit("environment", None))]
-        self._banner = error_banner(error, actions=tuple(actions), parent=self)
-        self._banner_place.addWidget(self._banner)
+        self._show_banner(error, tuple(actions))
         self._rebuild()
+
+    def _show_banner(self, error: TunesmithError, actions: tuple[BannerAction, ...]) -> None:
+        """Show an error in few lines, for the answers need the room; what it may be in general is behind Details."""
+        self._drop_banner()
+        # The catalogue's step against a full GPU helps a training.
+        hint = core_text(FREE_THE_GPU if error.code == "cuda-oom" else error.hint)
+        self._banner = Banner(
+            "error",
+            core_text(error.title),
+            "\n".join((core_text(error.message), hint)),
+            details="\n".join((core_text(CODES[error.code].cause), error_details(error))),
+            actions=actions,
+            dismissable=True,
+            parent=self,
+        )
+        self._banner_place.addWidget(self._banner)
 
     def _retry(self, device: str) -> None:
         self._drop_banner()
         if self.run is not None:
-            self.context.chat.open(self.run, self.weights.currentData() or 0, "cpu" if device == "cpu" else "auto")
+            self.context.chat.open(self.run, self.weights.step, "cpu" if device == "cpu" else "auto")
 
     def _drop_banner(self) -> None:
         if self._banner is not None:
@@ -362,10 +395,9 @@ class ChatPage(Page):
             danger=True,
         )
         if dialog.exec() and run is not None:
-            self._unsaved.pop(talk.id, None)
             self.model.forget(talk, self._spec.data.system_prompt)
             self._rebuild()
-            self.run_in_background(lambda: conversations.delete(run, talk), lambda _nothing: None)
+            self._erase(run, talk)
 
     def _on_compare(self, compares: bool) -> None:
         if compares != self.model.current.compares:
@@ -384,14 +416,26 @@ class ChatPage(Page):
         run, talk = self.run, self.model.current
         if run is None or talk not in self.model.conversations:
             return
-        self._unsaved[talk.id] = (run, copy.deepcopy(talk))
+        self._unsaved[talk.id] = partial(conversations.save, run, copy.deepcopy(talk))
         self._write()
+
+    def _erase(self, run: Run, talk: Conversation) -> None:
+        """Delete the file of a conversation, after a write of it that is under way."""
+        self._unsaved[talk.id] = partial(conversations.delete, run, talk)
+        self._write()
+
+    def _keep_piece(self) -> None:
+        """Write what has come of an answer."""
+        if self.model.answering:
+            self._save()
+        else:
+            self._keep.stop()
 
     def _write(self) -> None:
         if self._saving or not self._unsaved:
             return
         self._saving = True
-        run, talk = self._unsaved.pop(next(iter(self._unsaved)))
+        change = self._unsaved.pop(next(iter(self._unsaved)))
 
         def over() -> None:
             self._saving = False
@@ -401,7 +445,7 @@ class ChatPage(Page):
             self._show_error(error)
             over()
 
-        self.run_in_background(lambda: conversations.save(run, talk), lambda _nothing: over(), failed)
+        self.run_in_background(change, lambda _nothing: over(), failed)
 
     # Showing
 
@@ -452,6 +496,7 @@ class ChatPage(Page):
             self.chip.set_state(self.tr("Not loaded"), "neutral")
             if model.answering and mine:
                 model.fail()
+        self._controls.updateGeometry()
         self.weights.setEnabled(not model.answering)
         self.compare.setEnabled(not model.answering)
         self.composer.show_state(answering=model.answering, editing=model.edited is not None)
@@ -464,7 +509,4 @@ class ChatPage(Page):
 
 
 def _look(run: Run) -> _Found:
-    spec = run.load_spec()
-    saved = sorted((step_of(path) for path in run.checkpoints_path.glob("step-*")), reverse=True)
-    has_adapter = run.adapter_path.is_dir()
-    return _Found(run, display_name(run), spec, saved, has_adapter, conversations.load(run))
+    return _Found(run, display_name(run), run.load_spec(), find_weights(run), conversations.load(run))

@@ -93,6 +93,8 @@ class AnswerView(QWidget):
             return error_words(error), "error"
         if answer.status == "failed":
             return self.tr("The model gave no answer."), "error"
+        if answer.status == "canceled" and not answer.tokens:
+            return self.tr("Stopped before the answer was complete. Regenerate asks again."), "muted"
         parts = [self.tr("%n token(s)", "", answer.tokens)]
         if answer.first_s:
             parts.append(tr.fill(self.tr("first after %1 s"), tr.number(answer.first_s, 1)))

@@ -11,6 +11,7 @@ from tunesmith_core.verdict import Verdict
 from tunesmith_gui.dashboard.banners import next_actions
 from tunesmith_gui.dashboard.evaluation_card import EvaluationCard
 from tunesmith_gui.dashboard.model import DashboardModel
+from tunesmith_gui.dashboard.votes_card import VotesCard
 from tunesmith_gui.tokens import SPACE
 from tunesmith_gui.tr import core_text, fill, number
 from tunesmith_gui.widgets.buttons import button
@@ -40,7 +41,9 @@ class EvaluationPane(QWidget):
         self._verdict = QWidget(self)
         self._content = QWidget(self)
         self.measured = EvaluationCard(self)
-        for widget in (self._verdict, self.measured, self._content):
+        self.votes = VotesCard(self)
+        self.votes.wanted.connect(lambda: self.asked.emit("vote"))
+        for widget in (self._verdict, self.measured, self.votes, self._content):
             self._column.addWidget(widget)
         self._column.addStretch(1)
 
@@ -53,6 +56,7 @@ class EvaluationPane(QWidget):
             return
         self._shown = shown
         self.measured.setVisible(verdict is not None)
+        self.votes.setVisible(verdict is not None)
         old, self._verdict = self._verdict, QWidget(self) if verdict is None else self._verdict_card(verdict, self)
         self._replace(old, self._verdict)
         self._verdict.setVisible(verdict is not None)

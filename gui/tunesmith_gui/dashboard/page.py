@@ -12,6 +12,7 @@ from PySide6.QtCore import Qt, QTimer, QUrl
 from PySide6.QtGui import QDesktopServices, QGuiApplication
 from PySide6.QtWidgets import QScrollArea, QVBoxLayout, QWidget
 
+from tunesmith_core import votes
 from tunesmith_core.actions import ACTIONS
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.evaluations import newest
@@ -22,6 +23,7 @@ from tunesmith_core.report.pdf import write_pdf
 from tunesmith_core.runs import Run, RunState, RunStatus, silenced
 from tunesmith_core.spec import RunSpec
 from tunesmith_core.spec_changes import with_changes
+from tunesmith_core.votes import Kept
 from tunesmith_gui.context import Context
 from tunesmith_gui.dashboard.banners import banner_key, make_banner
 from tunesmith_gui.dashboard.evaluation_pane import EvaluationPane
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 REPAINT_MS = 200
 SECOND_LOOK_MS = 500
+STAY_MS = 1500
+"""A page that is left sooner loads no model."""
 LIFE_CHECK_EVERY = 10
 """Repaints between two looks at heartbeat and lease."""
 
@@ -87,6 +91,10 @@ class DashboardPage(Page):
         self._second_look.setSingleShot(True)
         self._second_look.setInterval(SECOND_LOOK_MS)
         self._second_look.timeout.connect(self._check_life)
+        self._stay = QTimer(self)
+        self._stay.setSingleShot(True)
+        self._stay.setInterval(STAY_MS)
+        self._stay.timeout.connect(self._warm_ended)
         self.run_in_background(_import_charts, self._build_charts)
 
     def _build(self) -> None:
@@ -152,12 +160,15 @@ class DashboardPage(Page):
             self.panes.show_pane("charts")
         else:
             self._examine()
+        self._read_votes()
         self._dirty = True
         self._tick.start()
+        self._stay.start()
 
     def on_hidden(self) -> None:
         """Repaint nothing; the journal is still taken in, so that coming back is immediate."""
         self._tick.stop()
+        self._stay.stop()
 
     def perform(self, action: str) -> bool:
         """Stop, log, full screen, find and diagnostics by keyboard."""
@@ -258,6 +269,14 @@ class DashboardPage(Page):
             self._warmed = True
             self.context.chat.warm(run)
 
+    def _warm_ended(self) -> None:
+        """Load what an ended run has trained for a person who looks at it for a while, unless something trains."""
+        run, chat = self.run, self.context.chat
+        if run is None or chat.is_loaded(run) or self.context.runs.live_runs():
+            return
+        if self.model.status.state in (RunState.FINISHED, RunState.STOPPED):
+            chat.warm(run)
+
     def _unreadable(self, error: TunesmithError) -> None:
         self._follow = None
         self.notify.emit("error", core_text(error.message))
@@ -281,6 +300,18 @@ class DashboardPage(Page):
                 self.evaluation.measured.set_found(found)
 
         self.run_in_background(lambda: newest(run), take)
+
+    def _read_votes(self) -> None:
+        """Read the votes each time the page comes to the front: they are taken on another one."""
+        run = self.run
+        if run is None:
+            return
+
+        def take(kept: Kept) -> None:
+            if run is self.run:
+                self.evaluation.votes.show_votes(kept)
+
+        self.run_in_background(lambda: votes.load(run), take)
 
     def _read_output(self) -> None:
         run = self.run
@@ -402,6 +433,8 @@ class DashboardPage(Page):
                 self.navigate.emit("chat", run_id)
             case "export":
                 open_sheet(self, self.run, self._name)
+            case "vote":
+                self.navigate.emit("vote", run_id)
             case "stop":
                 self._ask_stop()
             case "checkpoint" | "evaluate":

@@ -38,12 +38,13 @@ def test_what_is_reported_is_the_answer_without_its_end(decoder: PlainDecoder) -
     answers = decoder.generate(PROMPTS[:1], Sampling(20), {end}, on_tokens=lambda *new: reported.append(new))
     assert answers == [whole[: whole.index(end)]]
     assert {row for row, _ in reported} == {0}
+    assert reported[0] == (0, whole[:1]), "the first token is told at once"
     assert [token for _, tokens in reported for token in tokens] == answers[0]
 
 
 def test_a_stop_keeps_what_there_is(decoder: PlainDecoder) -> None:
     asked: list[int] = []
-    answers = decoder.generate(PROMPTS[:2], Sampling(20), (), should_stop=lambda: len(asked.append(1) or asked) > 1)  # type: ignore[func-returns-value]
+    answers = decoder.generate(PROMPTS[:2], Sampling(20), (), should_stop=lambda: len(asked.append(1) or asked) > 2)  # type: ignore[func-returns-value]
     assert answers == [likeliest(decoder, PROMPTS[0], 4), []]
 
 

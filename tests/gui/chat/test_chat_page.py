@@ -11,57 +11,17 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QPushButton, QWidget
 
+from tests.gui.chat.spoken_for import SpokenFor
 from tests.gui.layout_checks import clipped, unnamed
 from tests.gui.run_folders import make_run, texts
 from tunesmith_core import conversations
 from tunesmith_core.conversations import Answer, Conversation, Turn
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.operations.kinds.chat import BASE, SIDES, TUNED
-from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run
 from tunesmith_gui.chat import page as page_module
 from tunesmith_gui.chat.page import ChatPage
-from tunesmith_gui.chat.service import ChatService, ModelState
 from tunesmith_gui.chat.turn_view import TurnView
-
-
-class SpokenFor(ChatService):
-    """A service without a process: what it is asked is noted, what the model says a test tells."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.posted: list[tuple[str, dict[str, Any]]] = []
-        self.opened: list[tuple[int, str]] = []
-
-    def open(self, run: Run, checkpoint: int = 0, device: Any = "auto") -> None:
-        self.run, self.checkpoint, self.device = run, checkpoint, device
-        self.opened.append((checkpoint, device))
-        self._become(ModelState.LOADING)
-
-    def close(self) -> None:
-        self._become(ModelState.OFF)
-
-    def _post(self, command: str, **data: object) -> None:
-        self.posted.append((command, data))
-
-    def is_ready(self) -> None:
-        self.ready = {"step": 30, "device": "cpu"}
-        self._become(ModelState.READY)
-
-    def piece(self, text: str, side: str = TUNED, *, thinking: bool = False) -> None:
-        self.happened.emit(Event(1, 0.0, "piece", {"side": side, "text": text, "thinking": thinking}))
-
-    def done(self, side: str = TUNED, **data: Any) -> None:
-        values = {"status": "end", "tokens": 12, "first_s": 0.25, "tokens_per_s": 40.0} | data
-        self.happened.emit(Event(1, 0.0, "done", {"side": side, **values}))
-
-    def breaks(self, error: TunesmithError) -> None:
-        self._become(ModelState.OFF)
-        self.failed.emit(error)
-
-    @property
-    def asked(self) -> list[dict[str, Any]]:
-        return [data for command, data in self.posted if command == "ask"]
 
 
 @pytest.fixture
@@ -281,9 +241,69 @@ def test_a_busy_gpu_is_a_choice(page: ChatPage, service: SpokenFor, qtbot: Any) 
 def test_an_answer_that_fails_says_why(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
     write(page, qtbot, "Who?")
     qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
-    service.done(status="failed", error=TunesmithError("chat-too-long", "600 tokens.").to_dict())
-    assert "600 tokens." in texts(page)
+    service.done(status="failed", error=TunesmithError("sample-failed", "The template refuses it.").to_dict())
+    assert "The template refuses it." in texts(page)
     assert page.composer.send.isVisible()
+
+
+TOO_LONG = TunesmithError("chat-too-long", "It has 9,050 tokens, and this model reads at most 8,192.").to_dict()
+
+
+def test_a_question_that_is_too_long_stays_in_the_box(
+    page: ChatPage, service: SpokenFor, run: Run, qtbot: Any
+) -> None:
+    page.compare.click()
+    write(page, qtbot, "Long?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    for side in SIDES:
+        service.done(side, status="failed", error=TOO_LONG)
+    assert "It has 9,050 tokens, and this model reads at most 8,192." in texts(page)
+    assert page.composer.box.toPlainText() == "Long?"
+    assert kept(run, page, qtbot) == []
+    assert page.model.current.turns == []
+    page.compare.click()
+    say(page, qtbot, "Who?", "Me.")
+    qtbot.waitUntil(lambda: "9,050" not in texts(page), timeout=5000)
+    assert page._banner is None, "the next question takes the error away"
+    click(page, qtbot, "Edit question 1")
+    write(page, qtbot, "Longer?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    service.done(status="failed", error=TOO_LONG)
+    assert page.composer.box.toPlainText() == "Longer?"
+    (talk,) = kept(run, page, qtbot)
+    assert [turn.question for turn in talk.turns] == ["Who?"], "what it would have replaced is there again"
+    assert page.model.edited == 0
+
+
+def test_what_a_closed_window_cut_off_counts_as_stopped_and_can_be_asked_again(
+    page: ChatPage, context: Any, service: SpokenFor, run: Run, qtbot: Any
+) -> None:
+    page._keep.setInterval(20)
+    write(page, qtbot, "Who?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    (talk,) = kept(run, page, qtbot)
+    assert talk.turns[0].answers[TUNED].status == "canceled"
+    again = ChatPage(context)
+    qtbot.addWidget(again)
+    again.show()
+    again.remember(page.memory())
+    words = "Stopped before the answer was complete. Regenerate asks again."
+    qtbot.waitUntil(lambda: words in texts(again), timeout=5000)
+    click(again, qtbot, "Regenerate question 1")
+    assert service.asked[-1]["messages"][TUNED][-1]["content"] == "Who?"
+    # What has come of an answer is kept on the way.
+    service.piece("I a")
+    qtbot.waitUntil(lambda: conversations.load(run)[0].turns[0].answers[TUNED].text == "I a", timeout=20_000)
+    service.done()
+    qtbot.waitUntil(lambda: not page._keep.isActive(), timeout=5000)
+    assert kept(run, page, qtbot)[0].turns[0].answers[TUNED].status == "end"
+
+
+def test_weights_that_a_vote_has_left_are_switched_back(page: ChatPage, service: SpokenFor, qtbot: Any) -> None:
+    service.checkpoint = 20
+    write(page, qtbot, "Who?")
+    qtbot.keyClick(page.composer.box, Qt.Key.Key_Return)
+    assert service.opened[-1] == (0, "auto")
 
 
 def test_another_checkpoint_answers(page: ChatPage, service: SpokenFor) -> None:
@@ -333,5 +353,8 @@ def test_the_page_comes_back_in_another_language(page: ChatPage, context: Any, q
     assert again.run == page.run
     assert again.title == "Try done"
     with qtbot.waitSignal(again.navigate, timeout=5000) as went:
-        again._back()
+        again._go("vote")
+    assert went.args == ["vote", page.run.id]
+    with qtbot.waitSignal(again.navigate, timeout=5000) as went:
+        again._go("dashboard")
     assert went.args == ["dashboard", page.run.id]

@@ -13,10 +13,12 @@ from tunesmith_core import files
 from tunesmith_core.errors import TunesmithError
 from tunesmith_core.hardware import Hardware
 from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kinds.chat import SIDES
 from tunesmith_core.operations.runner import Outcome
 from tunesmith_core.protocol import Event
 from tunesmith_core.runs import Run, RunState
 from tunesmith_core.sampling import Sampling
+from tunesmith_core.votes import BASE_MODEL, Contender, Contest
 from tunesmith_gui.chat import service as service_module
 from tunesmith_gui.chat.service import ChatService, ModelState
 
@@ -60,7 +62,11 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> list[Task]:
 @pytest.fixture
 def run(home: Path, model_folder: Path) -> Run:
     assert home.is_dir()
-    run = make_run("done", "happy")
+    return make_loadable("done", model_folder)
+
+
+def make_loadable(name: str, model_folder: Path) -> Run:
+    run = make_run(name, "happy")
     spec = run.load_spec()
     spec.model.path = str(model_folder)
     files.atomic_write_json(run.spec_path, spec.to_dict())
@@ -104,24 +110,68 @@ def test_a_model_is_loaded_once_and_switched_in_place(
 def test_questions_and_stops_are_posted_and_answers_told(
     service: ChatService, tasks: list[Task], run: Run, qtbot: Any
 ) -> None:
-    told: list[Event] = []
-    service.happened.connect(told.append)
-    service.ask(("tuned",), {"tuned": []}, Sampling())
+    told: list[tuple[object, str]] = []
+    service.happened.connect(lambda asker, event: told.append((asker, event.type)))
+    service.ask(("tuned",), {"tuned": []}, Sampling(), "nobody")
     service.open(run)
     (task,) = tasks
-    service.ask(("tuned",), {"tuned": [{"role": "user", "content": "Who?"}]}, Sampling(9))
+    service.ask(("tuned",), {"tuned": [{"role": "user", "content": "Who?"}]}, Sampling(9), "chat")
     qtbot.waitUntil(lambda: len(task.posted) == 1, timeout=5000)
     assert task.posted[0][1]["sampling"]["max_tokens"] == 9
     service.stop_answer()
     qtbot.waitUntil(lambda: task.posted[-1][0] == "cancel", timeout=5000)
-    for kind in ("phase", "piece", "done"):
+    for kind in ("phase", "piece", "done", "piece"):
         task.says(kind)
-    assert [event.type for event in told] == ["piece", "done"]
+    assert told == [("chat", "piece"), ("chat", "done")]
     service.close()
     task.says("piece")
     task.ended.emit(Outcome(OperationState.STOPPED, 5))
     assert len(told) == 2
     assert service.state is ModelState.OFF
+
+
+def test_who_asked_first_is_told_first_and_two_checkpoints_are_switched_between(
+    service: ChatService, tasks: list[Task], run: Run, qtbot: Any
+) -> None:
+    told: list[object] = []
+    service.happened.connect(lambda asker, _event: told.append(asker))
+    service.open(run)
+    (task,) = tasks
+    contest = Contest([], (Contender(), Contender(checkpoint=20)))
+    service.ask(SIDES, {side: [] for side in SIDES}, Sampling(), "chat")
+    service.ask_contest(contest, Sampling())
+    service.ask_contest(Contest([], (Contender(checkpoint=20), BASE_MODEL)), Sampling())
+    qtbot.waitUntil(lambda: len(task.posted) == 6, timeout=5000)
+    assert [data.get("checkpoint", data.get("sides")) for _name, data in task.posted] == [
+        ["tuned", "base"],
+        ["tuned"],
+        20,
+        ["tuned"],
+        ["tuned"],
+        ["base"],
+    ]
+    for kind in ("done", "done", "piece", "done", "done"):
+        task.says(kind)
+    assert told == ["chat", "chat", contest, contest, contest]
+
+
+def test_a_command_that_cannot_be_written_is_told_and_the_next_is_sent(
+    service: ChatService, tasks: list[Task], run: Run, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[TunesmithError] = []
+    service.failed.connect(failures.append)
+    service.open(run)
+    (task,) = tasks
+
+    def fail(_command: str, **_data: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(task, "post", fail)
+        service.ask(("tuned",), {"tuned": []}, Sampling(), "chat")
+        qtbot.waitUntil(lambda: len(failures) == 1, timeout=5000)
+    service.stop_answer()
+    qtbot.waitUntil(lambda: task.posted == [("cancel", {})], timeout=5000)
 
 
 def test_how_it_ended_is_told(service: ChatService, tasks: list[Task], run: Run) -> None:
@@ -154,10 +204,15 @@ def test_a_run_that_ends_is_loaded_ahead_where_there_is_room(
     # The run has ended meanwhile: its last weights take the place of those that were there.
     service.warm(run)
     qtbot.waitUntil(lambda: tasks[0].posted == [("switch", {"checkpoint": 0})], timeout=5000)
-    # Another run's model stays while somebody may talk to it.
-    service.warm(make_run("other", "happy"))
+    # That of another run takes the place of one that nobody has asked, and stays once somebody has.
+    other = make_loadable("other", Path(run.load_spec().model.path))
+    service.warm(other)
+    qtbot.waitUntil(lambda: len(tasks) == 2, timeout=5000)
+    assert service.run == other
+    service.ask(("tuned",), {"tuned": []}, Sampling(), "chat")
+    service.warm(run)
     qtbot.wait(50)
-    assert len(tasks) == 1
+    assert len(tasks) == 2
 
 
 def test_a_run_that_cannot_be_read_is_not_loaded_ahead(
@@ -199,3 +254,28 @@ def test_the_page_of_a_run_loads_ahead_at_its_end_and_offers_to_try_it(
     with qtbot.waitSignal(page.navigate, timeout=5000) as went:
         page.header.try_it.click()
     assert went.args == ["chat", run.id]
+
+
+@pytest.mark.parametrize("reason", ["stays", "leaves", "trains", "loaded"])
+def test_the_page_of_an_ended_run_loads_ahead_for_who_stays(
+    reason: str, context: Any, run: Run, qtbot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tunesmith_gui.dashboard import page as page_module
+
+    warmed: list[Run] = []
+    service = ChatService()
+    monkeypatch.setattr(service, "warm", warmed.append)
+    monkeypatch.setattr(service, "is_loaded", lambda _run: reason == "loaded")
+    monkeypatch.setattr(page_module, "STAY_MS", 300)
+    context.__dict__["chat"] = service
+    if reason == "trains":
+        monkeypatch.setattr(context.runs, "live_runs", lambda: ["another"])
+    page = page_module.DashboardPage(context)
+    qtbot.addWidget(page)
+    page.show()
+    page.on_shown(run.id)
+    assert page._stay.isActive()
+    if reason == "leaves":
+        page.on_hidden()
+    qtbot.waitUntil(lambda: page._knows_all and not page._stay.isActive(), timeout=5000)
+    assert warmed == [run] * (reason == "stays")

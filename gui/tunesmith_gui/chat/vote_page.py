@@ -1,0 +1,386 @@
+"""Blind votes: two answers to a question without names, which one is better, and how the votes stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+
+from tunesmith_core import votes
+from tunesmith_core.errors import TunesmithError
+from tunesmith_core.plain_text import one_line, shortened
+from tunesmith_core.protocol import Event
+from tunesmith_core.runs import Run, display_name
+from tunesmith_core.votes import BASE_MODEL, CHOICES, Contender, Contest, Kept
+from tunesmith_gui import tr
+from tunesmith_gui.chat.answer_pair import AnswerPair
+from tunesmith_gui.chat.composer import QuestionBox
+from tunesmith_gui.chat.weights import Weights, WeightsBox, find_weights
+from tunesmith_gui.context import Context
+from tunesmith_gui.page import Page
+from tunesmith_gui.tokens import SPACE
+from tunesmith_gui.tr import core_text
+from tunesmith_gui.widgets.announcer import Announcer
+from tunesmith_gui.widgets.buttons import IconButton, button
+from tunesmith_gui.widgets.card import Card
+from tunesmith_gui.widgets.error_banner import error_words
+from tunesmith_gui.widgets.flow_row import FlowRow
+from tunesmith_gui.widgets.safe_label import ElidedLabel, SafeLabel
+from tunesmith_gui.widgets.save_file import ask_where_to_save
+
+QUESTION_COLUMNS = 200
+"""Of a question above its answers; the box below has all of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What is in the folder of a run."""
+
+    run: Run
+    name: str
+    system: str
+    weights: Weights = field(default_factory=Weights)
+    questions: tuple[str, ...] = ()
+    kept: Kept = field(default_factory=Kept)
+
+
+class VotePage(Page):
+    """Until a vote is saved, no widget says or shows anything that depends on who answered."""
+
+    def __init__(self, context: Context, parent: QWidget | None = None) -> None:
+        super().__init__(context, parent)
+        self.run: Run | None = None
+        self._name = self._system = ""
+        self._questions: tuple[str, ...] = ()
+        self._num_asked = 0
+        self._kept = Kept()
+        self._contest: Contest | None = None
+        self._saving = False
+        self._announcer = Announcer(self)
+        self._build()
+        service = context.chat
+        service.changed.connect(self._show_state)
+        service.happened.connect(self._take)
+        service.failed.connect(self._fail)
+
+    # Building
+
+    def _build(self) -> None:
+        whole = QVBoxLayout(self)
+        whole.setContentsMargins(SPACE * 3, SPACE * 2, SPACE * 3, SPACE * 2)
+        whole.setSpacing(SPACE * 3 // 2)
+        whole.addLayout(self._build_header())
+        whole.addWidget(
+            SafeLabel(
+                self.tr(
+                    "Both models answer each question. You see the answers in random order and learn whose they are "
+                    "after your vote."
+                ),
+                tone="muted",
+                wrap=True,
+                parent=self,
+            )
+        )
+        self._area = QScrollArea(self)
+        self._area.setWidgetResizable(True)
+        self._area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._area.setAccessibleName(self.tr("Answers and result"))
+        holder = QWidget(self._area)
+        column = QVBoxLayout(holder)
+        column.setContentsMargins(0, 0, SPACE, 0)
+        column.setSpacing(SPACE * 3 // 2)
+        self.state = SafeLabel(wrap=True, parent=holder)
+        column.addWidget(self.state)
+        self.answers = AnswerPair(holder)
+        column.addWidget(self.answers)
+        column.addWidget(self._build_choices(holder))
+        column.addWidget(self._build_result(holder))
+        column.addStretch(1)
+        self._area.setWidget(holder)
+        whole.addWidget(self._area, 1)
+        whole.addLayout(self._build_question())
+
+    def _build_header(self) -> QHBoxLayout:
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        row.addWidget(IconButton("chevron-left", self.tr("Back to the chat"), self._back, parent=self))
+        self.name = ElidedLabel("", role="title", parent=self)
+        row.addWidget(self.name, 1)
+        self.weights = WeightsBox(self.tr("Weights that are judged"), self)
+        self.against = WeightsBox(self.tr("Compared with"), self)
+        row.addWidget(self.weights)
+        row.addWidget(SafeLabel(self.tr("against"), tone="muted", parent=self))
+        row.addWidget(self.against)
+        for box in (self.weights, self.against):
+            box.activated.connect(lambda _row: self._show_state())
+        return row
+
+    def _build_choices(self, parent: QWidget) -> QWidget:
+        words = (self.tr("A is better"), self.tr("B is better"), self.tr("Both the same"), self.tr("Both bad"))
+        self.choices = []
+        for number, (text, choice) in enumerate(zip(words, CHOICES, strict=True), 1):
+            each = button(f"{number}  {text}", partial(self._vote, choice), parent=parent)
+            each.setAccessibleName(text)
+            self.choices.append(each)
+        self._choice_row = FlowRow(self.choices, parent)
+        return self._choice_row
+
+    def _build_result(self, parent: QWidget) -> Card:
+        card = Card(self.tr("Your votes"), parent=parent)
+        self.result = SafeLabel(wrap=True, selectable=True, parent=card)
+        card.body.addWidget(self.result)
+        self.warning = SafeLabel(tone="warn", wrap=True, parent=card)
+        self.warning.hide()
+        card.body.addWidget(self.warning)
+        self.pairs = button(
+            self.tr("Save votes as preference pairs…"), self._save_pairs, icon_name="save", parent=card
+        )
+        card.add_action(self.pairs)
+        return card
+
+    def _build_question(self) -> QHBoxLayout:
+        row = QHBoxLayout()
+        row.setSpacing(SPACE)
+        self.box = QuestionBox(self)
+        self.box.setAccessibleName(self.tr("Question"))
+        self.box.setPlaceholderText(self.tr("Ask both models a question."))
+        self.box.sent.connect(self._ask)
+        self.box.textChanged.connect(self._show_state)
+        row.addWidget(self.box, 1)
+        buttons = QVBoxLayout()
+        buttons.setSpacing(SPACE // 2)
+        buttons.addStretch(1)
+        self.held_out = button(self.tr("Next held-out question"), self._propose, kind="link", parent=self)
+        self.ask = button(self.tr("Ask both"), self._ask, kind="primary", parent=self)
+        self.stop = button(self.tr("Stop"), self._stop, icon_name="stop", parent=self)
+        for each in (self.held_out, self.ask, self.stop):
+            buttons.addWidget(each)
+        row.addLayout(buttons)
+        return row
+
+    # The contract with the window
+
+    @property
+    def title(self) -> str:
+        """The run's name."""
+        return tr.fill(self.tr("Blind vote: %1"), self._name) if self._name else ""
+
+    def on_shown(self, argument: object = None) -> None:
+        """Open the votes of a run, or go on with those shown before."""
+        if isinstance(argument, str) and (self.run is None or argument != self.run.id):
+            self._open(self.context.runs.run(argument))
+        elif self.run is not None:
+            self._be_loaded()
+        self._show_state()
+        (self._area if self._is_voting else self.box).setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def perform(self, action: str) -> bool:
+        """Stop the answers by keyboard."""
+        if action == "stop_run" and self._is_answering:
+            self._stop()
+            return True
+        return False
+
+    def memory(self) -> object:
+        """The run that is shown."""
+        return self.run.id if self.run is not None else None
+
+    def remember(self, memory: object) -> None:
+        """Show the run that was shown."""
+        if isinstance(memory, str):
+            self._open(self.context.runs.run(memory))
+
+    # The run
+
+    def _open(self, run: Run) -> None:
+        self._leave()
+        self.run, self._name, self._questions, self._num_asked = run, run.id, (), 0
+        self._kept = Kept()
+        self.answers.hide()
+        self._say("")
+        self.weights.show_weights(Weights())
+        self._be_loaded()
+        self.run_in_background(lambda: _look(run), self._take_found)
+
+    def _take_found(self, found: _Found) -> None:
+        if found.run is not self.run:
+            return
+        self._name, self._system, self._questions = found.name, found.system, found.questions
+        self.weights.show_weights(found.weights, self.context.chat.checkpoint)
+        self.against.show_weights(found.weights, first=self.tr("Base model"))
+        self._show_votes(found.kept)
+        self._propose()
+        self.title_changed.emit()
+        self._show_state()
+
+    def _be_loaded(self) -> None:
+        service = self.context.chat
+        if self.run is not None and not service.is_loaded(self.run):
+            service.open(self.run, self.weights.step, service.device if service.run == self.run else "auto")
+
+    def _back(self) -> None:
+        self._leave()
+        self.navigate.emit("chat", self.run.id if self.run is not None else None)
+
+    def _leave(self) -> None:
+        if self._is_answering:
+            self._stop()
+        self._contest = None
+
+    # Asking
+
+    @property
+    def _is_answering(self) -> bool:
+        return self._contest is not None and not self._contest.is_over
+
+    @property
+    def _is_voting(self) -> bool:
+        return self._contest is not None and self._contest.is_answered
+
+    def _propose(self) -> None:
+        """Write the next held-out question into the box, the first again after the last."""
+        if self._questions:
+            self.box.setPlainText(self._questions[self._num_asked % len(self._questions)])
+            self._num_asked += 1
+        else:
+            self.box.clear()
+        self.box.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _ask(self) -> None:
+        if not self.ask.isEnabled():
+            return
+        against = Contender(checkpoint=self.against.step) if self.against.step else BASE_MODEL
+        prompt = votes.prompt(self.box.toPlainText().strip(), self._system)
+        self._contest = Contest(prompt, (Contender(checkpoint=self.weights.step), against))
+        self._be_loaded()
+        self.answers.hide()
+        self._say(self.tr("Both models are answering. Their answers appear together."))
+        self.context.chat.ask_contest(self._contest, votes.SAMPLING)
+        self._show_state()
+
+    def _stop(self) -> None:
+        self.context.chat.stop_answer()
+
+    def _take(self, asker: object, event: Event) -> None:
+        contest = self._contest
+        if contest is None or asker is not contest:
+            return
+        contest.take(event)
+        if not contest.is_over:
+            return
+        if contest.is_answered:
+            question = shortened(one_line(contest.prompt[-1]["content"]), QUESTION_COLUMNS)
+            self._say(tr.fill(self.tr("Which answer to “%1” is better?"), question))
+            self.answers.show_answers(contest.shown())
+            self._announcer.say(self.tr("Both answers are there."))
+            self._show_state()
+            self._area.setFocus(Qt.FocusReason.OtherFocusReason)
+            self._area.verticalScrollBar().setValue(0)
+        else:
+            self._contest = None
+            if contest.error:
+                self._say(error_words(contest.error), "error")
+            else:
+                self._say(self.tr("Stopped. There is nothing to vote on."))
+            self._show_state()
+
+    def _fail(self, error: TunesmithError) -> None:
+        if self.context.chat.run == self.run and not self._is_voting:
+            self._contest = None
+            self._say(error_words(error), "error")
+            self._show_state()
+
+    # Voting
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Take the keys 1 to 4 as votes; the box for questions is closed while there is something to vote on."""
+        keys = [str(number) for number in range(1, len(CHOICES) + 1)]
+        if self._is_voting and event.text() in keys:
+            self._vote(CHOICES[keys.index(event.text())])
+        else:
+            super().keyPressEvent(event)
+
+    def _vote(self, choice: str) -> None:
+        """Keep a vote; only then it is told whose answers they were."""
+        run, contest = self.run, self._contest
+        if run is None or contest is None or not contest.is_answered or self._saving:
+            return
+        self._saving = True
+        vote = contest.vote(choice)
+
+        def save() -> Kept:
+            votes.save(run, vote)
+            return votes.load(run)
+
+        def over(kept: Kept) -> None:
+            self._saving = False
+            if self._contest is contest:
+                self._reveal(contest, kept)
+
+        def failed(error: TunesmithError) -> None:
+            self._saving = False
+            self._show_error(error)
+
+        self.run_in_background(save, over, failed)
+
+    def _reveal(self, contest: Contest, kept: Kept) -> None:
+        self._contest = None
+        shown = contest.shown()
+        self.answers.reveal(shown)
+        names = [core_text(given.name) for given in shown]
+        words = tr.fill(self.tr("Saved. A was %1, B was %2."), *names)
+        self._say(words)
+        self._announcer.say(words)
+        self._show_votes(kept)
+        self._show_state()
+        self._propose()
+
+    def _show_votes(self, kept: Kept) -> None:
+        self._kept = kept
+        paragraphs = ["\n".join(map(core_text, (count.title, *count.words))) for count in kept.counts()]
+        self.result.setText("\n\n".join(paragraphs) or self.tr("No votes yet."))
+        self.warning.setText(core_text(kept.warning or ""))
+        self.warning.setVisible(kept.warning is not None)
+        self.pairs.setEnabled(bool(votes.pairs(kept.counted())))
+
+    def _save_pairs(self) -> None:
+        path = ask_where_to_save(
+            self.window(), self.tr("Save votes as preference pairs"), "preferences.jsonl", "JSONL (*.jsonl)"
+        )
+        if path is not None:
+            kept = self._kept
+            self.run_in_background(lambda: votes.save_pairs(path, kept), self._tell_pairs)
+
+    def _tell_pairs(self, num: int) -> None:
+        self.notify.emit("ok", self.tr("%n preference pair(s) saved", "", num))
+
+    # Showing
+
+    def _say(self, text: str, tone: str = "text") -> None:
+        self.state.setText(text)
+        self.state.set_tone(tone)
+        self.state.setVisible(bool(text))
+
+    def _show_state(self) -> None:
+        if self.name.text() != self.title:
+            self.name.setText(self.title)
+        is_free = not self._is_answering and not self._is_voting
+        self.weights.setEnabled(is_free)
+        self.against.setEnabled(is_free)
+        self.box.setEnabled(is_free)
+        self.held_out.setEnabled(is_free)
+        self.held_out.setVisible(bool(self._questions))
+        differ = not self.against.step or self.weights.step != self.against.step
+        self.ask.setEnabled(is_free and differ and bool(self.box.toPlainText().strip()))
+        self.ask.setVisible(not self._is_answering)
+        self.stop.setVisible(self._is_answering)
+        self._choice_row.setVisible(self._is_voting)
+
+
+def _look(run: Run) -> _Found:
+    system = run.load_spec().data.system_prompt
+    questions = tuple(votes.held_out_questions(run))
+    return _Found(run, display_name(run), system, find_weights(run), questions, votes.load(run))
