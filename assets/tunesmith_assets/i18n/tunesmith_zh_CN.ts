@@ -28,6 +28,21 @@
     </message>
 </context>
 <context>
+    <name>AnswerPair</name>
+    <message>
+        <source>Answer %1</source>
+        <translation>回答 %1</translation>
+    </message>
+    <message>
+        <source>(empty)</source>
+        <translation>（空）</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+</context>
+<context>
     <name>AnswerView</name>
     <message>
         <source>Trained model</source>
@@ -68,6 +83,10 @@
     <message>
         <source>The model gave no answer.</source>
         <translation>模型没有给出回答。</translation>
+    </message>
+    <message>
+        <source>Stopped before the answer was complete. Regenerate asks again.</source>
+        <translation>回答未完成就已停止。点“重新生成”可再次提问。</translation>
     </message>
     <message numerus="yes">
         <source>%n token(s)</source>
@@ -199,24 +218,16 @@ Click a symbol in the legend to hide its line.</source>
         <translation>与基础模型对比</translation>
     </message>
     <message>
+        <source>Blind vote</source>
+        <translation>盲测投票</translation>
+    </message>
+    <message>
         <source>Settings</source>
         <translation>设置</translation>
     </message>
     <message>
         <source>Try %1</source>
         <translation>试用 %1</translation>
-    </message>
-    <message>
-        <source>Finished adapter</source>
-        <translation>最终适配器</translation>
-    </message>
-    <message>
-        <source>Newest checkpoint</source>
-        <translation>最新检查点</translation>
-    </message>
-    <message>
-        <source>Step %1</source>
-        <translation>第 %1 步</translation>
     </message>
     <message>
         <source>The model answered: %1</source>
@@ -4973,12 +4984,36 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>{path}：{task}：{reason}。</translation>
     </message>
     <message>
+        <source>{pattern} is not a regular expression: {problem}.</source>
+        <translation>{pattern} 不是正则表达式：{problem}。</translation>
+    </message>
+    <message>
         <source>{reason}</source>
         <translation>{reason}</translation>
     </message>
     <message>
         <source>{setting}: {value} is not between {least} and {most}.</source>
         <translation>{setting}：{value} 不在 {least} 与 {most} 之间。</translation>
+    </message>
+    <message>
+        <source>{tasks} can&apos;t be run: {problem}.</source>
+        <translation>无法运行 {tasks}：{problem}。</translation>
+    </message>
+    <message>
+        <source>{tasks} gave no figure that can be compared.</source>
+        <translation>{tasks} 没有给出可以比较的指标。</translation>
+    </message>
+    <message>
+        <source>{tasks}: {problem}.</source>
+        <translation>{tasks}：{problem}。</translation>
+    </message>
+    <message>
+        <source>{text} is not valid text in UTF-8.</source>
+        <translation>{text} 不是有效的 UTF-8 文本。</translation>
+    </message>
+    <message>
+        <source>{who} was better in {better} of {num} votes (95% interval {low} to {high}).</source>
+        <translation>{num} 票中有 {better} 票认为{who}更好（95% 区间 {low} 到 {high}）。</translation>
     </message>
     <message>
         <source>damaged</source>
@@ -4999,6 +5034,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>export the trained model of a run</source>
         <translation>导出某次运行训练好的模型</translation>
+    </message>
+    <message>
+        <source>Matching answers</source>
+        <translation>正在匹配回答</translation>
+    </message>
+    <message>
+        <source>install lm-evaluation-harness for public tasks, after asking</source>
+        <translation>询问后安装用于公开任务的 lm-evaluation-harness</translation>
     </message>
     <message>
         <source>UTF-8</source>
@@ -5499,6 +5542,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>保存检查点之后，训练好的权重所依赖的设置或文件有改动。</translation>
     </message>
     <message>
+        <source>The run has no checkpoint of this step</source>
+        <translation>该运行没有这一步的检查点</translation>
+    </message>
+    <message>
+        <source>A run keeps its newest checkpoints only.</source>
+        <translation>运行只保留最新的检查点。</translation>
+    </message>
+    <message>
+        <source>Choose a step that the run has.</source>
+        <translation>请选择该运行保留的步数。</translation>
+    </message>
+    <message>
         <source>The export is not equal to the trained model</source>
         <translation>导出结果与训练后的模型不一致</translation>
     </message>
@@ -5535,12 +5590,44 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>可以继续运行。如需完全一致的数值，请不保存停止，撤销所列改动后再继续。</translation>
     </message>
     <message>
+        <source>--checkpoint and --against name the same weights.</source>
+        <translation>--checkpoint 和 --against 指定了相同的权重。</translation>
+    </message>
+    <message>
         <source>--rows: {rows} is less than 1.</source>
         <translation>--rows：{rows} 小于 1。</translation>
     </message>
     <message>
+        <source>0 always takes the most likely token, 0.7 varies, above 1 answers get wild</source>
+        <translation>0 总是选择最可能的词元，0.7 会有变化，大于 1 时回答会很发散</translation>
+    </message>
+    <message>
+        <source>1: A is better, 2: B is better, 3: both the same, 4: both bad</source>
+        <translation>1：A 更好，2：B 更好，3：两个一样，4：都不好</translation>
+    </message>
+    <message>
+        <source>A: {a}. B: {b}.</source>
+        <translation>A：{a}。B：{b}。</translation>
+    </message>
+    <message>
         <source>Add --format gguf.</source>
         <translation>请加上 --format gguf。</translation>
+    </message>
+    <message>
+        <source>Better than the base model: {better}.</source>
+        <translation>优于基础模型：{better}。</translation>
+    </message>
+    <message>
+        <source>Better than the base model: {better}. Worse: {worse}.</source>
+        <translation>优于基础模型：{better}。变差：{worse}。</translation>
+    </message>
+    <message>
+        <source>Blind votes</source>
+        <translation>盲测投票</translation>
+    </message>
+    <message>
+        <source>Both are the weights of step {step}. Compare with another checkpoint.</source>
+        <translation>两边都是第 {step} 步的权重。请换一个检查点来比较。</translation>
     </message>
     <message>
         <source>Check config.json and the weights of the base model, or set the number format to float32.</source>
@@ -5553,6 +5640,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Choose the unquantized version of the model. To save memory, set Frozen weights to NF4: it is quantized while it loads.</source>
         <translation>请选择该模型未量化的版本。要节省显存，可将“冻结权重”设为 NF4：加载时会自动量化。</translation>
+    </message>
+    <message>
+        <source>Connect to the internet, or use --harness-tasks FOLDER with a task whose data is on this computer.</source>
+        <translation>请连接网络，或用 --harness-tasks 文件夹 指定数据在本机的任务。</translation>
     </message>
     <message>
         <source>Evaluation losses are measured on other rows, so earlier ones can&apos;t be compared with them.</source>
@@ -5599,6 +5690,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请安装 Ollama，然后重新导出。</translation>
     </message>
     <message>
+        <source>Install it?</source>
+        <translation>要安装吗？</translation>
+    </message>
+    <message>
+        <source>Install lm-evaluation-harness, which `tunesmith evaluate RUN --harness TASKS` runs.
+
+Its packages get a folder of their own. How much is downloaded is said first, and nothing is done without a yes.</source>
+        <translation>安装 lm-evaluation-harness，供 `tunesmith evaluate RUN --harness TASKS` 使用。
+
+它的软件包放在单独的文件夹中。会先说明下载大小，未经同意不会做任何事。</translation>
+    </message>
+    <message>
         <source>Its control group may use {size:.1f} GiB of memory.</source>
         <translation>它所在的控制组（cgroup）最多可使用 {size:.1f} GiB 内存。</translation>
     </message>
@@ -5623,8 +5726,40 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请把它移走，然后重新导出。</translation>
     </message>
     <message>
+        <source>Name tasks as lm-evaluation-harness lists them. --harness-tasks FOLDER adds tasks of your own.</source>
+        <translation>请使用 lm-evaluation-harness 列出的任务名称。--harness-tasks 文件夹 可以添加自己的任务。</translation>
+    </message>
+    <message>
+        <source>No row has an answer that could match {pattern}.</source>
+        <translation>没有任何一行的回答可以与 {pattern} 匹配。</translation>
+    </message>
+    <message>
+        <source>No vote found one of them better.</source>
+        <translation>没有一票认为其中一个更好。</translation>
+    </message>
+    <message>
+        <source>No votes yet.</source>
+        <translation>还没有投票。</translation>
+    </message>
+    <message>
         <source>Not an ordinary file</source>
         <translation>不是普通文件</translation>
+    </message>
+    <message>
+        <source>Not counted: {same} the same, {bad} both bad.</source>
+        <translation>未计入：{same} 票认为一样，{bad} 票认为都不好。</translation>
+    </message>
+    <message>
+        <source>Nothing changed by more than chance.</source>
+        <translation>没有超出偶然的变化。</translation>
+    </message>
+    <message>
+        <source>Nothing improved. Worse than the base model: {worse}.</source>
+        <translation>没有任何改进。比基础模型差：{worse}。</translation>
+    </message>
+    <message>
+        <source>Nothing was installed. Run: tunesmith harness --yes</source>
+        <translation>没有安装任何内容。请运行：tunesmith harness --yes</translation>
     </message>
     <message>
         <source>Ollama and LM Studio take GGUF files, but the format is {format}.</source>
@@ -5663,6 +5798,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>用 {method} 方法扩展的位置编码无法导出为 GGUF。</translation>
     </message>
     <message>
+        <source>Preference pairs: {num} in {path}</source>
+        <translation>偏好数据对：{num} 条，保存在 {path}</translation>
+    </message>
+    <message>
+        <source>Put a backslash before a character that has a meaning in patterns, such as ( or *.</source>
+        <translation>在正则表达式中有特殊含义的字符（例如 ( 或 *）前加反斜杠。</translation>
+    </message>
+    <message>
+        <source>ROUGE-L</source>
+        <translation>ROUGE-L</translation>
+    </message>
+    <message>
         <source>Raise this limit, lower the micro-batch size or the context length, or choose a smaller model.</source>
         <translation>请提高此上限，减小微批次大小或上下文长度，或选择更小的模型。</translation>
     </message>
@@ -5683,6 +5830,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>舍入方式不同，损失可能略有差别。</translation>
     </message>
     <message>
+        <source>Run: tunesmith harness</source>
+        <translation>请运行：tunesmith harness</translation>
+    </message>
+    <message>
+        <source>Run: tunesmith harness --yes. A task that needs more packages than these can&apos;t be run.</source>
+        <translation>请运行：tunesmith harness --yes。需要其他软件包的任务无法运行。</translation>
+    </message>
+    <message>
         <source>Samples can end elsewhere. Training is not affected.</source>
         <translation>样例的结束位置可能不同，训练不受影响。</translation>
     </message>
@@ -5695,12 +5850,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请将上下文长度设为不超过 {positions} 个词元。</translation>
     </message>
     <message>
+        <source>Sign test: p {p}.</source>
+        <translation>符号检验：p {p}。</translation>
+    </message>
+    <message>
         <source>Start LM Studio once, then export again.</source>
         <translation>请先启动一次 LM Studio，然后重新导出。</translation>
     </message>
     <message>
+        <source>Step {step}</source>
+        <translation>第 {step} 步</translation>
+    </message>
+    <message>
         <source>Step {step}: the evaluation loss is NaN or infinite.</source>
         <translation>第 {step} 步：评估损失为 NaN 或无穷大。</translation>
+    </message>
+    <message>
+        <source>That is more than chance: {winner} gives better answers.</source>
+        <translation>这不是偶然：{winner}的回答更好。</translation>
     </message>
     <message>
         <source>The adapter changes {name}, for which the base model has no file.</source>
@@ -5729,6 +5896,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The data changed, so the remaining steps train on other rows.</source>
         <translation>数据已更改，其余各步使用不同的行训练。</translation>
+    </message>
+    <message>
+        <source>The data of {tasks} can&apos;t be read: {problem}.</source>
+        <translation>无法读取 {tasks} 的数据：{problem}。</translation>
     </message>
     <message>
         <source>The evaluation loss of the base model itself is NaN or infinite.</source>
@@ -5765,6 +5936,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The model memorized a few rows: the {num_rows} training rows hold only {num_distinct} different ones.</source>
         <translation>模型只是背下了少数几行：{num_rows} 行训练数据中只有 {num_distinct} 行互不相同。</translation>
+    </message>
+    <message>
+        <source>The pattern {pattern} takes too much time or memory for one answer.</source>
+        <translation>正则表达式 {pattern} 匹配一个回答时占用的时间或内存过多。</translation>
     </message>
     <message>
         <source>The remaining steps train on other rows.</source>
@@ -5827,6 +6002,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>分词器无法导出为 GGUF：{reason}。</translation>
     </message>
     <message>
+        <source>The trained model</source>
+        <translation>训练后的模型</translation>
+    </message>
+    <message>
         <source>The training environment is missing {names}, which this format needs.</source>
         <translation>训练环境缺少此格式所需的 {names}。</translation>
     </message>
@@ -5843,8 +6022,16 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>训练用的行与之前不同，或转换成了不同的 token。</translation>
     </message>
     <message>
+        <source>The votes show no clear difference.</source>
+        <translation>投票没有显示出明显差别。</translation>
+    </message>
+    <message>
         <source>The weight {name} has no place in a GGUF file of a model of type {kind}.</source>
         <translation>在 {kind} 类型模型的 GGUF 文件中没有权重 {name} 的位置。</translation>
+    </message>
+    <message>
+        <source>There are too few rows to tell a difference from chance.</source>
+        <translation>行数太少，无法区分差异与偶然。</translation>
     </message>
     <message>
         <source>There is too little memory to compare the file with the trained model. It was not verified.</source>
@@ -5861,6 +6048,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>This process may use {size:.1f} GiB of address space (ulimit -v).</source>
         <translation>此进程最多可使用 {size:.1f} GiB 的地址空间（ulimit -v）。</translation>
+    </message>
+    <message>
+        <source>Too few votes to tell which one is better.</source>
+        <translation>票数太少，无法判断哪个更好。</translation>
     </message>
     <message>
         <source>Too many levels of symbolic links</source>
@@ -5903,6 +6094,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>请在 llama.cpp 或 LM Studio 中使用该文件，它们会从文件中读取模板。</translation>
     </message>
     <message>
+        <source>Votes on {later} and {earlier}</source>
+        <translation>{later}与{earlier}的投票</translation>
+    </message>
+    <message>
         <source>Wait until it ends, or choose another folder.</source>
         <translation>请等待它结束，或选择其他文件夹。</translation>
     </message>
@@ -5911,12 +6106,40 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>加上适配器后，权重 {name} 在 {format} 格式下为 NaN 或无穷大。</translation>
     </message>
     <message>
+        <source>Write it without a repetition inside a repetition, such as (a+)+.</source>
+        <translation>请避免在重复中嵌套重复，例如 (a+)+。</translation>
+    </message>
+    <message>
         <source>a ZIP archive, or a workbook whose name ends otherwise</source>
         <translation>ZIP 压缩包，或扩展名不符的工作簿</translation>
     </message>
     <message>
+        <source>a checkpoint instead of the base model</source>
+        <translation>与某个检查点比较，而不是基础模型</translation>
+    </message>
+    <message>
         <source>a document of an old Office program</source>
         <translation>旧版 Office 程序的文档</translation>
+    </message>
+    <message>
+        <source>a file of rows to measure on; without it, the rows that the run holds out</source>
+        <translation>用于测量的数据文件；不指定时使用该次训练留出的行</translation>
+    </message>
+    <message>
+        <source>a folder with tasks of your own for --harness; code that they name is run</source>
+        <translation>包含 --harness 自定义任务的文件夹；任务中指定的代码会被运行</translation>
+    </message>
+    <message>
+        <source>a regular expression; tells how many answers it is found in, (?i) ignores case</source>
+        <translation>正则表达式；统计有多少回答与之匹配，(?i) 表示忽略大小写</translation>
+    </message>
+    <message>
+        <source>a task of lm-evaluation-harness</source>
+        <translation>lm-evaluation-harness 的一个任务</translation>
+    </message>
+    <message>
+        <source>above 1, tokens that occurred before become less likely</source>
+        <translation>大于 1 时，已出现过的词元更不容易再次出现</translation>
     </message>
     <message>
         <source>adapter.alpha: {alpha:g} is beyond what a 32-bit number can be, so the loss would be infinite.</source>
@@ -5929,6 +6152,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>after</source>
         <translation>之后</translation>
+    </message>
+    <message>
+        <source>also write the votes as preference pairs</source>
+        <translation>同时把投票写成偏好数据对</translation>
     </message>
     <message>
         <source>an adapter is in the folder of the model, and it is not clear whether it belongs to it</source>
@@ -5947,6 +6174,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>正在回答</translation>
     </message>
     <message>
+        <source>ask the held-out questions of the run</source>
+        <translation>用该运行留出的问题提问</translation>
+    </message>
+    <message>
         <source>before</source>
         <translation>之前</translation>
     </message>
@@ -5957,6 +6188,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>bytes between tensors are described by none, from byte {place:,}</source>
         <translation>从第 {place:,} 字节起，张量之间有不属于任何张量的字节</translation>
+    </message>
+    <message>
+        <source>chrF</source>
+        <translation>chrF</translation>
+    </message>
+    <message>
+        <source>compare answers of a run without knowing whose they are</source>
+        <translation>在不知道出处的情况下比较一个运行的回答</translation>
     </message>
     <message>
         <source>contains no JSON object, or its end is missing</source>
@@ -5995,12 +6234,20 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>预期</translation>
     </message>
     <message>
+        <source>expected answers are long texts</source>
+        <translation>预期回答是较长的文本</translation>
+    </message>
+    <message>
         <source>expected answers are short</source>
         <translation>预期答案较短</translation>
     </message>
     <message>
         <source>expected answers are texts</source>
         <translation>预期答案是文本</translation>
+    </message>
+    <message>
+        <source>expected answers have no spaces between words</source>
+        <translation>预期回答的词之间没有空格</translation>
     </message>
     <message>
         <source>general questions</source>
@@ -6013,6 +6260,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>in the safetensors header, {reason}</source>
         <translation>safetensors 文件头中{reason}</translation>
+    </message>
+    <message>
+        <source>install or repair without asking</source>
+        <translation>不询问直接安装或修复</translation>
     </message>
     <message>
         <source>is a folder, not a file</source>
@@ -6071,6 +6322,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>它的滑动窗口位于其他层</translation>
     </message>
     <message>
+        <source>let the base model answer instead</source>
+        <translation>改由基础模型回答</translation>
+    </message>
+    <message>
+        <source>let the trained model answer, and then the base model</source>
+        <translation>先由训练后的模型回答，再由基础模型回答</translation>
+    </message>
+    <message>
         <source>llama.cpp can&apos;t add this adapter to a model: {name} is more than two matrices of a layer.</source>
         <translation>llama.cpp 无法把此适配器加到模型上：{name} 不只是某一层的两个矩阵。</translation>
     </message>
@@ -6095,12 +6354,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>llama.cpp 渲染聊天模板的结果不同</translation>
     </message>
     <message>
+        <source>lm-evaluation-harness</source>
+        <translation>lm-evaluation-harness</translation>
+    </message>
+    <message>
+        <source>lm-evaluation-harness: {download} to download, {disk} on disk.</source>
+        <translation>lm-evaluation-harness：下载 {download}，占用磁盘 {disk}。</translation>
+    </message>
+    <message>
         <source>loss</source>
         <translation>损失</translation>
     </message>
     <message>
         <source>marker of the short folder</source>
         <translation>短路径文件夹的标记</translation>
+    </message>
+    <message>
+        <source>matches the pattern</source>
+        <translation>匹配正则表达式</translation>
     </message>
     <message>
         <source>measured</source>
@@ -6125,6 +6396,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>more text follows</source>
         <translation>后面还有多余文本</translation>
+    </message>
+    <message>
+        <source>most rows to answer; the loss is measured on more</source>
+        <translation>最多回答多少行；损失会在更多的行上测量</translation>
+    </message>
+    <message>
+        <source>most tokens of an answer</source>
+        <translation>每个回答的最大词元数</translation>
     </message>
     <message>
         <source>move a run with its checkpoints and adapter to the trash</source>
@@ -6351,8 +6630,24 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>仅支持 3.11、3.12 和 3.13</translation>
     </message>
     <message>
+        <source>only show how the votes stand</source>
+        <translation>只显示投票结果</translation>
+    </message>
+    <message>
+        <source>only so many of the most likely tokens; 0 for all</source>
+        <translation>只从最可能的若干个词元中选择；0 表示全部</translation>
+    </message>
+    <message>
+        <source>only the most likely tokens that together have this probability; 1 for all</source>
+        <translation>只从累计概率达到该值的最可能词元中选择；1 表示全部</translation>
+    </message>
+    <message>
         <source>only the problem that this check found</source>
         <translation>只处理这项检查发现的问题</translation>
+    </message>
+    <message>
+        <source>only tokens with at least this share of the most likely one&apos;s probability; 0 for all</source>
+        <translation>只选择概率不低于最可能词元概率乘以该比例的词元；0 表示全部</translation>
     </message>
     <message>
         <source>options</source>
@@ -6361,6 +6656,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>other layers than usual know no positions</source>
         <translation>不使用位置编码的层与通常不同</translation>
+    </message>
+    <message>
+        <source>p</source>
+        <translation>p 值</translation>
     </message>
     <message>
         <source>pad_token_id is {pad}, but the embedding in the weights has {rows} rows</source>
@@ -6511,6 +6810,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>步数</translation>
     </message>
     <message>
+        <source>step of a checkpoint; 0 for the finished model, or else the newest checkpoint</source>
+        <translation>检查点的步数；0 表示训练完成的模型，没有时使用最新的检查点</translation>
+    </message>
+    <message>
         <source>step {step}</source>
         <translation>第 {step} 步</translation>
     </message>
@@ -6547,6 +6850,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>正在停止 ...</translation>
     </message>
     <message>
+        <source>system prompt; without it, that of the run</source>
+        <translation>系统提示词；不指定时使用该次训练的系统提示词</translation>
+    </message>
+    <message>
+        <source>tasks of lm-evaluation-harness, separated by commas; their data comes from the hub, and the first use downloads the program after asking</source>
+        <translation>lm-evaluation-harness 的任务，用逗号分隔；其数据来自模型站，首次使用时会在询问后下载该程序</translation>
+    </message>
+    <message>
         <source>temporary files</source>
         <translation>临时文件</translation>
     </message>
@@ -6565,6 +6876,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the NVIDIA driver does not answer</source>
         <translation>NVIDIA 驱动没有响应</translation>
+    </message>
+    <message>
+        <source>the base model</source>
+        <translation>基础模型</translation>
     </message>
     <message>
         <source>the end of the file</source>
@@ -6615,6 +6930,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>数字 {number} 过大</translation>
     </message>
     <message>
+        <source>the pattern</source>
+        <translation>正则表达式</translation>
+    </message>
+    <message>
         <source>the processor</source>
         <translation>处理器</translation>
     </message>
@@ -6633,6 +6952,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the safetensors header is malformed at the tensor {name}</source>
         <translation>safetensors 文件头在张量 {name} 处格式有误</translation>
+    </message>
+    <message>
+        <source>the same seed gives the same answer</source>
+        <translation>相同的种子给出相同的回答</translation>
     </message>
     <message>
         <source>the settings can&apos;t be used</source>
@@ -6661,6 +6984,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>the value of {name} is not one that this model can have</source>
         <translation>该模型不支持 {name} 的这个值</translation>
+    </message>
+    <message>
+        <source>the weights to judge (the newest)</source>
+        <translation>要评判的权重（最新的）</translation>
     </message>
     <message>
         <source>they are already in the other folder</source>
@@ -6779,6 +7106,18 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>警告[{code}]：{message}</translation>
     </message>
     <message>
+        <source>what answers (auto)</source>
+        <translation>用什么设备回答（auto）</translation>
+    </message>
+    <message>
+        <source>what to ask</source>
+        <translation>要问的问题</translation>
+    </message>
+    <message>
+        <source>where the model runs; auto takes a GPU if there is one</source>
+        <translation>模型在哪里运行；auto 表示有 GPU 时使用 GPU</translation>
+    </message>
+    <message>
         <source>with --plan: print JSON for programs</source>
         <translation>与 --plan 一起使用：输出供程序读取的 JSON</translation>
     </message>
@@ -6823,6 +7162,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>与 {name!r} 匹配的环境有 {count} 个。可用的有：{names}。</translation>
     </message>
     <message>
+        <source>{count} of {total} expected answers match {pattern}</source>
+        <translation>{total} 个预期回答中有 {count} 个与 {pattern} 匹配</translation>
+    </message>
+    <message>
         <source>{count} packages</source>
         <translation>{count} 个包</translation>
     </message>
@@ -6849,6 +7192,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{folder} is not on the PATH of this terminal. The menu entry works anyway.</source>
         <translation>{folder} 不在此终端的 PATH 中，但菜单项可以使用。</translation>
+    </message>
+    <message>
+        <source>{folder} was not made for Python {version}.</source>
+        <translation>{folder} 不是为 Python {version} 创建的。</translation>
     </message>
     <message>
         <source>{folder}: program files are damaged ({count}): {shown}.</source>
@@ -7061,6 +7408,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>{name}{inside}</source>
         <translation>{name}{inside}</translation>
+    </message>
+    <message>
+        <source>{num} lines of {file} can&apos;t be read and are not counted. They stay in the file.</source>
+        <translation>{file} 中有 {num} 行无法读取，没有计入。这些行保留在文件中。</translation>
     </message>
     <message>
         <source>{path} (missing)</source>
@@ -8762,6 +9113,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>评估损失</translation>
     </message>
     <message>
+        <source>Export…</source>
+        <translation>导出…</translation>
+    </message>
+    <message>
         <source>tokens/s</source>
         <translation>词元/秒</translation>
     </message>
@@ -8867,6 +9222,14 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>The settings of the run are still loading.</source>
         <translation>运行的设置还在读取中。</translation>
+    </message>
+    <message>
+        <source>Save as HTML…</source>
+        <translation>保存为 HTML…</translation>
+    </message>
+    <message>
+        <source>Web pages (*.html)</source>
+        <translation>网页 (*.html)</translation>
     </message>
     <message>
         <source>PDF files (*.pdf)</source>
@@ -9696,6 +10059,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>差值，95% 区间</translation>
     </message>
     <message>
+        <source>p</source>
+        <translation>p 值</translation>
+    </message>
+    <message>
         <source>Answers the held-out rows with and without the adapter, and compares them.</source>
         <translation>分别在使用和不使用适配器的情况下回答留出的数据行，并进行比较。</translation>
     </message>
@@ -9733,6 +10100,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Report</source>
         <translation>报告</translation>
+    </message>
+    <message>
+        <source>Save as HTML…</source>
+        <translation>保存为 HTML…</translation>
     </message>
     <message>
         <source>Save as PDF…</source>
@@ -9788,6 +10159,251 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Open a log</source>
         <translation>打开日志</translation>
+    </message>
+</context>
+<context>
+    <name>Export</name>
+    <message>
+        <source>GGUF</source>
+        <translation>GGUF</translation>
+    </message>
+    <message>
+        <source>Merged model</source>
+        <translation>合并模型</translation>
+    </message>
+    <message>
+        <source>Adapter</source>
+        <translation>适配器</translation>
+    </message>
+    <message>
+        <source>GGUF adapter</source>
+        <translation>GGUF 适配器</translation>
+    </message>
+    <message>
+        <source>One file with everything, for llama.cpp, Ollama and LM Studio.</source>
+        <translation>一个文件包含全部内容，可用于 llama.cpp、Ollama 和 LM Studio。</translation>
+    </message>
+    <message>
+        <source>A folder with the adapter in the weights, for vLLM and Transformers.</source>
+        <translation>适配器已合并进权重的文件夹，可用于 vLLM 和 Transformers。</translation>
+    </message>
+    <message>
+        <source>The trained weights alone, for PEFT and vLLM. They need the base model.</source>
+        <translation>只有训练得到的权重，可用于 PEFT 和 vLLM，需要搭配基础模型。</translation>
+    </message>
+    <message>
+        <source>The trained weights alone, for llama.cpp and a base model in GGUF.</source>
+        <translation>只有训练得到的权重，可用于 llama.cpp，需要搭配 GGUF 格式的基础模型。</translation>
+    </message>
+    <message>
+        <source>4 bits: smallest, answers can change</source>
+        <translation>4 位：文件最小，回答可能改变</translation>
+    </message>
+    <message>
+        <source>5 bits: small, slightly closer</source>
+        <translation>5 位：文件较小，略接近原模型</translation>
+    </message>
+    <message>
+        <source>6 bits: close to the trained model</source>
+        <translation>6 位：接近训练后的模型</translation>
+    </message>
+    <message>
+        <source>8 bits: hardly any difference</source>
+        <translation>8 位：几乎没有差别</translation>
+    </message>
+    <message>
+        <source>16 bits: no loss that matters</source>
+        <translation>16 位：几乎无损</translation>
+    </message>
+    <message>
+        <source>16 bits: as most models are published</source>
+        <translation>16 位：多数模型的发布格式</translation>
+    </message>
+    <message>
+        <source>32 bits: exact, largest</source>
+        <translation>32 位：完全精确，文件最大</translation>
+    </message>
+    <message>
+        <source>%1 (recommended)</source>
+        <translation>%1（推荐）</translation>
+    </message>
+    <message>
+        <source>Final, step %1</source>
+        <translation>最终结果，第 %1 步</translation>
+    </message>
+    <message>
+        <source>Checkpoint of step %1</source>
+        <translation>第 %1 步的检查点</translation>
+    </message>
+    <message>
+        <source>%1 · evaluation loss %2</source>
+        <translation>%1 · 评估损失 %2</translation>
+    </message>
+    <message>
+        <source>%1 (best)</source>
+        <translation>%1（最佳）</translation>
+    </message>
+    <message>
+        <source>%1 free on this drive</source>
+        <translation>此磁盘剩余 %1</translation>
+    </message>
+    <message>
+        <source>Needs %1, but only %2 are free. Choose another folder or a smaller format.</source>
+        <translation>需要 %1，但只剩 %2。请选择其他文件夹或更小的格式。</translation>
+    </message>
+    <message>
+        <source>About %1 · %2 free on this drive</source>
+        <translation>约 %1 · 此磁盘剩余 %2</translation>
+    </message>
+    <message>
+        <source>Starting</source>
+        <translation>正在启动</translation>
+    </message>
+    <message>
+        <source>Merging the adapter into the weights</source>
+        <translation>正在把适配器合并进权重</translation>
+    </message>
+    <message>
+        <source>Writing the file</source>
+        <translation>正在写入文件</translation>
+    </message>
+    <message>
+        <source>Saving the adapter</source>
+        <translation>正在保存适配器</translation>
+    </message>
+    <message>
+        <source>Comparing with the trained model</source>
+        <translation>正在与训练后的模型比较</translation>
+    </message>
+    <message>
+        <source>Finishing the files</source>
+        <translation>正在完成文件</translation>
+    </message>
+    <message>
+        <source>Handing over to the other programs</source>
+        <translation>正在交给其他程序</translation>
+    </message>
+    <message>
+        <source>%1: %2%</source>
+        <translation>%1：%2%</translation>
+    </message>
+    <message>
+        <source>Same next token at %1% of %2 positions, less than %3 nats apart.</source>
+        <translation>在 %2 个位置中，%1% 的下一个词元相同，相差不到 %3 nats。</translation>
+    </message>
+    <message>
+        <source>Same next token at %1% of %2 positions, %3 nats apart.</source>
+        <translation>在 %2 个位置中，%1% 的下一个词元相同，相差 %3 nats。</translation>
+    </message>
+    <message>
+        <source>It was not compared with the trained model.</source>
+        <translation>没有与训练后的模型比较。</translation>
+    </message>
+    <message>
+        <source>Exported, but not verified</source>
+        <translation>已导出，但未验证</translation>
+    </message>
+    <message>
+        <source>Exported, but the answers change</source>
+        <translation>已导出，但回答会改变</translation>
+    </message>
+    <message>
+        <source>%1 That is what rounding to fewer bits costs.</source>
+        <translation>%1 这是舍入到更少位数的代价。</translation>
+    </message>
+    <message>
+        <source>Verified: only rounding differs</source>
+        <translation>已验证：仅有舍入差异</translation>
+    </message>
+    <message>
+        <source>Verified equal</source>
+        <translation>已验证一致</translation>
+    </message>
+    <message>
+        <source>%1: %2</source>
+        <translation>%1：%2</translation>
+    </message>
+    <message>
+        <source>Copy command for %1</source>
+        <translation>复制 %1 命令</translation>
+    </message>
+</context>
+<context>
+    <name>ExportForm</name>
+    <message>
+        <source>Format</source>
+        <translation>格式</translation>
+    </message>
+    <message>
+        <source>Number format</source>
+        <translation>数值格式</translation>
+    </message>
+    <message>
+        <source>Trained weights</source>
+        <translation>训练得到的权重</translation>
+    </message>
+    <message>
+        <source>Folder</source>
+        <translation>文件夹</translation>
+    </message>
+    <message>
+        <source>Change…</source>
+        <translation>更改…</translation>
+    </message>
+    <message>
+        <source>Change the folder</source>
+        <translation>更改文件夹</translation>
+    </message>
+    <message>
+        <source>Also into LM Studio</source>
+        <translation>同时放入 LM Studio</translation>
+    </message>
+    <message>
+        <source>Where to export to</source>
+        <translation>导出到哪里</translation>
+    </message>
+    <message>
+        <source>Also into Ollama, as %1</source>
+        <translation>同时放入 Ollama，名为 %1</translation>
+    </message>
+</context>
+<context>
+    <name>ExportSheet</name>
+    <message>
+        <source>Export “%1”</source>
+        <translation>导出“%1”</translation>
+    </message>
+    <message>
+        <source>Copy as command</source>
+        <translation>复制为命令</translation>
+    </message>
+    <message>
+        <source>Cancel export</source>
+        <translation>取消导出</translation>
+    </message>
+    <message>
+        <source>Export again…</source>
+        <translation>再次导出…</translation>
+    </message>
+    <message>
+        <source>Close</source>
+        <translation>关闭</translation>
+    </message>
+    <message>
+        <source>Export</source>
+        <translation>导出</translation>
+    </message>
+    <message>
+        <source>Looking at the run…</source>
+        <translation>正在查看该运行…</translation>
+    </message>
+    <message>
+        <source>The export was canceled.</source>
+        <translation>导出已取消。</translation>
+    </message>
+    <message>
+        <source>Copied</source>
+        <translation>已复制</translation>
     </message>
 </context>
 <context>
@@ -10075,6 +10691,14 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>关闭窗口会停止安装。下次会从中断处继续。</translation>
     </message>
     <message>
+        <source>Stop the export?</source>
+        <translation>停止导出？</translation>
+    </message>
+    <message>
+        <source>Closing the window stops the export of %1.</source>
+        <translation>关闭窗口会停止导出 %1。</translation>
+    </message>
+    <message>
         <source>Stop and close</source>
         <translation>停止并关闭</translation>
     </message>
@@ -10085,6 +10709,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Idle</source>
         <translation>没有运行</translation>
+    </message>
+    <message>
+        <source>Exporting %1</source>
+        <translation>正在导出 %1</translation>
     </message>
     <message>
         <source>%1%, %2</source>
@@ -10303,6 +10931,33 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Copy diagnostics</source>
         <translation>复制诊断信息</translation>
+    </message>
+</context>
+<context>
+    <name>Outcome</name>
+    <message>
+        <source>Open folder</source>
+        <translation>打开文件夹</translation>
+    </message>
+    <message>
+        <source>%1 in %2</source>
+        <translation>%1，位于 %2</translation>
+    </message>
+    <message>
+        <source>It was exported before and has not changed since.</source>
+        <translation>之前已导出过，此后没有改动。</translation>
+    </message>
+    <message>
+        <source>In Ollama: ollama run %1</source>
+        <translation>在 Ollama 中：ollama run %1</translation>
+    </message>
+    <message>
+        <source>In LM Studio: %1</source>
+        <translation>在 LM Studio 中：%1</translation>
+    </message>
+    <message>
+        <source>The license of the base model applies here too: %1</source>
+        <translation>基础模型的许可在此同样适用：%1</translation>
     </message>
 </context>
 <context>
@@ -10646,6 +11301,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>运行</translation>
     </message>
     <message>
+        <source>Blind vote</source>
+        <translation>盲测投票</translation>
+    </message>
+    <message>
         <source>Environment</source>
         <translation>环境</translation>
     </message>
@@ -10715,6 +11374,10 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Duplicate</source>
         <translation>复制运行</translation>
+    </message>
+    <message>
+        <source>Export…</source>
+        <translation>导出…</translation>
     </message>
     <message>
         <source>%1 (best)</source>
@@ -12032,6 +12695,149 @@ in no list of processes. What is shown has no passwords.</source>
     </message>
 </context>
 <context>
+    <name>VotePage</name>
+    <message>
+        <source>Both models answer each question. You see the answers in random order and learn whose they are after your vote.</source>
+        <translation>两个模型都会回答每个问题。回答以随机顺序显示，投票后才揭晓出处。</translation>
+    </message>
+    <message>
+        <source>Answers and result</source>
+        <translation>回答与结果</translation>
+    </message>
+    <message>
+        <source>Back to the chat</source>
+        <translation>返回对话</translation>
+    </message>
+    <message>
+        <source>Weights that are judged</source>
+        <translation>要评判的权重</translation>
+    </message>
+    <message>
+        <source>Compared with</source>
+        <translation>比较对象</translation>
+    </message>
+    <message>
+        <source>against</source>
+        <translation>对比</translation>
+    </message>
+    <message>
+        <source>A is better</source>
+        <translation>A 更好</translation>
+    </message>
+    <message>
+        <source>B is better</source>
+        <translation>B 更好</translation>
+    </message>
+    <message>
+        <source>Both the same</source>
+        <translation>两个一样</translation>
+    </message>
+    <message>
+        <source>Both bad</source>
+        <translation>都不好</translation>
+    </message>
+    <message>
+        <source>Your votes</source>
+        <translation>你的投票</translation>
+    </message>
+    <message>
+        <source>Save votes as preference pairs…</source>
+        <translation>将投票保存为偏好数据对…</translation>
+    </message>
+    <message>
+        <source>Question</source>
+        <translation>问题</translation>
+    </message>
+    <message>
+        <source>Ask both models a question.</source>
+        <translation>向两个模型提一个问题。</translation>
+    </message>
+    <message>
+        <source>Next held-out question</source>
+        <translation>下一个留出问题</translation>
+    </message>
+    <message>
+        <source>Ask both</source>
+        <translation>向两者提问</translation>
+    </message>
+    <message>
+        <source>Stop</source>
+        <translation>停止</translation>
+    </message>
+    <message>
+        <source>Blind vote: %1</source>
+        <translation>盲测投票：%1</translation>
+    </message>
+    <message>
+        <source>Base model</source>
+        <translation>基础模型</translation>
+    </message>
+    <message>
+        <source>Both models are answering. Their answers appear together.</source>
+        <translation>两个模型正在回答。回答会同时显示。</translation>
+    </message>
+    <message>
+        <source>Which answer to “%1” is better?</source>
+        <translation>对“%1”的回答，哪个更好？</translation>
+    </message>
+    <message>
+        <source>Both answers are there.</source>
+        <translation>两个回答都已显示。</translation>
+    </message>
+    <message>
+        <source>Stopped. There is nothing to vote on.</source>
+        <translation>已停止，没有可投票的内容。</translation>
+    </message>
+    <message>
+        <source>Saved. A was %1, B was %2.</source>
+        <translation>已保存。A 是%1，B 是%2。</translation>
+    </message>
+    <message>
+        <source>No votes yet.</source>
+        <translation>还没有投票。</translation>
+    </message>
+    <message>
+        <source>Save votes as preference pairs</source>
+        <translation>将投票保存为偏好数据对</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n preference pair(s) saved</source>
+        <translation>
+            <numerusform>已保存 %n 条偏好数据对</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
+    <name>VotesCard</name>
+    <message>
+        <source>Blind votes</source>
+        <translation>盲测投票</translation>
+    </message>
+    <message>
+        <source>Vote</source>
+        <translation>投票</translation>
+    </message>
+    <message>
+        <source>Read two answers without knowing whose they are, and say which one is better.</source>
+        <translation>阅读两个不知出处的回答，并说出哪个更好。</translation>
+    </message>
+</context>
+<context>
+    <name>WeightsBox</name>
+    <message>
+        <source>Finished adapter</source>
+        <translation>最终适配器</translation>
+    </message>
+    <message>
+        <source>Newest checkpoint</source>
+        <translation>最新检查点</translation>
+    </message>
+    <message>
+        <source>Step %1</source>
+        <translation>第 %1 步</translation>
+    </message>
+</context>
+<context>
     <name>Wsl</name>
     <message>
         <source>WSL did not respond in time. Training in Windows does not need it.</source>
@@ -12110,6 +12916,21 @@ in no list of processes. What is shown has no passwords.</source>
     <message>
         <source>Cancel: %1</source>
         <translation>取消：%1</translation>
+    </message>
+</context>
+<context>
+    <name>_Progress</name>
+    <message>
+        <source>Progress of the export</source>
+        <translation>导出进度</translation>
+    </message>
+    <message>
+        <source>You can close this sheet. The export continues, and Activity shows how far it is.</source>
+        <translation>可以关闭此窗口，导出会继续，进度可在“活动”中查看。</translation>
+    </message>
+    <message>
+        <source>Canceling…</source>
+        <translation>正在取消…</translation>
     </message>
 </context>
 <context>
