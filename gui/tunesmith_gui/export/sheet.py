@@ -29,7 +29,7 @@ from tunesmith_gui.widgets.fitting import fitting_size
 from tunesmith_gui.widgets.meter import Meter
 from tunesmith_gui.widgets.safe_label import SafeLabel
 
-_LETTERS, _LINES = 90, 36
+_LETTERS, _LINES = 94, 36
 
 
 def open_sheet(page: Page, run: Run, name: str) -> ExportSheet:
