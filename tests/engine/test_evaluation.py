@@ -100,6 +100,7 @@ def test_answers_are_compared(
         ("Grosse uber alles", "Größe über alles", 1 / 3),
         ("ÜBER alles", "über alles", 1.0),
         ("हिन्दी में उत्तर", "हिन्दी में", 2 * 2 / (3 + 2)),
+        ("हिन्दी", "हिन्दू", 0.0),
     ],
 )
 def test_rouge_l(answer: str, expected: str, value: float) -> None:

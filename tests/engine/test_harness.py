@@ -98,6 +98,12 @@ def test_both_models_are_asked_and_compared_row_by_row(measured: Any) -> None:
     assert sys.path[-1].endswith("site-packages")
 
 
+def test_figures_stand_in_the_order_of_the_rows() -> None:
+    rows = [{"doc_id": n, "filter": "none", "metrics": ["acc"], "acc": n / 10} for n in (2, 0, 1)]
+    result = {"samples": {"mine": rows}, "higher_is_better": {"mine": {"acc": True}}}
+    assert harness.scores(result) == {("mine", "acc"): [0.0, 0.1, 0.2]}
+
+
 def test_what_gives_nothing_to_compare_is_told(measured: Any) -> None:
     found, (warning,) = measured("empty")
     assert found == []

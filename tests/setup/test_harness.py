@@ -72,7 +72,7 @@ def test_it_installs_once_and_again_when_the_program_names_other_versions(
     assert capsys.readouterr().out == ""
     assert len(brought) == 1
     (paths.envs_dir() / environments.HARNESS_POINTER).write_text("harness-linux-py312-older\n")
-    assert run("--yes") == 0
+    assert run() == 0
     assert len(brought) == 2
 
 
