@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import unicodedata
 from collections.abc import Sequence
 
@@ -37,6 +36,9 @@ def visible_json(text: str) -> str:
 
 def pasted(words: Sequence[str]) -> str:
     """Return a command as it is pasted into a terminal of this system."""
+    # Imported here: `explain` starts in a moment, and needs it not.
+    import subprocess
+
     return subprocess.list2cmdline(words) if os.name == "nt" else " ".join(map(_quoted, words))
 
 

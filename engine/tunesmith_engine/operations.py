@@ -9,6 +9,7 @@ from tunesmith_core.operations.host import Host
 from tunesmith_core.operations.kinds.chat import AskSpec, ChatSpec, RenderSpec
 from tunesmith_core.operations.kinds.engine import (
     TOKENIZER_LOADED,
+    HeadSpec,
     ImportSpec,
     NoSpec,
     PrepareSpec,
@@ -19,6 +20,7 @@ from tunesmith_core.operations.kinds.evaluate import EvaluateSpec
 from tunesmith_core.operations.kinds.export import ExportSpec
 from tunesmith_core.operations.limits import Portions
 from tunesmith_core.spec import RunSpec
+from tunesmith_core.spec_sections import SourceSpec
 
 Answer = dict[str, Any]  # Any: JSON values
 
@@ -31,6 +33,16 @@ def preview(host: Host, spec: PreviewSpec) -> Answer:
     folder = model_folder(spec.run.model)
     with host.portions as portions:
         return preview(spec.run, _limited_tokenizer(folder, portions), spec.num_rows, portions)
+
+
+def workbook_head(host: Host, spec: HeadSpec) -> Answer:
+    """Return the first rows of a workbook, and how many it has."""
+    from tunesmith_engine.data.read import Source
+
+    with host.portions as portions:
+        source = Source(SourceSpec(path=spec.path), skip_bad_rows=True, portions=portions)
+        rows = list(source.rows())
+    return {"rows": [row for _, row in rows[: spec.num_rows]], "num_rows": len(rows)}
 
 
 def prepare(host: Host, spec: PrepareSpec) -> Answer:

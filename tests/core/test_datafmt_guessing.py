@@ -24,6 +24,17 @@ CHATS = [{"id": 7, "turns": [{"from": "human", "value": "Hi\nthere"}, {"from": "
             {"prompt": "user_query", "completion": "best_reply"},
         ),
         (NAMELESS, "prompt-completion", {"prompt": "a", "completion": "b"}),
+        (
+            [{"column 1": "0", "a": "What colour is item 0, and why?", "b": "Red."}],
+            "prompt-completion",
+            {"prompt": "a", "completion": "b"},
+        ),
+        ([{"x": "Red.", "y": "What colour is it?"}], "prompt-completion", {"prompt": "y", "completion": "x"}),
+        (
+            [{"Nr": "1", "Task": "Add 1 and 1.", "Result": "2"}],
+            "prompt-completion",
+            {"prompt": "Task", "completion": "Result"},
+        ),
         (CHATS, "sharegpt", {"conversations": "turns"}),
         ([{"log": [{"role": "user", "content": "Hi"}]}], "messages", {"messages": "log"}),
         ([{"id": 3, "story": "Once"}], "text", {"text": "story"}),

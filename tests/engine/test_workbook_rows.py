@@ -10,9 +10,14 @@ import pytest
 from tests.workbooks import write_workbook
 from tunesmith_core.datafmt import file_kind, sniff
 from tunesmith_core.errors import TunesmithError, UserError
+from tunesmith_core.operations.host import Host
+from tunesmith_core.operations.kind import AbsolutePath
+from tunesmith_core.operations.kinds.engine import HeadSpec
+from tunesmith_core.runs import Run
 from tunesmith_core.spec_sections import SourceSpec
 from tunesmith_engine.data.read import Source
 from tunesmith_engine.data.workbook_rows import WorkbookRows
+from tunesmith_engine.operations import workbook_head
 
 
 def rows_of(path: Path) -> list[tuple[int, dict[str, Any]]]:
@@ -71,6 +76,19 @@ def test_a_damaged_workbook_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the workbook can't be read") as refusal:
         rows_of(path)
     assert refusal.value.code == "dataset-parse-error"
+
+
+def test_the_window_gets_the_first_rows_and_their_number(tmp_path: Path, home: Path) -> None:
+    assert home.exists()
+    rows = [["Task", "Result"], *([f"Add {n}.", n] for n in range(30))]
+    path = write_workbook(tmp_path / "a.xlsx", {"A": rows})
+    folder = tmp_path / "operation"
+    folder.mkdir()
+    with Host(Run(folder)) as host:
+        found = workbook_head(host, HeadSpec(AbsolutePath(str(path)), 20))
+    assert found["num_rows"] == 30
+    assert len(found["rows"]) == 20
+    assert found["rows"][0] == {"Task": "Add 0.", "Result": "0"}
 
 
 def test_a_workbook_is_recognized_by_its_content(tmp_path: Path) -> None:

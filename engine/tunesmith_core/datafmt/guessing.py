@@ -126,8 +126,7 @@ def guess_columns(format_name: str, head: Sequence[Row]) -> dict[str, str]:
         hints = HINTS.get(role.name, ())
         free = [name for name in names if name not in found.values()]
         take(role, next((name for name in free if _speaks(name, hints)), None))
-    # An answer tends to be longer than what it answers.
-    for role in reversed([role for role in roles if role.required]):
+    for role in [role for role in roles if role.required]:
         free = [name for name in _fitting(role, head) if name not in found.values()]
         take(role, free[0] if free else None)
     return found
@@ -150,10 +149,17 @@ def _fitting(role: Role, head: Sequence[Row]) -> list[str]:
     if role.name in ("messages", "conversations"):
         return list(dict.fromkeys(name for row in head for name, value in row.items() if _is_messages(value)))
     lengths = _texts(head)
-    return sorted(lengths, key=lambda name: -lengths[name])
+    if role.name == "text":
+        return sorted(lengths, key=lambda name: -lengths[name])
+    # What asks comes first, and who makes a table begins with the question. Numbers are an answer sooner than a question,
+    # and those of the rows stand first.
+    spoken = [name for name in lengths if _is_text(name, head)]
+    asks = {name: any(str(row.get(name)).rstrip().endswith(("?", "？")) for row in head) for name in spoken}
+    spoken.sort(key=lambda name: asks[name] != (role.name in ("prompt", "instruction")))
+    return [*spoken, *(name for name in reversed(lengths) if name not in spoken)]
 
 
-def _texts(head: Sequence[Row]) -> Mapping[str, int]:
+def _texts(head: Sequence[Row]) -> dict[str, int]:
     """Characters of each column that holds texts."""
     lengths: dict[str, int] = {}
     for row in head:

@@ -68,14 +68,7 @@ class Source:
             UserError: the first problem, unless bad rows are to be left out; `dataset-empty` when there is no row;
                 the first problem also when every row was left out.
         """
-        # What is wrong with the path is said by whoever opens it.
-        with contextlib.suppress(OSError, ValueError):
-            self._more_cpu_s += self.path.stat().st_size / BYTES_PER_S
-        self.portions.about(self.path)
-        self._announce(0)
-        self._kind = datafmt.file_kind(self.path)
-        self.portions.about(self.path, self._kind)
-        rows = self._rows()
+        rows = self.rows()
         head: list[tuple[int, datafmt.Row]] = []
         failure: UserError | None = None
         try:
@@ -99,7 +92,15 @@ class Source:
         if not self._has_good and self.first_error:
             raise self.first_error
 
-    def _rows(self) -> Iterator[tuple[int, datafmt.Row]]:
+    def rows(self) -> Iterator[tuple[int, datafmt.Row]]:
+        """Open the file and return its rows with their numbers; see `conversations` for the errors."""
+        # What is wrong with the path is said by whoever opens it.
+        with contextlib.suppress(OSError, ValueError):
+            self._more_cpu_s += self.path.stat().st_size / BYTES_PER_S
+        self.portions.about(self.path)
+        self._announce(0)
+        self._kind = datafmt.file_kind(self.path)
+        self.portions.about(self.path, self._kind)
         if self._kind == datafmt.PARQUET:
             return parquet_rows(self.path, self.spec.columns.values())
         if self._kind in datafmt.READ_BY_ENGINE:

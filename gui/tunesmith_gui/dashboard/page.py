@@ -272,6 +272,10 @@ class DashboardPage(Page):
     def _warm_ended(self) -> None:
         """Load what an ended run has trained for a person who looks at it for a while, unless something trains."""
         run, chat = self.run, self.context.chat
+        if not self._knows_all:
+            # Whether the run has ended is not known yet.
+            self._stay.start()
+            return
         if run is None or chat.is_loaded(run) or self.context.runs.live_runs():
             return
         if self.model.status.state in (RunState.FINISHED, RunState.STOPPED):

@@ -45,13 +45,13 @@ class ColumnQuestion(QFrame):
         for role in ROLES[self.FORMAT]:
             choice = ColumnChoice(role_word(role.name), self.tr("Choose a column"), head, self, num_examples=3)
             choice.choose(guesses.get(role.name, ""))
-            choice.combo.activated.connect(self._check)
-            choice.combo.activated.connect(choice.show_examples)
+            choice.combo.activated.connect(lambda _index, role=role.name: self._pick(role))
             self._choices[role.name] = choice
             column.addWidget(choice)
         self.use = button(self.tr("Use these columns"), self._use, kind="primary", parent=self)
         self.others = button(self.tr("Other columns…"), self.others_asked.emit, parent=self)
         column.addWidget(FlowRow((self.use, self.others), self))
+        self._chosen = self._mapping()
         self._check()
 
     @property
@@ -61,6 +61,16 @@ class ColumnQuestion(QFrame):
 
     def _mapping(self) -> dict[str, str]:
         return {role: str(combo.currentData()) for role, combo in self.combos.items()}
+
+    def _pick(self, role: str) -> None:
+        """Takes a column; the other role gets what this one had when both would have the same."""
+        column = str(self.combos[role].currentData())
+        for other, choice in self._choices.items():
+            if other != role and column and choice.combo.currentData() == column:
+                choice.choose(self._chosen[role])
+        self._choices[role].show_examples()
+        self._chosen = self._mapping()
+        self._check()
 
     def _check(self) -> None:
         columns = list(self._mapping().values())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QWidget
 
 from tunesmith_core.actions import ACTIONS
-from tunesmith_core.datafmt import PARQUET, READ_BY_ENGINE
+from tunesmith_core.datafmt import READ_BY_ENGINE
 from tunesmith_core.datafmt.encoding import UTF_8
 from tunesmith_core.datafmt.formats import RAW
 from tunesmith_core.datafmt.guessing import guess_format
@@ -127,6 +128,10 @@ class DataPicker(Card):
             self._problem = Banner("warn", self.tr("Trained as plain text"), words, actions=(fix,), parent=self)
         if self._problem is not None:
             self.body.insertWidget(self.body.indexOf(self.facts) + 1, self._problem)
+        if isinstance(self._problem, ColumnQuestion):
+            stops = [self.browse, *self._problem.combos.values(), self._problem.use, self._problem.others, self.preview]
+            for before, after in pairwise(stops):
+                QWidget.setTabOrder(before, after)
 
     def _fix(self, data: DataFacts) -> Action:
         """The one step that helps against what is wrong with the file."""
@@ -146,7 +151,7 @@ class DataPicker(Card):
         sniffed = data.sniffed
         assert sniffed is not None
         parts = [self._count_words(data, num_skipped), sniffed.kind.upper(), size(sniffed.num_bytes)]
-        if sniffed.kind not in READ_BY_ENGINE:
+        if sniffed.columns:
             own = spec.format != "auto"
             format_name = spec.format if own else sniffed.format
             parts.append(format_word(format_name))
@@ -165,7 +170,7 @@ class DataPicker(Card):
         estimate = sniffed.num_rows_estimate if sniffed else None
         if sniffed is None or estimate is None:
             return ""
-        exact = sniffed.kind == PARQUET or estimate < NUM_SNIFFED_ROWS
+        exact = sniffed.kind in READ_BY_ENGINE or estimate < NUM_SNIFFED_ROWS
         # Malformed rows are not among the estimate.
         num_rows = max(estimate, data.num_good_rows + data.num_bad_rows)
         num_left_out = max(num_skipped, data.num_bad_rows)

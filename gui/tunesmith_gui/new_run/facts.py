@@ -29,6 +29,7 @@ from tunesmith_gui.background import Job
 from tunesmith_gui.new_run import measured
 from tunesmith_gui.new_run.form import NewRunForm
 from tunesmith_gui.new_run.measured import Measured
+from tunesmith_gui.new_run.workbook import look_at_workbook
 
 Result = TypeVar("Result")
 UNMEASURED = Measured()
@@ -66,7 +67,7 @@ class DataFacts:
 
     Attributes:
         sniffed: what its head tells, None when no row can be read.
-        head: its first rows; none when the engine reads it.
+        head: its first rows; none of a Parquet file, which the engine reads.
         error: the first problem in it.
         skipping_helps: whether the rest can be trained on when bad rows are left out.
         num_good_rows, num_bad_rows: of its first rows, where bad rows are left out.
@@ -413,6 +414,10 @@ def _read_head(data: DataSpec) -> DataFacts:
         sniffed = datafmt.sniff(path, NUM_SNIFFED_ROWS, source.encoding)
         if sniffed.kind not in datafmt.READ_BY_ENGINE:
             head = tuple(head_rows(path, NUM_HEAD_ROWS, lambda _line, _error: None, source.encoding))
+        elif sniffed.kind != datafmt.PARQUET:
+            sniffed, head = look_at_workbook(path, sniffed)
+            if head:
+                datafmt.resolve_layout(head, source.format, source.columns, str(path))
         num_good, num_bad = datafmt.check_head(source, data.skip_bad_rows)
     except UserError as error:
         helps = sniffed is not None and _skipping_helps(source)

@@ -20,7 +20,12 @@ from tunesmith_core.error_code import USER
 from tunesmith_core.error_codes import CODES
 from tunesmith_core.errors import UserError
 from tunesmith_core.hardware import Hardware
+from tunesmith_core.operations.folder import OperationState
+from tunesmith_core.operations.kinds.engine import HeadSpec
+from tunesmith_core.operations.runner import Outcome
 from tunesmith_gui.context import Context
+from tunesmith_gui.new_run import workbook
+from tunesmith_gui.new_run.column_question import ColumnQuestion
 from tunesmith_gui.new_run.form import Missing
 from tunesmith_gui.new_run.page import NewRunPage
 from tunesmith_gui.widgets.banner import Banner
@@ -133,6 +138,43 @@ class TestBadInput:
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         assert page.data_picker.facts.text().startswith("XLSX  ·  ")
         assert banners_of(page) == []
+
+    @pytest.mark.parametrize("names", [("question", "answer"), ("Task", "Result")])
+    def test_the_first_rows_of_a_workbook_are_asked_for(
+        self,
+        names: tuple[str, str],
+        qtbot: QtBot,
+        page: NewRunPage,
+        model: Path,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        data = write_workbook(tmp_path / "a.xlsx", {"A": [list(names), ["Add them.", "7"]]})
+        found = {"rows": [dict(zip(names, ("Add them.", "7"), strict=True))], "num_rows": 40}
+        ended = Outcome(OperationState.FINISHED, 0, found)
+        asked: list[HeadSpec] = []
+        monkeypatch.setattr(workbook, "conduct", lambda _kind, spec: asked.append(spec) or ended)
+        fill_in(qtbot, page, model, data)
+        if names[0] == "Task":
+            qtbot.waitUntil(lambda: page.form.missing() is Missing.COLUMNS, timeout=5000)
+            (question,) = page.data_picker.findChildren(ColumnQuestion)
+            qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
+        qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
+        assert page.data_picker.facts.text().startswith("40 examples  ·  XLSX  ·  ")
+        assert "Prompt and response" in page.data_picker.facts.text()
+        assert page.facts.num_rows == 40
+        assert [(spec.path, spec.num_rows) for spec in asked] == [(str(data), workbook.NUM_ROWS)]
+
+    def test_a_damaged_workbook_is_told_when_it_is_chosen(
+        self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        data = write_workbook(tmp_path / "a.xlsx", {"A": [["text"], ["one"]]})
+        error = UserError("dataset-parse-error", "the workbook can't be read: it is cut.")
+        ended = Outcome(OperationState.FAILED, 2, error=error)
+        monkeypatch.setattr(workbook, "conduct", lambda _kind, _spec: ended)
+        fill_in(qtbot, page, model, data)
+        qtbot.waitUntil(lambda: "it is cut" in shown_words(page), timeout=5000)
+        assert page.form.missing() is Missing.DATA_BROKEN
 
     def test_a_file_of_another_encoding_is_read_and_the_encoding_is_told(
         self, qtbot: QtBot, page: NewRunPage, model: Path, tmp_path: Path

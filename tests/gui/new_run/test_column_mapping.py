@@ -124,21 +124,28 @@ class TestQuestion:
         assert (source.format, source.columns) == ("prompt-completion", {"prompt": "thema", "completion": "notiz"})
         assert not any(each.isVisible() for each in page.data_picker.findChildren(ColumnQuestion))
 
-    def test_another_choice_counts_and_no_column_serves_twice(
+    def test_a_column_that_the_other_role_has_is_swapped(
         self, qtbot: QtBot, page: NewRunPage, question: ColumnQuestion
     ) -> None:
         choose(question.combos["prompt"], "notiz")
+        assert question.combos["completion"].currentData() == "thema"
+        assert question.combos["completion"].accessibleDescription() == "For example: Wer?; Wo?"
+        choose(question.combos["completion"], "")
         assert not question.use.isEnabled()
         choose(question.combos["completion"], "thema")
         qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
         qtbot.waitUntil(lambda: page.form.missing() is Missing.NOTHING, timeout=5000)
         assert page.form.spec.data.sources[0].columns == {"prompt": "notiz", "completion": "thema"}
 
+    def test_tab_goes_from_the_file_through_the_question(self, page: NewRunPage, question: ColumnQuestion) -> None:
+        page.data_picker.browse.setFocus()
+        wanted = [*question.combos.values(), question.use, question.others, page.data_picker.preview]
+        assert tab_stops(page)[: len(wanted)] == wanted
+
     def test_the_answer_holds_for_other_files_with_the_same_columns(
         self, qtbot: QtBot, page: NewRunPage, question: ColumnQuestion, tmp_path: Path
     ) -> None:
         choose(question.combos["prompt"], "notiz")
-        choose(question.combos["completion"], "thema")
         qtbot.mouseClick(question.use, Qt.MouseButton.LeftButton)
         other = tmp_path / "other.csv"
         other.write_text("notiz,Nr,thema\nWann?,3,Gestern.\n")

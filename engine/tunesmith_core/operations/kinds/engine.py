@@ -31,6 +31,14 @@ class PreviewSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class HeadSpec:
+    """A workbook, and how many of its first rows are wanted."""
+
+    path: AbsolutePath
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class PrepareSpec:
     """The run whose data is prepared, the folder of its model, and a prompt when only that is to become tokens."""
 
@@ -108,6 +116,14 @@ PREVIEW = Kind(
     title="Previewing the data",
     spec=PreviewSpec,
     function="tunesmith_engine.operations:preview",
+    grace_s=1.0,
+    limits=Limits(),
+)
+WORKBOOK_HEAD = Kind(
+    name="workbook-head",
+    title="Reading the first rows",
+    spec=HeadSpec,
+    function="tunesmith_engine.operations:workbook_head",
     grace_s=1.0,
     limits=Limits(),
 )
