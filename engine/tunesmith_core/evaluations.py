@@ -10,6 +10,9 @@ from tunesmith_core.messages import Message, joined, packed, restored
 from tunesmith_core.runs import Run
 
 VERSION = 1
+GENERAL = "general"
+"""The figure of questions that do not come from the data."""
+
 FOLDER = "evaluations"
 
 METRICS = {
@@ -23,7 +26,7 @@ METRICS = {
     "json_valid": Message("valid JSON"),
     "json_equal": Message("right JSON"),
     "choice": Message("right choice"),
-    "general": Message("general questions"),
+    GENERAL: Message("general questions"),
 }
 """What the figures are called; those of tasks of lm-evaluation-harness have names of their own."""
 
@@ -37,6 +40,9 @@ CONCLUSIONS = {
 
 HEADER = (Message("measured"), Message("before"), Message("after"), Message("difference, 95% interval"), Message("p"))
 """Over the columns of `figures`; p is that of the paired permutation test."""
+
+FEWEST_ROWS = 6
+"""With fewer, 2 to the power of their number, no order of signs is as rare as MOST_CHANCE on both sides."""
 
 MOST_CHANCE = 0.05
 """The p above which a difference is taken for chance."""
@@ -80,7 +86,7 @@ def figures(values: Values) -> list[tuple[str, str, str, str, str]]:
 
 def _measured(values: Values) -> list[tuple[str, Values]]:
     rows = [("loss", values["losses"]), *((str(each["name"]), each) for each in values["metrics"])]
-    return [*rows, ("general", values["general"])] if values.get("general") else rows
+    return [*rows, (GENERAL, values["general"])] if values.get("general") else rows
 
 
 def conclusion(values: Values) -> Message:
@@ -88,11 +94,13 @@ def conclusion(values: Values) -> Message:
 
     Interval and test must agree: over few rows the interval alone is too sure.
     """
-    if not any(each["gain"] for _, each in _measured(values)):
+    gains = {name: each["gain"] for name, each in _measured(values) if each["gain"]}
+    sure = {name: gain for name, each in _measured(values) if (gain := each["gain"]) and each["p"] < MOST_CHANCE}
+    better = [METRICS.get(name, name) for name, gain in sure.items() if gain["low"] > 0]
+    worse = [METRICS.get(name, name) for name, gain in sure.items() if gain["high"] < 0]
+    num_rows = max((gain["rows"] for name, gain in gains.items() if name != GENERAL), default=0)
+    if num_rows < FEWEST_ROWS and not better and not worse:
         return Message("There are too few rows to tell a difference from chance.")
-    gains = {name: each["gain"] for name, each in _measured(values) if each["gain"] and each["p"] < MOST_CHANCE}
-    better = [METRICS.get(name, name) for name, gain in gains.items() if gain["low"] > 0]
-    worse = [METRICS.get(name, name) for name, gain in gains.items() if gain["high"] < 0]
     sentence = CONCLUSIONS[bool(better), bool(worse)]
     return Message(sentence.template, better=joined(better, ", "), worse=joined(worse, ", "))
 

@@ -59,6 +59,7 @@ QPushButton[kind="quiet"] { background: transparent; border-color: transparent; 
 QPushButton[kind="quiet"]:hover { background: $hover; }
 QPushButton[kind="quiet"]:focus { border-color: $focus; padding: 5px 9px; }
 QPushButton[kind="link"] { background: transparent; border-color: transparent; color: $accent_text; padding: 2px 4px; }
+QPushButton[kind="link"]:disabled { color: $disabled; border-color: transparent; background: transparent; }
 QPushButton[kind="link"]:focus { border-color: $focus; padding: 1px 3px; }
 QPushButton[kind="segment"] { background: transparent; border-color: transparent; padding: 4px 12px;
   border-radius: ${radius_small}px; color: $muted; }

@@ -64,13 +64,20 @@ def test_one_sentence_says_what_became_better(
     loss: tuple[float, float] | None, choice: tuple[float, float] | None, p: float, sentence: str
 ) -> None:
     def gain(bounds: tuple[float, float] | None) -> dict[str, float] | None:
-        return bounds and {"low": bounds[0], "mean": sum(bounds) / 2, "high": bounds[1]}
+        return bounds and {"low": bounds[0], "mean": sum(bounds) / 2, "high": bounds[1], "rows": 40}
 
     found = FOUND | {
         "losses": FOUND["losses"] | {"gain": gain(loss)},
         "metrics": [FOUND["metrics"][0] | {"gain": gain(choice), "p": p}],
     }
     assert evaluations.conclusion(found) == sentence
+
+
+def test_so_few_rows_can_not_tell_better_from_chance() -> None:
+    losses = {"before": 2.0, "after": 1.0, "p": 0.5, "gain": {"low": 0.5, "mean": 1.0, "high": 1.5, "rows": 2}}
+    general = FOUND["general"] | {"gain": {"low": -0.1, "mean": 0.0, "high": 0.1, "rows": 30}}
+    found = FOUND | {"losses": losses, "metrics": [], "general": general}
+    assert evaluations.conclusion(found) == "There are too few rows to tell a difference from chance."
 
 
 def test_the_newest_readable_file_counts(run: Run) -> None:

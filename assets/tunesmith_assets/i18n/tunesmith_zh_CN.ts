@@ -5020,6 +5020,10 @@ in no list of processes. What is shown has no passwords.</source>
         <translation>已损坏</translation>
     </message>
     <message>
+        <source>Reading the first rows</source>
+        <translation>正在读取前几行</translation>
+    </message>
+    <message>
         <source>Evaluating</source>
         <translation>正在评估</translation>
     </message>
@@ -6154,6 +6158,14 @@ Its packages get a folder of their own. How much is downloaded is said first, an
         <translation>之后</translation>
     </message>
     <message>
+        <source>also make a model of this name in Ollama, of a GGUF file</source>
+        <translation>同时用 GGUF 文件在 Ollama 中创建此名称的模型</translation>
+    </message>
+    <message>
+        <source>also put a GGUF file where LM Studio finds it</source>
+        <translation>同时把 GGUF 文件放到 LM Studio 能找到的位置</translation>
+    </message>
+    <message>
         <source>also write the votes as preference pairs</source>
         <translation>同时把投票写成偏好数据对</translation>
     </message>
@@ -6248,6 +6260,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>expected answers have no spaces between words</source>
         <translation>预期回答的词之间没有空格</translation>
+    </message>
+    <message>
+        <source>folder that is made; without it, one inside the run</source>
+        <translation>要新建的文件夹；不指定时放在运行的文件夹中</translation>
     </message>
     <message>
         <source>general questions</source>
@@ -6380,6 +6396,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>memory used by {program}</source>
         <translation>占用显存：{program}</translation>
+    </message>
+    <message>
+        <source>merged: base model with the adapter in its weights; gguf: the same in one file for llama.cpp</source>
+        <translation>merged：适配器并入权重的基础模型；gguf：同样的内容，供 llama.cpp 使用的单个文件</translation>
     </message>
     <message>
         <source>merging</source>
@@ -6612,6 +6632,10 @@ Its packages get a folder of their own. How much is downloaded is said first, an
     <message>
         <source>not valid JSON: expected &quot;{character}&quot;, found {what}.</source>
         <translation>不是有效的 JSON：应为“{character}”，实际是{what}。</translation>
+    </message>
+    <message>
+        <source>number format of a GGUF file</source>
+        <translation>GGUF 文件的数字格式</translation>
     </message>
     <message>
         <source>number of rows to show (5)</source>

@@ -151,8 +151,8 @@ def _fitting(role: Role, head: Sequence[Row]) -> list[str]:
     lengths = _texts(head)
     if role.name == "text":
         return sorted(lengths, key=lambda name: -lengths[name])
-    # What asks comes first, and who makes a table begins with the question. Numbers are an answer sooner than a question,
-    # and those of the rows stand first.
+    # What asks comes first, and who makes a table begins with the question. Numbers are an answer sooner than a
+    # question, and those of the rows stand first.
     spoken = [name for name in lengths if _is_text(name, head)]
     asks = {name: any(str(row.get(name)).rstrip().endswith(("?", "？")) for row in head) for name in spoken}
     spoken.sort(key=lambda name: asks[name] != (role.name in ("prompt", "instruction")))

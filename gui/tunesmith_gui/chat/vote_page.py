@@ -371,8 +371,7 @@ class VotePage(Page):
         self.weights.setEnabled(is_free)
         self.against.setEnabled(is_free)
         self.box.setEnabled(is_free)
-        self.held_out.setEnabled(is_free)
-        self.held_out.setVisible(bool(self._questions))
+        self.held_out.setVisible(is_free and bool(self._questions))
         differ = not self.against.step or self.weights.step != self.against.step
         self.ask.setEnabled(is_free and differ and bool(self.box.toPlainText().strip()))
         self.ask.setVisible(not self._is_answering)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tunesmith_core.messages import Message
 from tunesmith_core.operations.kind import AbsolutePath, Kind, RunFolder
+from tunesmith_core.operations.kinds.chat import CHECKPOINT_HELP
 
 ExportFormat = Literal["merged", "adapter", "gguf", "gguf-adapter"]
 GgufType = Literal["f32", "f16", "bf16", "q8_0", "q6_k", "q5_k_m", "q4_k_m"]
@@ -46,6 +48,16 @@ EXPORT = Kind(
     spec=ExportSpec,
     function="tunesmith_engine.operations:export",
     help="export the trained model of a run",
+    options={
+        "checkpoint": CHECKPOINT_HELP,
+        "format": Message(
+            "merged: base model with the adapter in its weights; gguf: the same in one file for llama.cpp"
+        ),
+        "type": Message("number format of a GGUF file"),
+        "to": Message("folder that is made; without it, one inside the run"),
+        "ollama": Message("also make a model of this name in Ollama, of a GGUF file"),
+        "lm_studio": Message("also put a GGUF file where LM Studio finds it"),
+    },
     # A product of large matrices is not interrupted, and the staging folder is deleted.
     grace_s=30.0,
 )
