@@ -100,9 +100,11 @@ class ExportSheet(QDialog):
         self.again = button(self.tr("Export again…"), self._ask, parent=self)
         self.shut = button(self.tr("Close"), self.reject, parent=self)
         self.start = button(self.tr("Export"), self._start, kind="primary", parent=self)
-        row.addWidget(self.copy_command)
+        # Not where "Close" was a moment ago: a second click must not cancel.
+        for each in (self.copy_command, self.cancel):
+            row.addWidget(each)
         row.addStretch(1)
-        for each in (self.cancel, self.again, self.shut, self.start):
+        for each in (self.again, self.shut, self.start):
             row.addWidget(each)
         return row
 

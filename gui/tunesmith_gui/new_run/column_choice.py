@@ -14,7 +14,7 @@ from tunesmith_gui.tr import fill
 from tunesmith_gui.widgets.field import Field
 from tunesmith_gui.widgets.safe_label import ElidedLabel
 
-_COMBO_LETTERS = 14
+_COMBO_LETTERS = 8
 
 
 class ColumnChoice(QWidget):
