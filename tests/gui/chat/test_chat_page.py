@@ -288,7 +288,7 @@ def test_what_a_closed_window_cut_off_counts_as_stopped_and_can_be_asked_again(
     again.show()
     again.remember(page.memory())
     words = "Stopped before the answer was complete. Regenerate asks again."
-    qtbot.waitUntil(lambda: words in texts(again), timeout=5000)
+    qtbot.waitUntil(lambda: words in texts(again), timeout=20_000)
     click(again, qtbot, "Regenerate question 1")
     assert service.asked[-1]["messages"][TUNED][-1]["content"] == "Who?"
     # What has come of an answer is kept on the way.
