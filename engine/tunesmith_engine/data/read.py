@@ -104,7 +104,7 @@ class Source:
         if self._kind == datafmt.PARQUET:
             return parquet_rows(self.path, self.spec.columns.values())
         if self._kind in datafmt.READ_BY_ENGINE:
-            # Imported here: an environment that an earlier version has built lacks the library.
+            # Imported here: older environments lack the library, and other files do not need it.
             from tunesmith_engine.data.workbook_rows import WorkbookRows
 
             workbook = WorkbookRows(self.path, self._kind, self.bad_row)

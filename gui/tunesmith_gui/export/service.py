@@ -1,4 +1,4 @@
-"""Exports of this window: each goes on when its sheet is closed, and is found again from its run."""
+"""Exports started in this window: closing the sheet does not stop one, and opening it again from the run shows it."""
 
 from __future__ import annotations
 
